@@ -1,16 +1,16 @@
-"""The scheduler: decides which node each pod runs on.
+"""The scheduler: selects a node for each pod.
 
 scheduler.py          the component: leader election, the scheduling loop, and the results of binds
-scheduling_cycle.py   one decision: filter, score, assume. The same input gives the same node
+scheduling_cycle.py   one deterministic scheduling decision: filter, score, assume
 binding_cycle.py      Permit, PreBind and Bind; binds are sent in batches under the leader's fence
-queue.py              pods that wait, and the events that move them
+queue.py              pending pods, and the events that requeue them
 informers.py          watches, and the event handlers that update the cache and the queue
-cache/                nodes as a table of arrays, and the pods on them
-framework/            the plugin interface, and the code that runs plugins; plugins/ has the built-in ones
-preemption.py         evicts pods of lower priority to make room
+cache/                nodes as a table of arrays, and their pods
+framework/            the plugin interface, and the runtime of plugins; plugins/ has the built-in plugins
+preemption.py         evicts pods of lower priority
 extenders/            HTTP and gRPC scheduler extenders
 attempts.py           marks pods whose scheduling attempt may have ended a leader's term
-explaining.py         the program behind `pinnace why`; explain/ has the analysis
+explaining.py         the command `pinnace why`; explain/ has the analysis
 
 Start with scheduling_cycle.py.
 """

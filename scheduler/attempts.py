@@ -1,22 +1,22 @@
-"""Marks pods whose scheduling attempt may have ended a leader's term, so that the next leader does not start with the same pod.
+"""Mark pods whose scheduling attempt may have ended a leader's term, so that the next leader schedules other pods first.
 
-A plugin that never returns, or that crashes the process, leaves no time to report the pod. So the leader writes a mark before
-the attempt, but only if there is a reason: a mark for each pod would double the writes of a scheduler.
+A plugin that blocks forever or crashes the process leaves no time to report the pod. The leader therefore writes a mark before
+the attempt. It writes marks only after two failed terms, because a mark for each pod doubles the writes of the scheduler.
 
-    two terms in a row were short, and no leader resigned
+    two consecutive terms were short, and no leader resigned
         |
         v
-    the next leader is careful for CAREFUL seconds: it marks each pod, waits for the answer, and schedules it
+    for CAREFUL seconds, the next leader marks each pod, waits for the response, and schedules the pod
         |
-        +-- the attempt ends: the condition PodScheduled removes the mark; on a bound pod the mark stays, without meaning
-        '-- the term ends during the attempt: the mark stays. Every replica holds the pod back for FIRST seconds and schedules
-            others. The next attempt is always marked, and the delay doubles each time, up to MOST
+        +-- the attempt ends: the condition PodScheduled removes the mark. A bound pod keeps its mark, which has no effect
+        '-- the term ends during the attempt: the mark remains. Every replica delays the pod for FIRST seconds and schedules
+            other pods. The next attempt is always marked. The delay doubles with each attempt, up to MOST seconds
 
-The mark is a condition of the pod, written under the leader's fence. Informers bring it to every replica. lastTransitionTime is
-the start of the first attempt that has not ended, lastProbeTime the start of the last one.
+The mark is a condition of the pod, written under the leader's fence. Informers deliver it to every replica.
+lastTransitionTime is the start of the first unfinished attempt, and lastProbeTime the start of the most recent attempt.
 
-How earlier terms ended is read from the API servers every INTERVAL seconds, in the background: an election does not wait for
-it. A leader with outdated knowledge may lose one more term to the pod.
+A background task reads the results of earlier terms from the API servers every INTERVAL seconds, so that an election does not
+wait for them. A leader with outdated results may lose one more term to the pod.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -31,51 +31,54 @@ from pinnace.client.errors import ApiError
 from pinnace.runtime.clock import Clock
 
 MARK = "pinnace.io/SchedulingAttempt"
-"""The type of the condition. Unknown: an attempt has begun, and nobody has said that it ended. False: it has."""
+"""The condition type. Unknown: an attempt has begun and no end is recorded. False: the attempt has ended."""
 CAREFUL = 10.0
-"""Seconds at the beginning of a term."""
+"""Seconds after the start of a term during which a careful leader marks each pod."""
 SHORT = 5.0
-"""Seconds. A leader that meets such a pod first leads for two to three: until its silence is noticed."""
+"""Seconds. A shorter term counts as failed. A blocked leader loses its lease after two to three seconds."""
 INTERVAL = 2.0
 FIRST, MOST = 10.0, 600.0
-"""Seconds for which a marked pod is held back."""
+"""Minimum and maximum delay of a marked pod, in seconds."""
 RESIGNED = "resigned"
-"""The reason of a term that ended as it should."""
+"""The reason of a term that its leader ended."""
 
 
 class AttemptMarks:
     def __init__(self, history: Callable[[], Awaitable[Sequence[Term]]], clock: Clock) -> None:
-        """`history`: the last terms of the election, oldest first. May raise ApiError."""
+        """`history` returns the last terms of the election, oldest first. It may raise ApiError."""
         self._history = history
         self._clock = clock
         self.terms: Sequence[Term] = ()
-        """As far as it knows."""
+        """The terms of the last successful refresh."""
         self._careful_until = 0.0
 
     async def run(self) -> None:
-        """Follows the election's history, until cancelled."""
+        """Refresh the terms periodically until cancelled."""
         while True:
             await self.refresh()
             await self._clock.sleep(INTERVAL)
 
     async def refresh(self) -> None:
-        """Asks how terms ended. Without an answer it keeps what it knows."""
+        """Read the terms of the election. On an error the previous terms remain."""
         with suppress(ApiError):
             self.terms = await self._history()
 
     def begin(self, token: int) -> bool:
-        """A term begins. Is its leader careful?"""
+        """Begin a term. Return True if the leader marks each pod at first."""
         careful = ended_soon([term for term in self.terms if term.token < token], self._clock.time())
         self._careful_until = self._clock.monotonic() + CAREFUL if careful else 0.0
         return careful
 
     def must_mark(self, pod: Pod, now: float) -> bool:
-        """Is the attempt to be marked that begins `now`, in monotonic seconds?"""
+        """Return True if an attempt that begins at `now`, in monotonic seconds, needs a mark."""
         return now < self._careful_until or is_marked(pod)
 
 
 def ended_soon(terms: Sequence[Term], now: float) -> bool:
-    """Were the last two terms short, and did nobody resign? They end `now`, in Unix time, where their end is not known."""
+    """Return True if the last two terms were short and no leader resigned.
+
+    A term without a recorded end counts as ended at `now`, in Unix time.
+    """
     return len(terms) >= 2 and all(_ended_soon(term, now) for term in terms[-2:])
 
 
@@ -85,13 +88,13 @@ def _ended_soon(term: Term, now: float) -> bool:
 
 
 def is_marked(pod: Pod) -> bool:
-    """Has an attempt begun of which nobody has said that it ended?"""
+    """Return True if the pod has an attempt without a recorded end."""
     mark = conditions.find(pod.status.conditions, MARK)
     return mark is not None and mark.status == "Unknown"
 
 
 def held_back(pod: Pod, now: float) -> float:
-    """Seconds for which nobody tries the pod. `now`: Unix time."""
+    """Return the remaining delay of the pod, in seconds. `now` is Unix time."""
     mark = conditions.find(pod.status.conditions, MARK)
     if mark is None or mark.status != "Unknown":
         return 0.0
@@ -101,14 +104,14 @@ def held_back(pod: Pod, now: float) -> float:
 
 
 def marked(pod: Pod, now: float) -> Pod:
-    """The pod's status, with the mark of an attempt that begins `now`, in Unix time."""
+    """Return the pod's status with the mark of an attempt that begins at `now`, in Unix time."""
     changed = status_of(pod)
-    message = "an attempt to schedule the pod has begun; if it does not end, the pod waits, and is tried again later"
+    message = "a scheduling attempt has begun; if it does not complete, the pod is retried later"
     mark = conditions.say(changed.status.conditions, MARK, "Unknown", "AttemptBegun", message, now)
     mark.lastProbeTime.CopyFrom(to_time(now))
     return changed
 
 
 def take_back(changed: Pod, now: float) -> None:
-    """The attempt has ended."""
+    """Record the end of the attempt in the mark."""
     conditions.say(changed.status.conditions, MARK, "False", "AttemptEnded", "", now)

@@ -1,21 +1,21 @@
-"""Binding, concurrently with scheduling cycles: decisions are sent in batches under the leader's fence.
+"""Bind pods concurrently with scheduling cycles. Decisions are sent in batches under the leader's fence.
 
-    submit --> pending --batch--> in flight --> BOUND      the informer will confirm it
+    submit --> pending --batch--> in flight --> BOUND      the informer confirms the bind
       |         ^    ^               |          FENCED     the term ends
       v         |    |               |          GONE       forget
     plugins ----'    |               +--------> REFUSED, UNKNOWN: in doubt
     (BindingCycles)  |                             |
-                     |                           read the pod:  bound: leave it to the informer
-                     +-- still unbound, and UNKNOWN --+         gone, another uid: forget
-                                                      +-------- still unbound, and REFUSED: forget, queue again
+                     |                           read the pod:  bound: wait for the informer
+                     +-- still unbound, and UNKNOWN --+         deleted, another UID: forget
+                                                      +-------- still unbound, and REFUSED: forget, requeue
 
-* While a bind is pending, in flight or in doubt, the pod stays assumed. No timer forgets it.
-* A bind with an unknown outcome is sent again only to the same node. At most one of the two can commit, because a bind
-  requires an empty nodeName; the cache counts the pod on the right node in both cases.
-* At most IN_FLIGHT batches are in flight. A slow server receives larger batches, not more of them.
-* A pod that no plugin handles in Permit, PreBind or Bind goes straight into a batch, without a task and without plugin calls.
+* While a bind is pending, in flight or in doubt, the pod stays assumed. An assumed pod does not expire.
+* A bind with an unknown result is sent again only to the same node. At most one of the two binds can commit, because a bind
+  requires an empty nodeName. In both cases the cache counts the pod on the correct node.
+* At most IN_FLIGHT batches are in flight. A slow server receives larger batches instead of more batches.
+* A pod without plugins in Permit, PreBind and Bind is added to a batch directly, without a task and without plugin calls.
 
-`BindingCycles` runs the plugins of all other decisions, one task per decision:
+`BindingCycles` runs the plugins of all other decisions, with one task per decision:
 
     Permit: wait --> PreBind --> Bind, or a batch --> PostBind
 """
@@ -50,11 +50,11 @@ log = logging.getLogger(__name__)
 BATCH = 256
 IN_FLIGHT = 4
 MAX_PENDING = 4 * BATCH
-"""Decisions that wait to be sent; at this number the scheduling cycle pauses."""
+"""Number of unsent decisions at which the scheduling cycle pauses."""
 RESOLVE_DELAY = 0.1
 """Seconds between checks of the binds in doubt."""
 STUCK = 60.0
-"""Seconds after which a batch without an answer counts as stuck."""
+"""Seconds after which a batch without a response counts as stuck."""
 RESOLVING = 32
 """Binds in doubt that are checked concurrently."""
 
@@ -62,13 +62,13 @@ RESOLVING = 32
 class BindResult(Enum):
     BOUND = auto()
     FENCED = auto()
-    """Another leader has been elected: no write with this token commits any more."""
+    """Another leader has been elected. No further write with this token commits."""
     GONE = auto()
-    """There is no such pod."""
+    """The pod does not exist."""
     REFUSED = auto()
-    """This bind did not commit, perhaps because an earlier one did: read the pod."""
+    """This bind did not commit. An earlier bind may have committed, so the pod must be read."""
     UNKNOWN = auto()
-    """The answer was lost: the bind may have committed, or may still commit."""
+    """The response was lost. The bind may have committed, or may still commit."""
 
 
 def bind_result(answer: ApiError | None) -> BindResult:
@@ -86,7 +86,7 @@ def bind_result(answer: ApiError | None) -> BindResult:
 
 
 class Pods(Protocol):
-    """What the binder needs of pinnace.client.client.PodClient."""
+    """The methods of pinnace.client.client.PodClient that the binder uses."""
 
     async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> list[BatchItem]: ...
     async def get(self, name: str, namespace: str = "") -> Pod: ...
@@ -102,7 +102,7 @@ class Binder:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`fence_of` returns the fence of the term with a token, as Candidate's."""
+        """`fence_of` returns the fence of the term with the given token, as in Candidate."""
         self._pods = pods
         self._cache = cache
         self._observer = outcomes
@@ -131,22 +131,26 @@ class Binder:
         return self._room.is_set()
 
     def stuck(self, now: float) -> str | None:
-        """The problem, if a batch has had no answer for STUCK seconds although every call has a deadline; None: there is
-        none."""
+        """Return a description of the problem if a batch has had no response for STUCK seconds, else None.
+
+        Every call has a deadline, so a longer wait is a defect.
+        """
         oldest = now - min(self._sending.values(), default=now)
-        return f"a batch of binds has had no answer for {oldest:.0f} s" if oldest >= STUCK else None
+        return f"a batch of binds has had no response for {oldest:.0f} s" if oldest >= STUCK else None
 
     async def room(self) -> None:
-        """Returns when another decision may be submitted, or when none will ever be."""
+        """Wait until another decision may be submitted, or until the term ends."""
         await self._room.wait()
 
     def begin(self, token: int) -> None:
-        """Starts a term as leader."""
+        """Start a term as leader."""
         self._token = token
 
     def end_term(self) -> list[Decision]:
-        """Ends the term: nothing more is sent. Returns the decisions that were not sent; pods of the others stay assumed
-        until the informer, or the next term's barrier, resolves them."""
+        """End the term and stop sending binds. Return the unsent decisions.
+
+        The pods of the other decisions stay assumed until the informer or the barrier of the next term resolves them.
+        """
         unsent = [*self._pending, *self._cycles.end_term()]
         self._pending.clear()
         self._token = None
@@ -166,16 +170,16 @@ class Binder:
             self._room.clear()
 
     def drained(self) -> None:
-        """Called when decisions have left one of the two queues."""
+        """Resume the scheduling cycle if both queues have room. Called after decisions leave a queue."""
         if len(self._pending) < MAX_PENDING and not self._cycles.full:
             self._room.set()
 
     def settle(self, decision: Decision, outcome: BindResult, message: str) -> None:
-        """Handles the result of a bind that a plugin sent."""
+        """Handle the result of a bind that a plugin sent."""
         self._tell_fenced(decision.token, self._settle(decision, outcome, message))
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
                 group.create_task(unending("batches of binds", self._send_batches))
@@ -212,7 +216,7 @@ class Binder:
             self._observer.fenced(token)
 
     def _settle(self, decision: Decision, outcome: BindResult, message: str) -> bool:
-        """Handles a result; True if the token is stale. After the term has ended only BOUND counts."""
+        """Handle a result. Return True if the token is stale. After the end of the term, only BOUND has an effect."""
         if outcome is BindResult.BOUND:
             self._observer.bound(decision)
         elif outcome is BindResult.FENCED:
@@ -239,12 +243,12 @@ class Binder:
             while doubts:
                 await asyncio.gather(*(self._resolve(*doubt) for doubt in doubts[:RESOLVING]))
                 del doubts[:RESOLVING]
-                if self._doubtful.is_set():  # the rest may fail the same way, and each takes seconds
+                if self._doubtful.is_set():  # a check failed: the others may fail too, and each failure takes seconds
                     self._doubts = doubts + self._doubts
                     break
 
     async def _resolve(self, decision: Decision, outcome: BindResult, message: str) -> None:
-        """Resolves one bind in doubt."""
+        """Read the pod of one bind in doubt, and handle the result."""
         info = decision.queued.info
         if decision.token != self._token or self._told(decision):
             return
@@ -260,14 +264,14 @@ class Binder:
         if pod.metadata.uid != info.uid:
             self._observer.failed(decision, message, retry=False)
         elif pod.spec.nodeName:
-            self._doubt(decision, outcome, message)  # until the informer has seen it too
+            self._doubt(decision, outcome, message)  # until the informer delivers the bound pod
         elif outcome is BindResult.UNKNOWN:
             self.submit(decision)
         else:
             self._observer.failed(decision, message, retry=not pod.metadata.HasField("deletionTimestamp"))
 
     def _told(self, decision: Decision) -> bool:
-        """Whether the informer has already seen the pod bound or gone."""
+        """Return True if the informer has already delivered the pod as bound or deleted."""
         uid = decision.queued.info.uid
         if self._cache.is_assumed(uid):
             return False
@@ -290,14 +294,14 @@ CYCLES = 256
 MAX_QUEUED = 4 * CYCLES
 BIND_DEADLINE = 30.0
 GRACE = 5.0
-"""Seconds for a plugin to end after it was cancelled."""
+"""Seconds for a plugin to return after its cancellation."""
 SLOW = 10.0
-"""Seconds after which a plugin that has not returned is logged; repeated every TELL_AGAIN seconds."""
+"""Seconds after which a plugin call is logged as slow. The log line is repeated every TELL_AGAIN seconds."""
 TELL_AGAIN = 60.0
 
 
 class Batches(Protocol):
-    """The part of Binder that BindingCycles uses."""
+    """The methods of Binder that BindingCycles uses."""
 
     def submit(self, decision: Decision) -> None: ...
     def settle(self, decision: Decision, outcome: BindResult, message: str) -> None: ...
@@ -305,7 +309,7 @@ class Batches(Protocol):
 
 
 class BindingCycles:
-    """Runs binding cycles that are not direct, and submits the decisions to the batches when they become direct."""
+    """Run the binding cycles that call plugins, and submit decisions to the batches as soon as no plugin remains."""
 
     def __init__(
         self, outcomes: BindingObserver, fence_of: Callable[[int], Fence], batches: Batches, *, clock: Clock = SYSTEM_CLOCK
@@ -318,25 +322,25 @@ class BindingCycles:
         self._work = asyncio.Event()
         self.waiting = WaitingPods(self._work.set)
         self._held: dict[str, Decision] = {}
-        """By uid: decisions that wait in Permit."""
+        """Decisions that wait in Permit, by UID."""
         self._queued: deque[tuple[Decision, BindingCycle]] = deque()
         self._preparing: dict[asyncio.Task[None], Decision] = {}
         self._binding: dict[asyncio.Task[None], Decision] = {}
         self._tasks: dict[asyncio.Task[None], tuple[BindingCycle, float]] = {}
-        """All running tasks, including those whose decision was taken away; and their start."""
+        """All running tasks, including tasks whose decision was taken away, with their start time."""
         self._named: dict[tuple[str, str], float] = {}
-        """When a slow plugin was last logged, by plugin and extension point."""
+        """The time of the last log line about a slow plugin, by plugin and extension point."""
         self._bug: Exception | None = None
-        """Tasks that run PreBind or Bind, and their decisions."""
+        """The first unexpected error of a task. `run` raises it."""
         self._called_off: dict[str, PluginRejection] = {}
-        """By uid: calls that were called off and have not been reported."""
+        """Rejections of called-off decisions that have not been reported, by UID."""
 
     @property
     def full(self) -> bool:
         return len(self._queued) >= MAX_QUEUED
 
     def start(self, decision: Decision, cycle: BindingCycle) -> None:
-        """Starts the decision's binding cycle, which is not direct."""
+        """Start the binding cycle of a decision that is not direct."""
         if cycle.waits:
             self._held[decision.queued.info.uid] = decision
             self.waiting.add(cycle.pod, cycle.node, cycle.waits, self._clock.monotonic())
@@ -345,7 +349,7 @@ class BindingCycles:
         self._work.set()
 
     def call_off(self, uid: str, refused: PluginRejection) -> bool:
-        """Prevents the bind. False: too late, or the pod is unknown."""
+        """Prevent the bind. Return False if the bind has been sent or the pod is unknown."""
         if uid in self._called_off:
             return True
         if uid in self._held:
@@ -361,18 +365,18 @@ class BindingCycles:
         return True
 
     def _preparation(self, uid: str) -> asyncio.Task[None] | None:
-        """The task that runs PreBind for the pod; None if a bind has been sent."""
+        """Return the task that runs PreBind for the pod, or None if there is no such task or its bind has been sent."""
         for task, decision in self._preparing.items():
             if decision.queued.info.uid == uid and decision.cycle is not None and not decision.cycle.sent:
                 return task
         return None
 
     def is_called_off(self, uid: str) -> bool:
-        """Whether it was called off and is still assumed."""
+        """Return True if the bind of an assumed pod was called off."""
         return uid in self._called_off
 
     def end_term(self) -> list[Decision]:
-        """Ends the term. Returns the decisions that were not sent and will not be; the others stay in doubt."""
+        """End the term. Return the decisions whose binds will never be sent. The other decisions stay in doubt."""
         unsent = [*self._held.values(), *(decision for decision, _ in self._queued), *self._preparing.values()]
         for task in self._tasks:
             task.cancel()
@@ -385,7 +389,7 @@ class BindingCycles:
         return unsent
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         try:
             while self._bug is None:
                 self._work.clear()
@@ -407,8 +411,11 @@ class BindingCycles:
                 await asyncio.wait(self._tasks, timeout=GRACE)
 
     def slow(self, now: float) -> Mapping[tuple[str, str], tuple[int, float]]:
-        """By (plugin, extension point): the number of pods without an answer for SLOW seconds, and the age of the oldest
-        call. Also logs them, once a minute each."""
+        """Return the number of calls that take longer than SLOW seconds and the age of the oldest, by (plugin, extension
+        point).
+
+        Each pair is also logged, at most once per TELL_AGAIN seconds.
+        """
         found: dict[tuple[str, str], tuple[int, float]] = {}
         for cycle, since in self._tasks.values():
             if now - since >= SLOW:
@@ -418,7 +425,7 @@ class BindingCycles:
             if now - self._named.get(asked, -TELL_AGAIN) >= TELL_AGAIN:
                 self._named[asked] = now
                 slow = PluginSlow(*asked, number, longest).extra
-                message = 'plugin "%s" in %s has not answered about %d pods for up to %.0f s'
+                message = 'plugin "%s" in %s has not returned for %d pods for up to %.0f s'
                 log.warning(message, *asked, number, longest, extra=slow)
         return found
 
@@ -427,11 +434,11 @@ class BindingCycles:
         asyncio.get_running_loop().call_later(GRACE, self._abandon, task)
 
     def _abandon(self, task: asyncio.Task[None]) -> None:
-        """Takes the decision away from a task that continues after its cancellation."""
+        """Take the decision away from a task that continues after its cancellation."""
         if task in self._preparing or task in self._binding:
             cycle, _ = self._tasks[task]
             abandoned = PluginAbandoned(*cycle.asked, cycle.pod.key).extra
-            message = 'plugin "%s" in %s ignores its cancellation, and is left to itself: pod %s'
+            message = 'plugin "%s" in %s ignores its cancellation and is abandoned: pod %s'
             log.error(message, *cycle.asked, cycle.pod.key, extra=abandoned)
             self._ended(task, Overdue(f"it ignored its cancellation for {GRACE:g} s"))
             self._work.set()
@@ -449,7 +456,7 @@ class BindingCycles:
                 self._batches.submit(decision)
 
     def _refuse_called_off(self) -> None:
-        """Starts queued cycles while fewer than CYCLES run."""
+        """Refuse the queued decisions that were called off."""
         if not self._called_off:
             return
         refused = [decision for decision, _ in self._queued if decision.queued.info.uid in self._called_off]
@@ -472,11 +479,11 @@ class BindingCycles:
         self._work.set()
 
     def _ended(self, task: asyncio.Task[None], problem: BaseException | None) -> bool:
-        """Ends the decision of the task. False: it has none any more."""
+        """End the decision of the task. Return False if the decision was taken away earlier."""
         decision = self._preparing.pop(task, None)
         if decision is not None and decision.cycle is not None:
             if decision.queued.info.uid in self._called_off:
-                self._queued.append((decision, decision.cycle))  # it was cancelled, and is refused from there
+                self._queued.append((decision, decision.cycle))  # it was cancelled; _refuse_called_off reports it
             else:
                 self._fail(decision, _early_end(decision.cycle, problem))
             return True
@@ -492,7 +499,7 @@ class BindingCycles:
         assert task is not None
         prepared = await self._prepare(cycle, task)
         if self._preparing.pop(task, None) is None:
-            return  # the decision was taken away: the term has ended, or the plugin took too long
+            return  # the decision was taken away: the term has ended, or the plugin exceeded its deadline
         prepared = self._called_off.pop(cycle.pod.uid, prepared)
         if isinstance(prepared, PluginRejection):
             self._observer.refused(decision, prepared)
@@ -510,7 +517,7 @@ class BindingCycles:
         self._observer.failed(decision, error, retry=True)
 
     async def _prepare(self, cycle: BindingCycle, task: asyncio.Task[None]) -> PluginRejection | PluginError | None:
-        """Runs PreBind. Returns the rejection or error; None: success."""
+        """Run PreBind. Return the rejection or the error, or None on success."""
         deadline = cycle.pre_bind_timeout
         watching = asyncio.get_running_loop().call_later(deadline + GRACE, self._abandon, task)
         try:
@@ -523,7 +530,7 @@ class BindingCycles:
         return refused
 
     async def _bind(self, decision: Decision, cycle: BindingCycle, task: asyncio.Task[None]) -> None:
-        """Runs Bind. After the term has ended, `task` is no longer registered: then only a certain result counts."""
+        """Run Bind. After the end of the term `task` is no longer registered, and only a definite result has an effect."""
         fence = self._fence_of(decision.token)
         cycle.sent = True
         watching = asyncio.get_running_loop().call_later(BIND_DEADLINE + GRACE, self._abandon, task)
@@ -555,5 +562,5 @@ class BindingCycles:
 
 
 def _early_end(cycle: BindingCycle, problem: BaseException | None) -> PluginError:
-    """The error of a task that ended without a cancellation, or that did not end after one."""
+    """Return the error of a task that ended without a cancellation, or continued after one."""
     return PluginError(*cycle.asked, problem or EndedEarly("its task has ended"))

@@ -1,4 +1,4 @@
-"""The configuration: a KubeSchedulerConfiguration v1, those fields of it that have a meaning here.
+"""The scheduler configuration: the supported fields of KubeSchedulerConfiguration v1.
 
     apiVersion: kubescheduler.config.k8s.io/v1
     kind: KubeSchedulerConfiguration
@@ -16,11 +16,11 @@
     extenders:
     - {urlPrefix: "http://127.0.0.1:8888/scheduler", filterVerb: filter, prioritizeVerb: prioritize, weight: 1}
 
-One profile without a name is the default scheduler's; of several, each must have its name. `plugins` says how sets are merged.
-A plugin of one's own is named module:Class or path/file.py:Class; the classic names of built-in plugins
-are accepted, too. An unknown field is an error that names the field.
+A single profile may omit schedulerName; the default is default-scheduler. With several profiles, each needs a schedulerName.
+An out-of-tree plugin is named module:Class or path/file.py:Class. Predicate and priority names of older Kubernetes releases are
+accepted as aliases. An unknown field is an error that names the field.
 
-    text --parse--> Configuration --build--> frameworks        (`check`: build, with nothing behind it)
+    text --parse--> Configuration --build--> frameworks        (`check` builds them against a handle without a cluster)
       ^---------------- write ----------'
 """
 
@@ -87,7 +87,7 @@ ALIASES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A plugin's class, and how a configuration names it: by its name when it is built in, else by `module:Class`."""
+    """A plugin's class, and its name in the configuration: the plugin name if it is built in, otherwise `module:Class`."""
 
     spec: str
     plugin: type[Plugin] = field(compare=False)
@@ -118,17 +118,17 @@ def default_weights() -> Mapping[str, float]:
 class ProfileConfiguration:
     scheduler_name: str = wellknown.DEFAULT_SCHEDULER
     points: Mapping[Point, Sequence[str]] = field(default_factory=default_points)
-    """Names of plugins, in the order in which they run."""
+    """Plugin names in call order."""
     weights: Mapping[str, float] = field(default_factory=default_weights)
-    """Of those that score."""
+    """The weights of plugins that score."""
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By plugin; only what was given."""
+    """Arguments from the configuration, by plugin. Defaults are not included."""
     sources: Mapping[str, Source] = field(default_factory=built_in)
-    """By name, of all plugins that are named above."""
+    """All plugins of this profile, by name."""
 
     @property
     def plugins(self) -> list[str]:
-        """Those that take part somewhere."""
+        """The plugins that are enabled at one extension point or more."""
         return list(dict.fromkeys(name for names in self.points.values() for name in names))
 
 
@@ -139,21 +139,21 @@ class Configuration:
     max_backoff: float = 10.0
     profiles: Sequence[ProfileConfiguration] = (ProfileConfiguration(),)
     extenders: Sequence[ExtenderConfiguration] = ()
-    """In the order in which they are asked."""
+    """In call order."""
     seed: int = 0
-    """Seed for choosing among nodes with equal scores. Not in the file: Kubernetes has no such field."""
+    """Seed of the choice between nodes with equal scores. It is not part of the file, because Kubernetes has no such field."""
 
 
 MULTI_POINT = "multiPoint"
 EVERYTHING = "*"
 NO_WEIGHT_GIVEN = 1.0
-"""What a plugin weighs that is enabled without a weight, also one that weighs more where nobody names it."""
+"""Weight of a plugin that is enabled without a weight. It replaces the plugin's default weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Set:
     enabled: Mapping[str, float]
-    """Weights by name; 0 where it is left out."""
+    """Weights by name. A weight of 0 means that the entry has none."""
     disabled: frozenset[str]
 
     def leaves(self, name: str) -> bool:
@@ -167,7 +167,7 @@ class Resolved:
 
 
 def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
-    """`sources`: the plugins that are known by name; those that are named for the first time are added to it."""
+    """Merge the plugin sets of a profile. `sources` maps known names to plugins; newly named plugins are added to it."""
     given = fields(raw, path, (MULTI_POINT, *Point))
     sets = {name: _set(given.get(name, {}), f"{path}.{name}", sources) for name in (MULTI_POINT, *Point)}
     multi = sets[MULTI_POINT]
@@ -179,7 +179,7 @@ def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
         own = sets[point]
         for name in own.enabled:
             if not takes_part(sources[name].plugin, point):
-                raise ConfigurationError(f"{path}.{point}.enabled: {name} takes no part in {point}")
+                raise ConfigurationError(f"{path}.{point}.enabled: {name} does not implement {point}")
         general = [name for name in everywhere if takes_part(sources[name].plugin, point) and own.leaves(name)]
         both = [name for name in own.enabled if name in general]
         points[point] = list(dict.fromkeys((*both, *general, *own.enabled)))
@@ -189,7 +189,7 @@ def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
 
 
 def _weight(name: str, at_score: _Set, multi: _Set) -> float:
-    """0: it does not score."""
+    """Return the plugin's weight in scoring, or 0 if it does not score."""
     for named in (at_score.enabled, multi.enabled):
         if name in named:
             return named[name] or NO_WEIGHT_GIVEN
@@ -197,21 +197,21 @@ def _weight(name: str, at_score: _Set, multi: _Set) -> float:
 
 
 def demand_part(name: str, found: Source, path: str) -> None:
-    """Raises ConfigurationError for a plugin that would do nothing."""
+    """Raise ConfigurationError for a plugin that implements no extension point."""
     if not any(takes_part(found.plugin, point) for point in Point):
         methods = ", ".join(method for _, method in METHODS.values())
-        raise ConfigurationError(f"{path}: {name} takes part in nothing: it has no method {methods}")
+        raise ConfigurationError(f"{path}: {name} implements no extension point: it has no method {methods}")
 
 
 def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Source]:
-    """The plugin that is named so, and its name; it is added to `sources`."""
+    """Return the name and source of the plugin, and add the plugin to `sources`."""
     spec = ALIASES.get(spec, spec)
     for name, known in sources.items():
         if spec in (name, known.spec):
             return name, known
     if ":" not in spec:
         raise ConfigurationError(
-            f'{path}: no plugin "{spec}"; there are {", ".join((*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS))}, and module:Class'
+            f'{path}: no plugin "{spec}"; valid names are {", ".join((*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS))}, and module:Class'
         )
     try:
         found = Source(spec, find(spec))
@@ -219,7 +219,7 @@ def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Sourc
         raise ConfigurationError(f"{path}: {error}") from error
     name = str(found.plugin.name)
     if name in sources:
-        raise ConfigurationError(f"{path}: {spec} is called {name}, as {sources[name].spec} is")
+        raise ConfigurationError(f"{path}: {spec}: duplicate plugin name {name}, also used by {sources[name].spec}")
     sources[name] = found
     return name, found
 
@@ -243,8 +243,10 @@ def _set(raw: Any, path: str, sources: dict[str, Source]) -> _Set:
 
 
 def build(configuration: Configuration, handle: Handle, binders: Sequence[BindPlugin] = ()) -> dict[str, Framework]:
-    """By scheduler name. `binders`: asked to bind before all plugins of the profiles. Raises ConfigurationError when a plugin
-    cannot be made, or the plugins together are no profile."""
+    """Return the frameworks by scheduler name. `binders` are called before the profiles' bind plugins.
+
+    Raise ConfigurationError if a plugin cannot be constructed, or if the plugins do not form a valid profile.
+    """
     first, *others = configuration.profiles
     for profile in others:
         if _sorting(profile) != _sorting(first):
@@ -256,7 +258,7 @@ def build(configuration: Configuration, handle: Handle, binders: Sequence[BindPl
 
 
 def check(configuration: Configuration) -> Configuration:
-    """Raises ConfigurationError when the configuration cannot be built."""
+    """Raise ConfigurationError if the configuration cannot be built."""
     try:
         extenders = Extenders(configuration.extenders)
     except OSError as error:
@@ -266,12 +268,12 @@ def check(configuration: Configuration) -> Configuration:
 
 
 def needs(configuration: Configuration) -> list[Resource[Any]]:
-    """The resources of which some plugin needs the objects."""
+    """Return the resources whose objects the plugins read."""
     return _stated("needs", configuration)
 
 
 def writes(configuration: Configuration) -> list[Resource[Any]]:
-    """The resources of which some plugin writes objects."""
+    """Return the resources whose objects the plugins write."""
     return _stated("writes", configuration)
 
 
@@ -281,13 +283,13 @@ def _stated(attribute: str, configuration: Configuration) -> list[Resource[Any]]
 
 
 def _ignoring(resources: Sequence[str], profile: ProfileConfiguration) -> ProfileConfiguration:
-    """NodeResourcesFit leaves these to extenders."""
+    """Add the resources to the ignoredResources of NodeResourcesFit, which leaves them to extenders."""
     if not resources:
         return profile
     given = profile.args.get(NodeResourcesFit.name, {})
     named = given.get("ignoredResources", [])
     if not isinstance(named, list):
-        return profile  # the plugin will say so
+        return profile  # the plugin reports the error
     args = {**given, "ignoredResources": [*named, *resources]}
     return replace(profile, args={**profile.args, NodeResourcesFit.name: args})
 
@@ -329,7 +331,7 @@ _TLS_FIELDS = ("insecure", "caFile", "certFile", "keyFile")
 
 
 def parse_extenders(raw: Any, path: str) -> tuple[ExtenderConfiguration, ...]:
-    """Raises ConfigurationError."""
+    """Parse the list of extenders. Raise ConfigurationError if it is invalid."""
     found = tuple(_extender(item, f"{path}[{index}]") for index, item in enumerate(items(raw, path)))
     binders = [extender for extender in found if BIND in extender.verbs]
     if len(binders) > 1:
@@ -339,7 +341,7 @@ def parse_extenders(raw: Any, path: str) -> tuple[ExtenderConfiguration, ...]:
     seen: set[str] = set()
     for index, extender in enumerate(found):
         if extender.url_prefix in (other.url_prefix for other in found[:index]):
-            raise ConfigurationError(f"{path}[{index}].urlPrefix: {extender.url_prefix} is there already")
+            raise ConfigurationError(f"{path}[{index}].urlPrefix: duplicate urlPrefix {extender.url_prefix}")
         for name in extender.managed_resources:
             if name in seen:
                 raise ConfigurationError(f"{path}[{index}].managedResources: duplicate extender managed resource name {name}")
@@ -348,7 +350,7 @@ def parse_extenders(raw: Any, path: str) -> tuple[ExtenderConfiguration, ...]:
 
 
 def write_extender(extender: ExtenderConfiguration) -> Mapping[str, Any]:
-    """With everything filled in, but verbs that it does not have."""
+    """Return the extender as a configuration with all defaults filled in. Verbs without a value are omitted."""
     given = {name: extender.verbs[verb] for name, verb in _VERBS.items() if verb in extender.verbs}
     tls = extender.tls
     secure = (
@@ -384,7 +386,7 @@ def _extender(raw: Any, path: str) -> ExtenderConfiguration:
     enable_https = flag(given.get("enableHTTPS", False), f"{path}.enableHTTPS")
     for name in ("enableHTTPS", "tlsConfig"):
         if scheme != "https" and given.get(name):
-            raise ConfigurationError(f"{path}.{name}: only with an urlPrefix that begins with https://")
+            raise ConfigurationError(f"{path}.{name}: requires a urlPrefix that begins with https://")
     return ExtenderConfiguration(
         url_prefix=url,
         verbs=verbs,
@@ -399,10 +401,10 @@ def _extender(raw: Any, path: str) -> ExtenderConfiguration:
 
 
 def _verb(raw: Any, path: str) -> str:
-    """A part of a URL's path."""
+    """Parse a verb, which is a segment of a URL path."""
     verb = text(raw, path)
     if not _goes_into_a_url(verb):
-        raise ConfigurationError(f"{path}: expected a part of a URL, got {verb}")
+        raise ConfigurationError(f"{path}: expected a segment of a URL path, got {verb}")
     return verb
 
 
@@ -415,7 +417,7 @@ def _scheme(url: str, path: str) -> str:
         parts = urlsplit(url)
         port = parts.port
         complete = parts.scheme in ("http", "https", "grpc") and parts.hostname and not (parts.query or parts.fragment)
-        (parts.hostname or "").encode("idna")  # as it is looked up; refuses empty labels, and long ones
+        (parts.hostname or "").encode("idna")  # as in DNS lookups; rejects empty and overlong labels
         if not _goes_into_a_url(url) or not complete or (parts.scheme == "grpc" and (port is None or parts.path.strip("/"))):
             raise ValueError
     except ValueError:
@@ -425,7 +427,7 @@ def _scheme(url: str, path: str) -> str:
 
 def _extender_weight(raw: Any, needed: bool, path: str) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int) or raw < 0:
-        raise ConfigurationError(f"{path}: expected a whole number")
+        raise ConfigurationError(f"{path}: expected an integer of 0 or more")
     if needed and not raw:
         raise ConfigurationError(f"{path}: must have a positive weight applied to it")
     return raw
@@ -435,7 +437,7 @@ def _tls(raw: Any, path: str) -> Tls:
     given = fields(raw, path, _TLS_FIELDS)
     files = {name: text(given[name], f"{path}.{name}") if name in given else "" for name in _TLS_FIELDS[1:]}
     if files["keyFile"] and not files["certFile"]:
-        raise ConfigurationError(f"{path}.keyFile: only together with certFile")
+        raise ConfigurationError(f"{path}.keyFile: requires certFile")
     return Tls(flag(given.get("insecure", False), f"{path}.insecure"), files["caFile"], files["certFile"], files["keyFile"])
 
 
@@ -454,7 +456,7 @@ def _managed(raw: Any, path: str) -> dict[str, bool]:
 
 
 def _extended(name: str) -> Sequence[str]:
-    """What is wrong with the name of an extended resource."""
+    """Return the problems of the name of an extended resource."""
     if problems := names.label_key(name):
         return problems
     return () if names.is_extended_resource(name) else (f"{name} is an invalid extended resource name",)
@@ -474,7 +476,7 @@ _FIELDS = (
 
 
 def parse(document: str, *, seed: int = 0) -> Configuration:
-    """Raises ConfigurationError."""
+    """Parse a configuration file. Raise ConfigurationError if it is invalid."""
     try:
         found = documents.plain(document)
     except documents.DocumentError as error:
@@ -491,13 +493,13 @@ def parse(document: str, *, seed: int = 0) -> Configuration:
     names = [profile.scheduler_name for profile in profiles]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise ConfigurationError(f"profiles[{index}].schedulerName: {name} has a profile already")
+            raise ConfigurationError(f"profiles[{index}].schedulerName: duplicate schedulerName {name}")
     default = Configuration()
     initial = seconds(top.get("podInitialBackoffSeconds", default.initial_backoff), "podInitialBackoffSeconds")
     longest = seconds(top.get("podMaxBackoffSeconds", default.max_backoff), "podMaxBackoffSeconds")
     if longest < initial:
         raise ConfigurationError(
-            f"podMaxBackoffSeconds: expected podInitialBackoffSeconds ({initial:g}) at least, got {longest:g}"
+            f"podMaxBackoffSeconds: must be at least podInitialBackoffSeconds ({initial:g}), got {longest:g}"
         )
     return Configuration(
         election=text(election.get("resourceName", default.election), "leaderElection.resourceName"),
@@ -510,7 +512,7 @@ def parse(document: str, *, seed: int = 0) -> Configuration:
 
 
 def with_plugin(configuration: Configuration, spec: str) -> Configuration:
-    """Enables one more plugin at all its points, in all profiles. Raises ConfigurationError."""
+    """Enable another plugin at all its extension points, in all profiles. Raise ConfigurationError if it is invalid."""
     return replace(configuration, profiles=tuple(_and(profile, spec) for profile in configuration.profiles))
 
 
@@ -526,7 +528,7 @@ def _and(profile: ProfileConfiguration, spec: str) -> ProfileConfiguration:
 
 
 def _parse_profile(raw: Any, path: str, nameless: str | None) -> ProfileConfiguration:
-    """`nameless`: what it is called without a name; None: it must have one."""
+    """Parse one profile. `nameless` is the default of schedulerName; None makes the field required."""
     profile = fields(raw, path, ("schedulerName", "plugins", "pluginConfig"))
     sources = built_in()
     resolved = resolve(profile.get("plugins", {}), f"{path}.plugins", sources)
@@ -547,7 +549,7 @@ def _parse_args(raw: Any, path: str, sources: dict[str, Source]) -> dict[str, Ma
         name, _ = source(text(entry.get("name"), f"{where}.name"), f"{where}.name", sources)
         args = entry.get("args", {})
         if not isinstance(args, dict):
-            raise ConfigurationError(f"{where}.args: expected fields")
+            raise ConfigurationError(f"{where}.args: expected an object")
         if name in found:
             raise ConfigurationError(f"{where}.name: {name} is configured twice")
         for key, expected in (("apiVersion", API_VERSION), ("kind", f"{name}Args")):
@@ -571,21 +573,23 @@ def write(configuration: Configuration) -> str:
 
 
 def digest(configuration: Configuration) -> str:
-    """Of all that decides about nodes: profiles, arguments, extenders, and the source files of plugins that are not built in,
-    wherever these files are. The election, the backoffs and the seed do not count. Empty: there is none, as a plugin's
-    `complete` fails."""
+    """Return a digest of everything that affects decisions: profiles, arguments, extenders, and the content of plugin files.
+
+    The paths of the plugin files, the election, the backoffs and the seed are not included. The result is empty if a plugin's
+    `complete` fails.
+    """
     try:
         profiles = [_write_profile(_by_content(profile)) for profile in configuration.profiles]
         extenders = [write_extender(extender) for extender in configuration.extenders]
         text = json.dumps([profiles, extenders], sort_keys=True, default=str)
-    except Exception as error:  # `complete` is the code of users
-        log.warning("the configuration has no digest: %s: %s", type(error).__name__, error)
+    except Exception as error:  # `complete` is user code
+        log.warning("cannot compute the digest of the configuration: %s: %s", type(error).__name__, error)
         return ""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _by_content(profile: ProfileConfiguration) -> ProfileConfiguration:
-    """The profile, with plugins that are not built in named by what is in their files."""
+    """Return the profile with out-of-tree plugins named by the digest of their files."""
     sources = {
         name: Source(f"{name}@{_content(source.spec, source.plugin)}", source.plugin) if ":" in source.spec else source
         for name, source in profile.sources.items()
@@ -595,14 +599,14 @@ def _by_content(profile: ProfileConfiguration) -> ProfileConfiguration:
 
 @cache
 def _content(spec: str, plugin: type[Plugin]) -> str:
-    """Digest of the file that the class is from. It is made once: the file may change later, and the loaded class does not."""
+    """Return the digest of the file that defines the class. It is cached, because the loaded class does not follow the file."""
     where = spec.rpartition(":")[0]
     file = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
 
 
 def _write_profile(profile: ProfileConfiguration) -> Mapping[str, Any]:
-    """Every point lists its plugins: nothing is left to `multiPoint`, so that one sees who runs where, in which order."""
+    """Return the profile with the plugins of every extension point listed explicitly. `multiPoint` is disabled."""
     plugins: dict[str, Any] = {MULTI_POINT: {"disabled": [{"name": EVERYTHING}]}}
     for point, enabled in profile.points.items():
         if enabled:
@@ -626,7 +630,7 @@ def _entry(profile: ProfileConfiguration, point: Point, name: str) -> Mapping[st
 
 
 def _write_args(profile: ProfileConfiguration, name: str) -> Mapping[str, Any]:
-    """Those that were given, and the plugin's own defaults where it tells them (`complete`)."""
+    """Return the given arguments, completed with the plugin's defaults if it implements `complete`."""
     given = dict(profile.args.get(name, {}))
     plugin = profile.sources[name].plugin
     return plugin.complete(given) if isinstance(plugin, CompletesArgs) else given

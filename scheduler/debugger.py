@@ -1,8 +1,7 @@
-"""What a scheduler holds at this moment, for people: its queue, and its cache beside what the informers hold.
+"""Debug dumps of a scheduler: its queue, and a comparison of its cache with the informers.
 
-Everything is bounded: of more than MOST things of a kind, the first are shown, and the number of the others. It is computed on
-the event loop, in one go, so that it is one consistent picture; with 5,000 nodes and 150,000 pods nothing else is done for some
-tenths of a second.
+Each list holds at most MOST items and the total number. A dump runs on the event loop without interruption, so that it is
+consistent. With 5,000 nodes and 150,000 pods, it blocks the scheduler for several tenths of a second.
 """
 
 import json
@@ -25,11 +24,11 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MOST = 500
-"""Of a kind; of the pods in the queue, of each place."""
+"""Maximum number of items of a list. For queued pods, it applies to each place."""
 
 
 class Debugger:
-    """`name`: the replica's. `leading`: does it lead?"""
+    """`name` is the name of the replica. `leading` returns True if the replica is the leader."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class Debugger:
         self._clock = clock
 
     def show_queue(self) -> QueueDump:
-        """The pods that wait, by place, and those that wait in Permit."""
+        """Return the queued pods by place, and the pods that wait in Permit."""
         now = self._clock.monotonic()
         places: dict[str, list[Queued]] = defaultdict(list)
         for queued, backoff in self._queue.entries(now):
@@ -64,7 +63,7 @@ class Debugger:
         return QueueDump(self._name, self._leading(), self._queue.counts(), places, _bounded(waiting))
 
     def show_cache(self) -> CacheDump:
-        """The nodes with what is free, the assumed pods, and where cache and informers disagree."""
+        """Return the nodes with their free amounts, the assumed pods, and the differences between cache and informers."""
         names = self._cache.nodes.names
         return CacheDump(
             self._name,
@@ -76,7 +75,7 @@ class Debugger:
         )
 
     def log(self) -> None:
-        """Writes both to the log."""
+        """Write both dumps to the log."""
         for part, shown in (("queue", self.show_queue()), ("cache", self.show_cache())):
             state = to_json(shown)
             log.info("%s: %s", part, json.dumps(state), extra=StateDumped(part, state).extra)
@@ -100,10 +99,10 @@ class Debugger:
     def _nodes_differ(self) -> Iterator[str]:
         nodes, known = self._cache.nodes, self._informers.nodes.store
         for name in sorted(known.keys() - set(nodes.names)):
-            yield f"node {name}: the cache does not have it"
+            yield f"node {name}: missing from the cache"
         for row, name in enumerate(nodes.names):
             if name not in known:
-                yield f"node {name}: only the cache has it"
+                yield f"node {name}: only in the cache"
             elif (theirs := known[name].metadata.resourceVersion) != (ours := nodes.raw[row].metadata.resourceVersion):
                 yield f"node {name}: the cache has version {ours}, the informer {theirs}"
 
@@ -112,12 +111,12 @@ class Debugger:
         for key, pod in self._informers.pods.store.items():
             node = taken.pop(pod.metadata.uid, "")
             if node != pod.spec.nodeName and not self._cache.is_assumed(pod.metadata.uid):
-                yield f"pod {key}: the cache has it on {node or 'no node'}, the informer on {pod.spec.nodeName or 'none'}"
+                yield f"pod {key}: on {node or 'no node'} in the cache, on {pod.spec.nodeName or 'no node'} in the informer"
         for uid, node in taken.items():
-            yield f"pod with uid {uid}: only the cache has it, on {node}"
+            yield f"pod with UID {uid}: only in the cache, on {node}"
 
     def _sums_differ(self) -> Iterator[str]:
-        """What is free must be what there is, less what the pods of the node request."""
+        """Yield the nodes whose free amount differs from allocatable minus the requests of their pods."""
         nodes = self._cache.nodes
         used: dict[str, Counter[str]] = defaultdict(Counter)
         for _, node, amounts in self._cache.taken():
@@ -129,7 +128,7 @@ class Debugger:
                 free = nodes.free_at(row, resource)
                 right = int(nodes.allocatable(resource)[row]) - used[name][resource]
                 if free != right:
-                    yield f"node {name}: {free} of {resource} is free in the table, and {right} by its pods"
+                    yield f"node {name}: the table has {free} of {resource} free, but the pods leave {right}"
 
 
 def _bounded(things: Sequence[T]) -> Bounded[T]:

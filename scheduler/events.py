@@ -1,9 +1,10 @@
-"""Events, the condition PodScheduled with nominatedNodeName, and trace spans of pods.
+"""Report scheduling results: events, the condition PodScheduled with nominatedNodeName, and trace spans of pods.
 
-Conditions are written in batches, and only if they change. If the scheduler stops before it has written one, the next attempt
-writes it. On a conflict the write is repeated on top of the newer version, so it never overwrites other writers such as a bind.
+Conditions are written in batches, and only if they change. If the scheduler stops before it writes a condition, the next
+attempt writes it. After a conflict the write is repeated on the newer version, so that it never overwrites other writes
+such as a bind.
 
-Events carry the scheduler name of the pod: there is one event recorder per profile.
+Events carry the scheduler name of the pod. Each profile has its own event recorder.
 """
 
 import asyncio
@@ -37,17 +38,17 @@ log = logging.getLogger(__name__)
 
 BATCH = 256
 INTERVAL = 0.1
-"""Seconds for which conditions are collected before they are written."""
+"""Seconds for which conditions are collected before a write."""
 
 
 class EventSink(Protocol):
-    """What is needed of pinnace.client.events.EventRecorder."""
+    """The method of pinnace.client.events.EventRecorder that is used here."""
 
     def event(self, obj: Pod | Node | Lease, type_: str, reason: str, message: str) -> None: ...
 
 
 class Statuses(Protocol):
-    """What is needed of pinnace.client.client.PodClient."""
+    """The method of pinnace.client.client.PodClient that is used here."""
 
     async def update_status_batch(self, objs: Sequence[Pod]) -> list[BatchItem]: ...
 
@@ -70,38 +71,40 @@ class Reporter:
     def __init__(
         self, recorder: EventSink, statuses: Statuses, pods: Mapping[str, Pod], *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        """`pods`: the informer's store."""
+        """`pods` is the store of the informer."""
         self._recorder = recorder
         self._statuses = statuses
         self._pods = pods
         self._clock = clock
         self._wanted: dict[str, _Wanted] = {}
-        """By pod; the latest wins."""
+        """Conditions to write, by pod key. A later condition replaces an earlier one."""
         self._some = asyncio.Event()
 
     def scheduled(self, info: PodInfo, node: str) -> None:
         self._recorder.event(info.raw, "Normal", "Scheduled", f"Successfully assigned {info.key} to {node}")
 
     def failed(self, info: PodInfo, reason: str, message: str, nominated: str) -> None:
-        """`reason` is the condition's: Unschedulable, or SchedulerError. `nominated`: where room is kept for the pod; empty:
-        nowhere."""
+        """Report an attempt that failed. `reason` is the condition's reason: Unschedulable or SchedulerError.
+
+        `nominated` is the node that is reserved for the pod, or empty.
+        """
         self._recorder.event(info.raw, "Warning", "FailedScheduling", message)
         self._wanted[info.key] = _Wanted(info.uid, reason, message, nominated)
         self._some.set()
 
     def fenced(self, scheduler: str, token: int, binds: int) -> None:
-        """Report refused binds on the Lease of the election: no pod was changed."""
+        """Report refused binds as an event on the Lease of the election, because no pod was changed."""
         lease = Lease()
         lease.metadata.namespace, lease.metadata.name = SYSTEM_NAMESPACE, ELECTION_LEASES[SCHEDULER_ELECTION]
         message = f"{scheduler}: {binds} binds with token {token} were refused, another leader was elected"
         self._recorder.event(lease, "Warning", "Fenced", message)
 
     def drop(self) -> None:
-        """Forgets what is not written yet: somebody else leads."""
+        """Drop all unwritten conditions when the term ends."""
         self._wanted.clear()
 
     async def run(self) -> None:
-        """Writes conditions until cancelled."""
+        """Write conditions until cancelled."""
         while True:
             await self._some.wait()
             await self._clock.sleep(INTERVAL)
@@ -127,7 +130,7 @@ class Reporter:
                 log.warning("condition of pod %s: %s", key, answer)
 
     def _changed(self, key: str, wanted: _Wanted) -> Pod | None:
-        """The pod's status with the condition that is wanted; None when there is nothing to write."""
+        """Return the pod's status with the wanted condition, or None if no write is needed."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.uid != wanted.uid or pod.spec.nodeName:
             return None
@@ -145,19 +148,20 @@ class Reporter:
 
 
 class Recorders:
-    """`instance`: the replica's name."""
+    """The event recorders of all profiles. `instance` is the name of the replica."""
 
     def __init__(self, client: EventClient, profiles: Iterable[str], instance: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._recorders = {profile: EventRecorder(client, profile, instance, clock=clock) for profile in profiles}
         self._first = next(iter(self._recorders.values()))
 
     def event(self, obj: Pod | Node | Lease, type_: str, reason: str, message: str) -> None:
-        """As EventRecorder.event. An object that is no pod of any profile is reported in the name of the first profile."""
+        """Record an event, as EventRecorder.event does. Objects other than pods of a profile use the first profile's
+        recorder."""
         name = obj.spec.schedulerName if isinstance(obj, Pod) else ""
         self._recorders.get(name, self._first).event(obj, type_, reason, message)
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for recorder in self._recorders.values():
                 group.create_task(unending("event recorder", recorder.run))
@@ -168,16 +172,16 @@ class Recorders:
 
 
 class PodTraces:
-    """Costs one look at a field for each pod where there are no traces."""
+    """Record trace spans of pods. A pod without a trace costs one annotation lookup."""
 
     def __init__(self, clock: Clock, tracer: Tracer = NO_TRACER) -> None:
         self._tracer = tracer
         self._clock = clock
         self._decided: dict[str, float] = {}
-        """When, by uid, of pods whose bind is on its way."""
+        """The time of the decision, by UID, for pods with a bind in progress."""
 
     def tried(self, queued: QueuedPod, began: float, result: str, node: str = "") -> None:
-        """An attempt has ended: just now."""
+        """Record the spans of an attempt that ends now."""
         if not self._tracer.on or not (parent := _kept(queued.info)):
             return
         now, attempt = self._clock.monotonic(), queued.attempts
@@ -188,18 +192,18 @@ class PodTraces:
             self._decided[queued.info.uid] = now
 
     def settled(self, decision: Decision, result: str) -> None:
-        """A bind has ended: just now."""
+        """Record the span of a bind that ends now."""
         info = decision.queued.info
         if (began := self._decided.pop(info.uid, None)) is not None:
             attributes = {"result": result, "k8s.node.name": decision.node}
             self._tracer.record("scheduler.bind", _kept(info), began, self._clock.monotonic(), **attributes)
 
     def forget(self) -> None:
-        """A term has ended: what comes of its decisions, the informer tells."""
+        """Drop the open spans at the end of a term. The informer delivers the results of its decisions."""
         self._decided.clear()
 
 
 def _kept(info: PodInfo) -> str:
-    """The span that the pod was created in; "" when nobody keeps its trace."""
+    """Return the parent span from the pod's annotation, or "" if its trace is not sampled."""
     parent = info.raw.metadata.annotations.get(TRACE_ANNOTATION, "")
     return parent if parent.endswith(SAMPLED) else ""

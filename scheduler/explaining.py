@@ -1,13 +1,13 @@
-"""Explains one pod and exits: `python -m scheduler.explaining NAMESPACE NAME`, which `pinnace why` starts.
+"""Explain one pod and exit: `python -m scheduler.explaining NAMESPACE NAME`, which `pinnace why` starts.
 
-It selects the configuration of the scheduler that decides, lists what its informers would hold, fills a cache, and calls
-`scheduler.explain`. It writes an Answer as JSON to stdout, and nothing to the cluster.
+The process selects the configuration of the deciding scheduler, lists the objects that its informers hold, fills a cache, and
+calls `scheduler.explain`. It writes an Answer as JSON to stdout, and writes nothing to the cluster.
 
-    elections --decides--> the leader's digest --+-- equals the digest of a known configuration --> that one, confirmed
+    elections --decides--> the leader's digest --+-- equals the digest of a known configuration --> this one, confirmed
                                                  '-- equals none --------------------------------> the first one, unconfirmed
 
-A leader publishes a digest of its configuration in its election (`scheduler.config.digest`), so the configuration itself is not
-sent. Elections never cause code to be loaded: plugins come from files that the user names, or from the user's local cluster.
+A leader publishes only a digest of its configuration in its election (`scheduler.config.digest`). Elections never cause code to
+be loaded: plugins come from files that the user names, or from the user's local cluster.
 """
 
 import asyncio
@@ -49,14 +49,14 @@ DEFAULT = "the default configuration"
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationSource:
-    """A configuration by its file and the plugins that are added to it. `source`: how it is called in sentences."""
+    """A configuration file and additional plugins. `source` is the name of the configuration in messages."""
 
     source: str = DEFAULT
     file: str = ""
     plugins: Sequence[str] = ()
 
     def load(self) -> Configuration:
-        """Raises ConfigurationError, or OSError."""
+        """Load and check the configuration. Raise ConfigurationError or OSError."""
         configuration = parse(Path(self.file).read_text()) if self.file else Configuration()
         for plugin in self.plugins:
             configuration = with_plugin(configuration, plugin)
@@ -65,8 +65,13 @@ class ConfigurationSource:
 
 @dataclass(frozen=True, slots=True)
 class SelectedConfiguration:
-    """`unconfirmed`: why this may not be the configuration of the scheduler that decides; empty: it is. `assumed`: it is
-    unconfirmed, and the user did not ask for it. `unknown`: why there is nothing to explain by."""
+    """The configuration that the explanation uses.
+
+    `unconfirmed` is the reason why the deciding scheduler may use another configuration; it is empty if the configuration is
+    confirmed. `assumed` is True if the configuration is unconfirmed and the user did not select it. `unknown` is the
+    reason why no
+    explanation is possible.
+    """
 
     configuration: Configuration = field(default_factory=Configuration)
     source: str = DEFAULT
@@ -81,13 +86,17 @@ def select_configuration(
     given: ConfigurationSource | None = None,
     kept: ConfigurationSource | None = None,
 ) -> SelectedConfiguration:
-    """`elections`: those that are led; None: they may not be listed. `given`: by the user, and always followed. `kept`: what
-    the schedulers of the user's local cluster were started with. Raises ConfigurationError, or OSError, about `given`."""
+    """Select the configuration for the pods of `scheduler`.
+
+    `elections` are the elections with a leader, or None if the user has no permission to list them. `given` is the user's
+    configuration, which is always used. `kept` is the configuration of the schedulers in the user's local cluster. Raise
+    ConfigurationError or OSError if `given` cannot be loaded.
+    """
     problems: list[str] = []
     offers = [(given, given.load())] if given else list(_loaded(filter(None, (kept, ConfigurationSource())), problems))
     leader = decides(scheduler, elections or ())
     if elections is None:
-        unconfirmed = "you may not list elections, so it is not known which scheduler decides"
+        unconfirmed = "you have no permission to list elections, so the deciding scheduler is unknown"
     elif leader is not None:
         if leader.configuration:
             for offer, configuration in offers:
@@ -110,12 +119,12 @@ def select_configuration(
 
 
 def _leaderless(scheduler: str, elections: Sequence[Election]) -> bool:
-    """Is it the cluster's default scheduler, and does none lead? That is about the election, not about a name."""
+    """Return True if `scheduler` is the cluster's default scheduler and its election has no leader."""
     return scheduler == wellknown.DEFAULT_SCHEDULER and SCHEDULER_ELECTION not in (each.name for each in elections)
 
 
 def _loaded(offers: Iterable[ConfigurationSource], problems: list[str]) -> Iterator[tuple[ConfigurationSource, Configuration]]:
-    """Those that can be loaded; of the others `problems` gets why."""
+    """Yield the configurations that can be loaded. Append the errors of the others to `problems`."""
     for offer in offers:
         try:
             yield offer, offer.load()
@@ -127,14 +136,14 @@ def _differs(leader: Election, offers: Sequence[ConfigurationSource]) -> str:
     who = f'{leader.holder}, which leads election "{leader.name}" and decides,'
     if not leader.configuration:
         return f"{who} does not publish a digest of its configuration"
-    return f"{who} uses another configuration than {' and '.join(offer.source for offer in offers)}"
+    return f"{who} uses a configuration other than {' and '.join(offer.source for offer in offers)}"
 
 
 PAGE = 5000
 
 
 class ListedHandle(Offline):
-    """A Handle over what was listed."""
+    """A handle with listed objects instead of informers."""
 
     def __init__(self, stores: Mapping[Resource[Any], Mapping[str, Any]]) -> None:
         super().__init__()
@@ -149,12 +158,12 @@ class ListedHandle(Offline):
 @click.command()
 @click.argument("namespace")
 @click.argument("name")
-@click.option("--node", default="", help="Say more about this node.")
-@click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
-@click.option("--context", help="The context of the client's configuration to use.")
-@click.option("--config", default="", help="A KubeSchedulerConfiguration to select_configuration.")
-@click.option("--plugin", "plugins", multiple=True, help="A plugin to add to it.")
-@click.option("--kept", default="", help="Where a local cluster is, whose schedulers have the two that select_configuration.")
+@click.option("--node", default="", help="Report details about this node.")
+@click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: from the client configuration]")
+@click.option("--context", help="The context of the client configuration to use.")
+@click.option("--config", default="", help="A KubeSchedulerConfiguration file to use.")
+@click.option("--plugin", "plugins", multiple=True, help="A plugin to add to the configuration.")
+@click.option("--kept", default="", help="Directory of a local cluster with these schedulers.")
 @click.option("--kept-config", default="")
 @click.option("--kept-plugin", "kept_plugins", multiple=True)
 @click.option("--objects", default="", help="A file of keys and values to use in place of a server; see read_objects.")
@@ -181,13 +190,13 @@ def main(
     groups: Sequence[str],
     tls: tuple[str, str, str] | None,
 ) -> None:
-    """Explains where a pod would go now, and why."""
+    """Explain the node that the scheduler would select for a pod now, and the reasons."""
     given = (
         ConfigurationSource(config or f"the default configuration with {' and '.join(plugins)}", config, plugins)
         if config or plugins
         else None
     )
-    own = ConfigurationSource(f"that of the local cluster in {kept}", kept_config, kept_plugins) if kept else None
+    own = ConfigurationSource(f"the configuration of the local cluster in {kept}", kept_config, kept_plugins) if kept else None
     try:
         if objects:
             said = Answer(_offline(store_key_of(namespace, name), node, read_objects(Path(objects)), given, own))
@@ -197,14 +206,14 @@ def main(
             said = Answer(asyncio.run(_explanation(namespace, name, node, servers, given, own, timeout, acting_as)))
     except ApiError as error:
         said = _unexplained(error.message, Trouble.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode())
-    except TimeoutError:  # it is an OSError, too
-        said = _unexplained(f"the API servers took more than {timeout:g} s", Trouble.TOO_SLOW)
+    except TimeoutError:  # a subclass of OSError, so it is handled first
+        said = _unexplained(f"the API servers did not respond within {timeout:g} s", Trouble.TOO_SLOW)
     except KeyError:
-        said = _unexplained(f"pod {namespace}/{name} is not among the objects", Trouble.USAGE)
+        said = _unexplained(f"pod {namespace}/{name} is not in the file of objects", Trouble.USAGE)
     except (ConfigurationError, ConfigError, OSError) as error:
         said = _unexplained(f"{config}: {error}" if config else str(error), Trouble.USAGE)
     json.dump(to_json(said), sys.stdout)
-    gc.freeze()  # as in pinnace.cli.command: what was imported is not searched for garbage at the end
+    gc.freeze()  # as in pinnace.cli.command: skips the garbage collection of imported modules at exit
 
 
 def _impersonating(server: str | None, tls: tuple[str, str, str] | None) -> ClientConfig:
@@ -247,7 +256,7 @@ async def _explanation(
 
 
 def read_objects(path: Path) -> Mapping[str, bytes]:
-    """Read etcd keys and their values: one line each, a key, a space and the value in base64. Raises OSError."""
+    """Read etcd keys and values. Each line is a key, a space, and the value in base64. Raise OSError."""
     lines = (line.split(" ", 1) for line in path.read_text().splitlines())
     return {key: b64decode(value) for key, value in lines}
 
@@ -263,7 +272,7 @@ def _offline(
     given: ConfigurationSource | None,
     kept: ConfigurationSource | None,
 ) -> Explanation:
-    """Explain a pod by recorded objects. Raises ConfigurationError, and KeyError if the pod is not among them."""
+    """Explain a pod with recorded objects. Raise ConfigurationError, or KeyError if the pod is not recorded."""
     pod = Pod.FromString(objects[PODS.prefix + key])
     elections = [Election.FromString(value) for each, value in objects.items() if each.startswith(ELECTIONS_PREFIX)]
     followed = select_configuration(pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, elections, given, kept)
@@ -276,7 +285,7 @@ def _offline(
 
 
 async def _elections(client: Client) -> Sequence[Election] | None:
-    """None: they may not be listed."""
+    """Return the elections, or None without permission to list them."""
     try:
         return await client.elections.list()
     except Forbidden:
@@ -286,7 +295,7 @@ async def _elections(client: Client) -> Sequence[Election] | None:
 def explanation(
     pod: Pod, stores: Mapping[Resource[Any], Mapping[str, Any]], followed: SelectedConfiguration, node: str = ""
 ) -> Explanation:
-    """Pure, but for what plugins do when they are made. Raises ConfigurationError."""
+    """Explain the pod with the given objects. Pure, except for plugin constructors. Raise ConfigurationError."""
     configuration = followed.configuration
     key, name, bound = store_key(pod), pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, pod.spec.nodeName
     gone = bool(bound) and bound not in stores[NODES]
@@ -310,15 +319,17 @@ def explanation(
 
 
 def _filters_only(found: Explanation) -> Explanation:
-    """Without what follows from weights, from preemption, and from the filters that there are not."""
+    """Return the explanation without the parts that depend on weights, preemption, or unknown filters."""
     return replace(found, problem="", message="", weights={}, ranking=(), best=0, remedies=(), preemption="")
 
 
 def filled(
     nodes: Iterable[Node], pods: Iterable[Pod], scheduler_names: Container[str]
 ) -> tuple[Cache, dict[str, list[PodInfo]]]:
-    """A cache of these, as `scheduler.informers` would fill it, and the pods by node. Room is kept for nominated pods of these
-    schedulers: of others the leader knows nothing until they are bound."""
+    """Return a cache filled as `scheduler.informers` fills it, and the pods by node.
+
+    Nominations count only for pods of `scheduler_names`. A leader ignores the pending pods of other schedulers.
+    """
     cache, placed = Cache(), dict[str, list[PodInfo]]()
     for node in nodes:
         cache.set_node(node)
@@ -337,7 +348,7 @@ def filled(
 
 
 async def _list(client: Client, needs: Sequence[Resource[Any]]) -> dict[Resource[Any], dict[str, Any]]:
-    """All objects of these resources, pods and nodes among them, by the keys of informers."""
+    """Return all objects of the resources, and of pods and nodes, by informer key."""
 
     async def one(resource: Resource[Any]) -> dict[str, Any]:
         fields = NOT_ENDED if resource is PODS else ""

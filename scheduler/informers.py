@@ -1,7 +1,7 @@
 """The scheduler's informers, and the event handlers that update the cache and the queue.
 
-A pod is always in exactly one of three places: in the queue, in a scheduling or binding cycle (then assumed in the cache), or
-bound in the cache. The handlers of a standby work as the leader's do, so its cache and queue are current when it is elected.
+A pod is always in exactly one of three places: in the queue, in a scheduling or binding cycle (then it is assumed in the
+cache), or bound in the cache. The handlers run on standbys too, so that a new leader starts with a current cache and queue.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from scheduler.framework.profile import Preemption, Waiting
 from scheduler.queue import SchedulingQueue
 
 NOT_ENDED = ",".join(f"status.phase!={phase}" for phase in ENDED)
-"""Pods that have ended take no room: they leave the informer's selection, which looks like a deletion."""
+"""Terminated pods use no resources. They leave the informer's selection, which the informer reports as a deletion."""
 
 
 class Informers:
-    """`needs`: the resources that plugins look at. `writes`: those that leaders write, beside pods."""
+    """`needs` are the resources that plugins read. `writes` are the resources other than pods that leaders write."""
 
     def __init__(
         self,
@@ -56,41 +56,43 @@ class Informers:
 
     @property
     def healthy(self) -> str | None:
-        """None, or what is wrong, for /readyz."""
+        """The problem for /readyz, or None."""
         return first_problem(self._all.values())
 
     async def wait_synced(self, timeout: float) -> None:
-        """Returns when all have their first state. Raises TimeoutError; `timeout` is for each."""
+        """Wait until all informers have synced. Raise TimeoutError. `timeout` applies to each informer."""
         for informer in self._all.values():
             await informer.wait_synced(timeout)
 
     async def wait_for(self, revision: int, timeout: float) -> None:
-        """Returns when everything is known that leaders wrote up to `revision`. Raises TimeoutError; `timeout` is for each
-        informer."""
+        """Wait until the informers have received all writes of leaders up to `revision`.
+
+        Raise TimeoutError. `timeout` applies to each informer.
+        """
         for informer in self._written:
             await informer.wait_for(revision, timeout)
 
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
-        """One informer's store. Raises KeyError."""
+        """Return the store of one informer. Raise KeyError if no plugin needs the resource."""
         if resource not in self._all:
             raise KeyError(f"no plugin needs {resource.plural}")
         return self._all[resource].store
 
     def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
-        """Over one informer. Raises KeyError."""
+        """Return an index over one informer's store. Raise KeyError if no plugin needs the resource."""
         index = Index(by, self.objects(resource).values())
         self._all[resource].add_handler(index.follow)
         return index
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self._all.values():
                 group.create_task(unending("informer", informer.run))
 
 
 class PluginHandle:
-    """A scheduler.framework.Handle, over what the scheduler has."""
+    """The scheduler.framework.Handle of a running scheduler."""
 
     def __init__(
         self,
@@ -109,7 +111,7 @@ class PluginHandle:
 
 
 class EventHandlers:
-    """Handlers of the informers. `changed` is called after each batch: there may be something to schedule. `run` it, too."""
+    """Handlers of the informers. `changed` is called after each batch to wake the scheduling loop. `run` must run as a task."""
 
     def __init__(
         self,
@@ -120,7 +122,7 @@ class EventHandlers:
         changed: Callable[[], None],
         wall: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`now`, `wall`: the time, monotonic and Unix."""
+        """`now` returns the monotonic time, and `wall` the Unix time."""
         self._cache = cache
         self._queue = queue
         self._scheduler_names = scheduler_names
@@ -128,15 +130,16 @@ class EventHandlers:
         self._changed = changed
         self._wall = wall
         self._nodes: dict[str, Change] = {}
-        """What has happened to nodes since those were asked whom it may help; by name, the longest waiting first."""
+        """Unprocessed changes of nodes, by name. The node that has waited longest is first."""
         self._noted: dict[tuple[str, Change, PodGroup | None, PodGroup | None], ClusterEvent] = {}
-        """What the pods of one batch have changed: where, how, which pods, and what they were."""
+        """Changes by the pods of the current batch: node, kind of change, and the group of the pod now and before."""
         self._news = asyncio.Event()
         queue.gates.on_due = self._news.set
 
     def on_nodes(self, deltas: Sequence[Delta[Node]]) -> None:
-        """The cache knows at once. Whom it may help is asked later (`run`): 500 nodes may come in one batch, and a thousand
-        pods may wait that are not alike."""
+        """Update the cache immediately. `run` moves the affected pods later, because a batch can contain 500 nodes and a
+        thousand
+        different groups of pods may be pending."""
         for delta in deltas:
             name = delta.obj.metadata.name
             event = self._cache.remove_node(name) if delta.kind == DELETED else self._cache.set_node(delta.obj)
@@ -145,17 +148,16 @@ class EventHandlers:
         self._news.set()
 
     async def run(self, clock: Clock) -> None:
-        """Wakes whom changes of nodes may help, and asks about whom plugins hold back, until cancelled; heartbeats have their
-        turn in between."""
+        """Move pods that changed nodes may help and check gated pods, until cancelled. Heartbeats run between the steps."""
         while True:
             await self._news.wait()
             self._news.clear()
             turn = TimeSlice(clock)
-            while self.wake_next() | self.ask_gate():  # both have their turn
+            while self.wake_next() | self.ask_gate():  # no short circuit: both run in each iteration
                 await turn.end()
 
     def wake_next(self) -> bool:
-        """Wakes those whom one node's changes may help. False: no node has changed since."""
+        """Move the pods that the changes of one node may help. Return False if no changes remain."""
         if not self._nodes:
             return False
         name = next(iter(self._nodes))
@@ -164,7 +166,7 @@ class EventHandlers:
         return True
 
     def ask_gate(self) -> bool:
-        """Asks about one pod that PreEnqueue holds back. False: nothing has happened that could have changed that."""
+        """Check one pod that a PreEnqueue plugin gates. Return False if no gated pod awaits an event that has happened."""
         asked = self._queue.ask_gate()
         if asked:
             self._changed()
@@ -176,7 +178,7 @@ class EventHandlers:
             pod = delta.obj
             uid = pod.metadata.uid
             if delta.kind == ADDED and delta.old is not None and delta.old.metadata.uid != uid:
-                self._gone(delta.old.metadata.uid)  # a namesake, whose deletion was missed
+                self._gone(delta.old.metadata.uid)  # a pod with the same name whose deletion was missed
             if delta.kind == DELETED or ended(pod):
                 self._gone(uid)
             else:
@@ -185,7 +187,7 @@ class EventHandlers:
         self._changed()
 
     def on_objects(self, resource: str, deltas: Sequence[Delta[Any]]) -> None:
-        """Of a resource that only plugins look at."""
+        """Handle objects of a resource that only plugins read."""
         now = self._now()
         self._cache.nodes.begin_generation()
         for delta in deltas:
@@ -193,7 +195,7 @@ class EventHandlers:
         self._changed()
 
     def _present(self, delta: Delta[Pod], uid: str, now: float) -> None:
-        """The pod is there, and has not ended."""
+        """Handle a pod that exists and has not terminated."""
         pod = delta.obj
         if node := pod.spec.nodeName:
             assumed = self._cache.is_assumed(uid)
@@ -201,7 +203,7 @@ class EventHandlers:
                 self._note(self._cache.observe(self._queue.remove(uid) or PodInfo(pod), node))
             elif assumed:
                 self._note(self._cache.placed(uid))
-        elif self._cache.node_of(uid) is None or pod.metadata.HasField("deletionTimestamp"):  # then no bind can follow
+        elif self._cache.node_of(uid) is None or pod.metadata.HasField("deletionTimestamp"):  # no bind can follow a deletion
             self._pending(delta, now)
         if self._cache.node_of(uid) is not None:
             if delta.kind == MODIFIED and _relabelled(delta.old, pod):
@@ -219,7 +221,7 @@ class EventHandlers:
             else:
                 info, nominated = PodInfo(pod), pod.status.nominatedNodeName
                 if nominated == (delta.old.status.nominatedNodeName if delta.old is not None else ""):
-                    nominated = self._cache.nodes.nominated.node_of(info.uid)  # which the leader knows before it is written
+                    nominated = self._cache.nodes.nominated.node_of(info.uid)  # the leader sets it before it writes the status
                 self._note(self._cache.nominate(info, nominated))
                 self._queue.add(info, now, held_back(pod, self._wall()))
 
@@ -232,7 +234,7 @@ class EventHandlers:
             self._noted[event.node, event.change, event.pod, event.was] = event
 
     def _wake_noted(self, now: float) -> None:
-        """Pods that are alike and leave a node together, such as a preemptor's victims, are one event."""
+        """Report the noted changes. Equivalent pods that leave a node together, such as preemption victims, form one event."""
         noted, self._noted = self._noted, {}
         for event in noted.values():
             self._queue.wake(event, self._cache.nodes, now)
@@ -243,12 +245,12 @@ def _has_started(delta: Delta[Pod]) -> bool:
 
 
 def _may_be_resized(old: Pod | None, new: Pod) -> bool:
-    """Has the spec changed, or may its kubelet have reported something about a resize?"""
+    """Return True if the spec has changed, or if the kubelet may have reported the state of a resize."""
     return old is None or old.metadata.generation != new.metadata.generation or is_resizing(new) or is_resizing(old)
 
 
 def _relabelled(old: Pod | None, new: Pod) -> bool:
-    """Do selectors that count pods see another pod now?"""
+    """Return True if the labels or the deletion timestamp changed, so that selectors may count the pod differently."""
     if old is None:
         return False
     before, after = old.metadata, new.metadata

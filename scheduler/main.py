@@ -1,4 +1,4 @@
-"""`pinnace-scheduler`: the command line of the scheduler."""
+"""The command line of `pinnace-scheduler`."""
 
 import asyncio
 import logging
@@ -42,21 +42,21 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--config",
     "file",
     type=_FILE,
-    help="A KubeSchedulerConfiguration; see scheduler/config for its fields.",
+    help="A KubeSchedulerConfiguration file. scheduler/config.py lists the supported fields.",
 )
 @click.option(
     "--plugin",
     "plugins",
     multiple=True,
-    help="A plugin of your own: module:Class or path/to/file.py:Class. Can be given again.",
+    help="An out-of-tree plugin: module:Class or path/to/file.py:Class. Can be repeated.",
 )
 @click.option(
     "--write-config-to",
     "written",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write the configuration there, with all defaults filled in, and exit.",
+    help="Write the configuration with all defaults to this file and exit.",
 )
-@click.option("--seed", default=0, help="Seed for choosing among nodes with equal scores.")
+@click.option("--seed", default=0, help="Seed of the choice between nodes with equal scores.")
 @flags.tracing_endpoint
 def main(
     name: str,
@@ -68,7 +68,7 @@ def main(
     seed: int,
     tracing_endpoint: str | None,
 ) -> None:
-    """Decides which node each pod runs on. Of several replicas one leads; the others are ready to."""
+    """Select a node for each pod. One replica is the leader; the other replicas are standbys."""
     try:
         configuration = config.parse(file.read_text(), seed=seed) if file else config.Configuration(seed=seed)
         for plugin in plugins:
@@ -92,7 +92,7 @@ async def serve(
     configuration: config.Configuration,
     tracer: Tracer,
 ) -> None:
-    """Schedules until `stop` is set."""
+    """Run the scheduler until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
     patience = ProgressTimeout()
     lives = RestartSupervisor(lambda: Scheduler(Client(connection), name, configuration, tracer=tracer, patience=patience))

@@ -1,12 +1,12 @@
-"""Preemption candidates: the nodes where removing pods of lower priority makes room, found by dry runs.
+"""Preemption: dry runs that find candidate nodes, and the eviction of victims.
 
-A dry run removes victims in the table and runs the profile's own filters. If the filters see one node only, only that node is
-computed. As in Kubernetes, a search ends after a share of the nodes, but at least a minimum number. It starts at a row that the
-seed and the pod's template decide, and continues until one candidate violates no PodDisruptionBudget.
+A dry run removes victims from the table and runs the profile's filters. If the filters depend on a single node, only this node
+is computed. As in Kubernetes, a search ends after a percentage of the nodes, but not before a minimum number of candidates. It
+starts at a row derived from the seed and the pod's template, and continues until one candidate violates no PodDisruptionBudget.
 
-The result for a node is reused for pods that are alike while the node and the objects that plugins read do not change.
+The result for a node is reused for equivalent pods until the node or the objects that plugins read change.
 
-Removes victims concurrently with later scheduling cycles, and the handle through which PostFilter plugins request it.
+`Evictions` deletes victims concurrently with later scheduling cycles. PostFilter plugins request it through `PreemptionHandle`.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class Budgets:
-    """Disruption budgets, and the pods that each selects. A budget is compared once with all pods of a group."""
+    """Disruption budgets and the pods that each budget selects. A budget is matched once per group of pods."""
 
     def __init__(self, budgets: Sequence[PodDisruptionBudget]) -> None:
         self._budgets = budgets
@@ -61,8 +61,10 @@ class Budgets:
         return len(self._budgets)
 
     def protected(self, pods: Iterable[PlacedPod]) -> set[PlacedPod]:
-        """The pods whose loss would violate a budget, if the pods before them were lost too. A pod whose disruption has been
-        granted is counted in its budget already."""
+        """Return the pods whose eviction violates a budget if all earlier pods are evicted too.
+
+        A pod in disruptedPods is already counted in its budget.
+        """
         found: set[PlacedPod] = set()
         left: dict[int, int] = {}
         for pod in pods:
@@ -76,7 +78,7 @@ class Budgets:
         return found
 
     def _selecting(self, group: PodGroup) -> list[int]:
-        """Indexes of the budgets whose selector matches the pods of a group."""
+        """Return the indexes of the budgets that select the pods of a group."""
         numbers = self._of_group.get(group)
         if numbers is None:
             candidates = self._by_namespace.get(group.namespace, ())
@@ -87,9 +89,9 @@ class Budgets:
 def select_victims(
     lower: Iterable[PlacedPod], budgets: Budgets, what_if: WhatIf | Freed, fits: Callable[[], bool]
 ) -> Victims | None:
-    """Who must go of one node's pods of a lower priority. None: it would not help, or nobody is in the way.
+    """Select the victims among the node's pods of lower priority. Return None if no pod must be or can usefully be evicted.
 
-    `fits`: would the pod fit on the node, as things are in `what_if`? That is left with all victims thought away.
+    `fits` returns True if the pod fits on the node in the state of `what_if`. On return, `what_if` lacks all victims.
     """
     potential = by_importance(lower)
     for pod in potential:
@@ -109,15 +111,15 @@ def select_victims(
 
 
 def by_importance(pods: Iterable[PlacedPod]) -> list[PlacedPod]:
-    """The most important first."""
+    """Sort the pods by importance, the most important first."""
     return sorted(pods, key=lambda pod: (-pod.priority, pod.started, pod.uid))
 
 
 class Found(Sequence[Victims]):
-    """In the order in which they were tried. It holds until the next search."""
+    """The candidates in the order of their dry runs. The sequence is valid until the next search."""
 
     def __init__(self, places: IntArray, victims: Mapping[int, Victims], ranked: Iterable[tuple[Rank, int]]) -> None:
-        """Of each of these places, which ascend, its victims. `ranked`: these places among others, the best first."""
+        """`places` are the places of the candidates, in ascending order. `ranked` contains them and others, the best first."""
         self._places = places
         self._victims = victims
         self._ranked = ranked
@@ -136,7 +138,7 @@ class Found(Sequence[Victims]):
 
     @property
     def best(self) -> Victims:
-        """By the rules; there must be one."""
+        """The best candidate by Kubernetes' ranking. The sequence must not be empty."""
         return next(self._victims[place] for _, place in self._ranked if self._has(place))
 
     def _has(self, place: int) -> bool:
@@ -148,38 +150,42 @@ _NEVER = -1
 
 
 class SearchExhausted(Exception):
-    """No more dry runs are made in this decision."""
+    """The budget of dry runs for this decision is spent."""
 
 
 class Search:
-    """All arrays are in the order in which nodes are tried: by place, not by row."""
+    """The state of one search. All arrays are in search order: indexed by place, not by row."""
 
     def __init__(self, pod: PodInfo, rows: int, seed: int, passed: int = 0) -> None:
-        """`passed`: places that another search has tried."""
+        """`passed` is the number of places that an earlier search has tried."""
         self._start = (crc32(pod.raw.spec.SerializeToString(deterministic=True), seed) + passed) % rows
         self.last = 0
-        """The last place that was tried, or would have been."""
+        """The last place that was tried or was about to be tried."""
         self._versions: IntArray = np.full(rows, _NEVER)
-        """Those of the nodes when they were last looked at."""
+        """The versions of the nodes at the last look."""
         self._curable: BoolArray | None = None
         self._promising = np.zeros(rows, np.bool_)
         self._tried = np.zeros(rows, np.bool_)
         self._helps = np.zeros(rows, np.bool_)
         self._harmless = np.zeros(rows, np.bool_)
-        """It helps, and violates no budget."""
+        """Places that help without a violated budget."""
         self._victims: dict[int, Victims] = {}
-        """Of the places that help."""
+        """The victims by place, for places that help."""
         self._ranked: list[tuple[Rank, int]] = []
-        """The same places, the best first."""
+        """The places that help, the best first."""
 
     def forget(self, row: int | None) -> None:
-        """It is to be looked at anew."""
+        """Discard the results of a row, so that the next search computes it again."""
         if row is not None:
             self._versions[(row - self._start) % len(self._versions)] = _NEVER
 
     def look(self, versions: IntArray, curable: BoolArray, promise: Callable[[Rows], BoolArray]) -> None:
-        """Looks at what has changed. `versions`, `curable`: of all nodes, by row; another array if it is not what it was the
-        last time. `promise`: would room be enough there without pods of a lower priority?"""
+        """Update the search for changed nodes.
+
+        `versions` and `curable` are indexed by row. A changed `curable` must be a new array. `promise` returns the rows
+        with enough
+        room for the pod if all pods of lower priority are removed.
+        """
         versions = self._in_order(versions)
         places = (versions != self._versions).nonzero()[0]
         if curable is not self._curable:
@@ -191,9 +197,14 @@ class Search:
         self._versions, self._curable = versions, curable
 
     def run(self, enough: int, attempt: Callable[[int], Victims | None]) -> Found:
-        """The first candidates, in order, that are enough; all there are if they are not. Only what is not known is tried. When
-        `attempt` raises Exhausted, those that are known by then. Raises it if there are none. A place whose dry run alone
-        exhausts the budget counts as one that does not help, so the next search continues behind it."""
+        """Return the first candidates in order, up to a sufficient number, or all candidates.
+
+        Only places without a known result are tried. When `attempt` raises SearchExhausted, return the known candidates,
+        or raise it
+        if there are none. If the first dry run alone exhausts the budget, its place counts as not helpful, so that the
+        next search
+        continues behind it.
+        """
         tried = False
         while True:
             found = (self._promising & self._helps).nonzero()[0]
@@ -221,7 +232,7 @@ class Search:
                     break
 
     def _note(self, place: int, victims: Victims | None) -> None:
-        """What a dry run has found."""
+        """Store the result of a dry run."""
         self._tried[place] = True
         if victims is not None:
             self._helps[place] = True
@@ -230,7 +241,7 @@ class Search:
             insort(self._ranked, (victims.rank, place))
 
     def _drop(self, places: IntArray) -> None:
-        """Nothing is known of them any more."""
+        """Discard the results of these places."""
         for place in places[self._helps[places]].tolist():
             del self._ranked[bisect_left(self._ranked, (self._victims.pop(place).rank, place))]
         self._tried[places] = self._helps[places] = self._harmless[places] = False
@@ -240,7 +251,7 @@ class Search:
 
 
 def _enough(found: IntArray, enough: int, harmless: BoolArray) -> int:
-    """With how many of the candidates found, from the first, they are enough and one of them is harmless; 0: they are not."""
+    """Return the length of the shortest sufficient prefix of `found` that includes a harmless candidate, or 0."""
     if len(found) < enough:
         return 0
     harmless_at = harmless[found].nonzero()[0]
@@ -252,17 +263,17 @@ NO_VICTIMS = "No preemption victims found for incoming pod"
 _FIT = "NodeResourcesFit"
 _TEMPLATES = 8
 BUDGET = 0.2
-"""Seconds of CPU for the dry runs of one decision, by estimate."""
+"""Estimated CPU seconds for the dry runs of one decision."""
 _AT_LEAST = 8
-"""Dry runs, as long as they take at most twice the BUDGET."""
+"""Minimum number of dry runs, unless they take more than twice the BUDGET."""
 _ROW, _HELD = 10e-6, 0.5e-6
-"""Seconds to ask about one row alone, and to hold a pod against a disruption budget."""
+"""Estimated seconds to filter a single row, and to match a pod with a disruption budget."""
 _Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many candidates are enough: of the nodes that could be helped, this percentage, but at least so many."""
+    """The sufficient number of candidates: a percentage of the curable nodes, but at least `absolute`."""
 
     percentage: int = 10
     absolute: int = 100
@@ -275,11 +286,11 @@ class Candidates:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._searches: dict[_Key, Search] = {}
-        """By template. The least recently used first."""
+        """Searches by template, the least recently used first."""
         self._stopped: dict[bytes, int] = {}
-        """By template: where the last search stopped, as an offset, if it found nothing in time."""
+        """The offset at which a search without a result stopped, by template."""
         self._judged: dict[int, tuple[Diagnosis, BoolArray, SingleNodeFilter | None]] = {}
-        """The latest diagnoses by their ids, and what follows from each alone. Pods that are alike share one
+        """The latest diagnoses by id, with the values derived from each. Equivalent pods share a diagnosis
         (scheduler.framework.reuse)."""
 
     def find(
@@ -291,8 +302,12 @@ class Candidates:
         budgets: Sequence[PodDisruptionBudget],
         seed: int,
     ) -> Found | Diagnosis:
-        """At least one candidate; or why there is none. `diagnosis`: why no node takes the pod as things are. Raises Exhausted
-        when none was found within BUDGET: the next search for such a pod goes on where this one has stopped."""
+        """Return at least one candidate, or a diagnosis with the reasons why there is none.
+
+        `diagnosis` has the reasons why no node fits the pod at present. Raise SearchExhausted if BUDGET is spent before
+        the first
+        candidate. The next search for an equivalent pod then continues at the same place.
+        """
         nodes = cache.nodes
         curable, one_by_one = self._consequences(diagnosis, filters)
         without = _Without(pod, cache, filters)
@@ -302,7 +317,7 @@ class Candidates:
         else:
             search = Search(pod, len(nodes), seed, stopped)
         dry_runs = _DryRuns(pod, cache, filters, one_by_one, budgets)
-        own = nodes.row(nodes.nominated.node_of(pod.uid))  # where the pod is in nobody's way but its own
+        own = nodes.row(nodes.nominated.node_of(pod.uid))  # on this row the pod's own nomination must not count
         search.forget(own)
         try:
             search.look(nodes.versions, curable, without.promise)
@@ -321,7 +336,7 @@ class Candidates:
         return Diagnosis(len(nodes), refusals)
 
     def _consequences(self, diagnosis: Diagnosis, filters: Filters) -> tuple[BoolArray, SingleNodeFilter | None]:
-        """Which nodes are curable, and the filters one by one."""
+        """Return the mask of curable nodes and the single-node filter, cached by diagnosis."""
         known = self._judged.pop(id(diagnosis), None)
         found = self._judged[id(diagnosis)] = known or (diagnosis, filters.curable(diagnosis), filters.one_by_one(diagnosis))
         if len(self._judged) > _TEMPLATES:
@@ -343,7 +358,7 @@ class Candidates:
 
 
 class _Without:
-    """Nodes without their pods of a lower priority than one pod's. Raises what the filter raises."""
+    """The nodes without their pods of lower priority. Methods raise the errors of the filter."""
 
     def __init__(self, pod: PodInfo, cache: Cache, filters: Filters) -> None:
         self._pod = pod
@@ -352,12 +367,12 @@ class _Without:
         self._nodes = cache.nodes.seen_at(pod.priority, pod.uid).more(self._lower)
 
     def promise(self, rows: Rows) -> BoolArray:
-        """Would there be room enough for the pod, where there are such pods?"""
+        """Return the rows that have pods of lower priority, and enough room for the pod without them."""
         room = self._room(rows)
         return self._inhabited(rows) if room is None else self._inhabited(rows) & room.passed
 
     def refusals(self) -> list[tuple[str, FilterResult]]:
-        """Why it is not promised."""
+        """Return the reasons for rows that `promise` excludes."""
         room = self._room(ALL)
         refusals = [("", FilterResult.refusing(~self._inhabited(ALL), NO_VICTIMS))]
         return refusals if room is None else [*refusals, (_FIT, room)]
@@ -371,7 +386,7 @@ class _Without:
 
 
 class _DryRuns:
-    """Of one pod."""
+    """The dry runs of one decision."""
 
     def __init__(
         self,
@@ -388,12 +403,12 @@ class _DryRuns:
         self._budgets = Budgets(budgets)
         alone = SomeNodes(cache.nodes, slice(0, 1))
         self._ask = _ROW + filters.cost(pod, alone) if one_by_one is not None else filters.estimate(pod, cache.nodes)
-        """Seconds for an answer about one node."""
+        """Estimated seconds per evaluation of a node."""
         self._left = BUDGET
         self._runs = 0
 
     def on(self, row: int) -> Victims | None:
-        """Who would have to go from this node. Raises PluginError, Exhausted."""
+        """Return the victims on this node, or None if preemption does not help. Raise PluginError or SearchExhausted."""
         if self._left <= 0 and self._runs >= _AT_LEAST:
             raise SearchExhausted
         self._runs += 1
@@ -409,7 +424,7 @@ class _DryRuns:
             return select_victims(lower, self._budgets, what_if, lambda: self._fits(row, node, what_if))
 
     def _spend(self) -> None:
-        """Charges the budget for one answer. A node with many victims is asked about once for each of them."""
+        """Subtract one evaluation from the budget. A node is evaluated once per potential victim."""
         if self._left < -BUDGET:
             raise SearchExhausted
         self._left -= self._ask
@@ -419,15 +434,17 @@ class _DryRuns:
         return one_by_one.passes(self._pod, row, node)
 
     def _fits(self, row: int, node: NodeTable, what_if: WhatIf) -> bool:
-        """Would the pod fit, with the nominated pods there that are ahead of it, and without them? Without, because it must not
-        rely on pods that may never come. `node`: the row, as a table of its own."""
+        """Return True if the pod fits both with and without the nominated pods that have precedence on the node.
+
+        It must also fit without them, because nominated pods may never be bound. `node` is the row as a table of its own.
+        """
         nodes = self._cache.nodes
         name = nodes.names[row]
         ahead = nodes.nominated.ahead_of(self._pod, name)
         if ahead:
             for each in ahead:
                 what_if.add(each, name)
-            crowded = self._judged(row)  # who comes may state something about the pod: what skipped it need not do so then
+            crowded = self._judged(row)  # all filters: a nominated pod may add constraints that one_by_one ignores
             what_if.clear()
             if not crowded:
                 return False
@@ -439,25 +456,25 @@ class _DryRuns:
 
 
 BATCH = 1_000
-"""Of one call: as many as the API takes."""
+"""Maximum number of deletions per call, which is the limit of the API."""
 DEADLINE = 30.0
-"""Seconds for which a deletion is tried."""
+"""Seconds after which a deletion is no longer retried."""
 AGAIN = 0.2
-"""Seconds between two tries."""
+"""Seconds between retries."""
 REASON = "PreemptionByScheduler"
-"""Of the victim's condition."""
+"""The reason in the victim's condition."""
 TRANSIENT = Unavailable | Internal | Unauthenticated | Exhausted
-"""They say nothing of the victim: a webhook is away, a certificate has ended, etcd is full."""
+"""Errors that are independent of the victim, such as an unavailable webhook, an expired certificate, or a full etcd."""
 
 
 class Pods(Protocol):
-    """What is needed of pinnace.client.client.PodClient."""
+    """The method of pinnace.client.client.PodClient that is used here."""
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]: ...
 
 
 class Binding(Protocol):
-    """What is needed of scheduler.binding.Binder."""
+    """The methods of scheduler.binding_cycle.Binder that are used here."""
 
     def call_off(self, uid: str, refused: PluginRejection) -> bool: ...
     def is_called_off(self, uid: str) -> bool: ...
@@ -470,13 +487,13 @@ class Recorder(Protocol):
 @dataclass(frozen=True, slots=True, eq=False)
 class _Eviction:
     pod: Pod
-    """As it was when it was chosen."""
+    """The victim at the time of its selection."""
     told: str
-    """The event's message."""
+    """The message of the event."""
     preemptors: set[str]
-    """The uids of those that it is to make room for."""
+    """The UIDs of the preemptors."""
     scheduler: str
-    """The preemptor's."""
+    """The scheduler name of the preemptor."""
     until: float
 
 
@@ -491,7 +508,7 @@ class Evictions:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`store`: the informer's. `activate`: called with the uid of a preemptor whose victim stays."""
+        """`store` is the informer's store. `activate` is called with the UID of a preemptor if its victim cannot be deleted."""
         self._pods = pods
         self._binding = binding
         self._store = store
@@ -499,11 +516,11 @@ class Evictions:
         self._activate = activate
         self._clock = clock
         self._pending: dict[str, _Eviction] = {}
-        """By uid."""
+        """Pending evictions by the UID of the victim."""
         self._some = asyncio.Event()
 
     def submit(self, plugin: str, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
-        """Those that are being deleted anyway are left out. `plugin`: who chose them."""
+        """Evict the victims, except pods that are already being deleted. `plugin` is the name of the selecting plugin."""
         told = f"Preempted by pod {preemptor.key} on node {node}"
         until = self._clock.monotonic() + DEADLINE
         for victim in victims:
@@ -518,15 +535,15 @@ class Evictions:
                 self._some.set()
 
     def pending(self, uid: str) -> bool:
-        """Is the pod still to be deleted, or called off and still there?"""
+        """Return True if the deletion of the pod is pending, or if its bind was called off and the pod is still assumed."""
         return uid in self._pending or self._binding.is_called_off(uid)
 
     def drop(self) -> None:
-        """Deletes nothing more: somebody else leads."""
+        """Drop all pending evictions when the term ends."""
         self._pending.clear()
 
     async def run(self) -> None:
-        """Deletes until cancelled."""
+        """Delete victims until cancelled."""
         while True:
             while not self._pending:
                 self._some.clear()
@@ -535,13 +552,13 @@ class Evictions:
             left = await self._evict(batch)
             for each in batch:
                 uid = each.pod.metadata.uid
-                if each not in left and self._pending.get(uid) is each:  # not one that was dropped, and submitted again
+                if each not in left and self._pending.get(uid) is each:  # it may have been dropped and submitted again
                     del self._pending[uid]
             if left:
                 await self._clock.sleep(AGAIN)
 
     async def _evict(self, batch: Sequence[_Eviction]) -> list[_Eviction]:
-        """Those that must be tried again."""
+        """Delete a batch of victims. Return the evictions to retry."""
         answers = await errors_of(self._pods.delete_batch, [_deletion(each) for each in batch])
         left = []
         for each, answer in zip(batch, answers, strict=True):
@@ -568,11 +585,11 @@ def _deletion(eviction: _Eviction) -> DeleteRequest:
 
 class PreemptionHandle:
     def __init__(self, cache: Cache, evictions: Evictions, store: Mapping[str, Pod], seed: int) -> None:
-        """`store`: the informer's."""
+        """`store` is the informer's store."""
         self.cache = cache
         self.seed = seed
         self.profiles = Profiles({})
-        """To be set when the plugins are made."""
+        """The profiles; set after the construction of the plugins."""
         self._evictions = evictions
         self._store = store
 

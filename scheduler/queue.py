@@ -1,6 +1,6 @@
-"""The scheduling queue: which pod is next, and which pods wait. Pure: the caller passes the time, in monotonic seconds.
+"""The scheduling queue: orders active pods and tracks waiting pods. Pure: the caller passes the monotonic time, in seconds.
 
-A pod is active, in backoff, unschedulable until an event helps, or gated by a PreEnqueue plugin.
+A pod is active, in backoff, unschedulable until an event may help, or gated by a PreEnqueue plugin.
 """
 
 import heapq
@@ -17,21 +17,21 @@ from scheduler.framework.interface import Gate
 
 
 def _nobody() -> None:
-    """Default callback: does nothing."""
+    """Do nothing. The default of `on_due`."""
 
 
 class Gates:
-    """Pods are known by their uids."""
+    """The gated pods, by UID."""
 
     def __init__(self) -> None:
         self.on_due: Callable[[], None] = _nobody
-        """`on_due` is called when an event happens that a gated pod awaits."""
+        """Called when an event happens that a gated pod awaits."""
         self._held: dict[Change, dict[str, None]] = {}
-        """Gated pods by the kinds of events that they await. No entry is empty."""
+        """Gated pods by the kinds of events that they await. No value is empty."""
         self._news = Change.NONE
-        """The awaited kinds of events since the last round."""
+        """Awaited kinds of events since the last round."""
         self._round: deque[str] = deque()
-        """The pods to check in this round."""
+        """UIDs to check in this round."""
 
     def add(self, uid: str, awaits: Change) -> None:
         if awaits:
@@ -44,7 +44,7 @@ class Gates:
             self._held.pop(awaits, None)
 
     def hear(self, change: Change) -> None:
-        """Handles an event."""
+        """Handle an event."""
         if any(awaits & change for awaits in self._held):
             self._news |= change
             self.on_due()
@@ -54,7 +54,7 @@ class Gates:
         return bool(self._held)
 
     def next(self) -> str | None:
-        """The next pod to check; it may be gone or released meanwhile. None: no awaited event has happened."""
+        """Return the next pod to check, or None if no awaited event has happened. The pod may have left the gate already."""
         if not self._round:
             news, self._news = self._news, Change.NONE
             self._round.extend(uid for awaits, held in self._held.items() if awaits & news for uid in held)
@@ -62,11 +62,11 @@ class Gates:
 
 
 _MANY = 32
-"""Failures; the backoff does not grow with more."""
+"""Number of failures after which the backoff stops growing."""
 
 
 class Policy(Protocol):
-    """The plugins' decisions about the queue: a Framework, or the Profiles of several."""
+    """Decisions of plugins about the queue, implemented by Framework and Profiles."""
 
     def gate(self, pod: PodInfo) -> Gate | None: ...
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]: ...
@@ -75,7 +75,7 @@ class Policy(Protocol):
 
 
 class QueuedPod:
-    """A pod that waits for a node. After `pop` the caller owns it until it returns it to the queue."""
+    """A pod without a node. After `pop` the caller owns it until it returns it to the queue."""
 
     __slots__ = ("attempts", "awaits", "errors", "held", "info", "not_before", "place", "refusals", "refused_by", "since")
 
@@ -85,17 +85,17 @@ class QueuedPod:
         self.refusals = 0
         """Attempts that found no node."""
         self.errors = 0
-        """Attempts that failed with an error since the last unschedulable one."""
+        """Attempts that failed with an error since the last unschedulable attempt."""
         self.since = now
-        """When it arrived or failed last."""
+        """The time of arrival or of the last failed attempt."""
         self.place = Place.ACTIVE
         self.refused_by: frozenset[str] = frozenset()
         self.awaits = Change.NONE
-        """Kinds of events that may help, while it is unschedulable or gated."""
+        """Kinds of events that may help, while the pod is unschedulable or gated."""
         self.not_before = 0.0
         """The earliest time of the next attempt."""
         self.held: tuple[int, PodInfo] | None = None
-        """At `hold`: the number of events so far, and the pod."""
+        """Set by `hold`: the number of events so far, and the pod."""
 
 
 class SchedulingQueue:
@@ -114,19 +114,19 @@ class SchedulingQueue:
         self._pods: dict[str, QueuedPod] = {}
         self._sequence = count()
         self._events = 0
-        """Events so far."""
+        """Number of events so far."""
         self._stale = 0
-        """Upper bound of the stale entries in the two heaps."""
+        """Upper bound of the number of stale entries in the two heaps."""
         self._active: list[tuple[tuple[float, ...], int, QueuedPod]] = []
         self._backoff: list[tuple[float, int, QueuedPod]] = []
         self._unschedulable: dict[str, QueuedPod] = {}
-        """The longest waiting first."""
+        """Unschedulable pods; the pod that has waited longest is first."""
         self._groups: dict[Change, dict[tuple[frozenset[str], bytes], dict[str, QueuedPod]]] = {}
-        """By the kinds of events that they await: an event costs nothing for pods that it cannot help."""
+        """Unschedulable pods by the kinds of events that they await, so that an event skips pods that it cannot help."""
         self.gates = Gates()
-        """`on_due` is called when gated pods must be checked; the receiver then calls `ask_gate` until it returns False."""
+        """Gated pods. The receiver of `on_due` calls `ask_gate` until it returns False."""
         self._gates_asked = 0.0
-        """When the flush last checked all gated pods."""
+        """The time of the last flush of all gated pods."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -135,20 +135,20 @@ class SchedulingQueue:
         return uid in self._pods
 
     def counts(self) -> Counter[str]:
-        """Pods by place. Like `refusals` it may be called from another thread: it copies in one step."""
+        """Return the number of pods by place. Like `refusals`, it is thread-safe because it copies the pods in one step."""
         return Counter(queued.place.value for queued in tuple(self._pods.values()))
 
     def refusals(self) -> Counter[str]:
-        """Unschedulable pods, by each plugin that refused them."""
+        """Return the number of unschedulable pods by plugin that refused them."""
         return Counter(plugin for queued in tuple(self._unschedulable.values()) for plugin in queued.refused_by)
 
     def entries(self, now: float) -> Iterator[tuple[QueuedPod, float]]:
-        """All pods; for pods in backoff with the seconds until it ends."""
+        """Yield all pods with the remaining seconds of their backoff, or 0.0."""
         for queued in self._pods.values():
             yield queued, self._ready(queued) - now if queued.place is Place.BACKOFF else 0.0
 
     def add(self, info: PodInfo, now: float, wait: float = 0.0) -> None:
-        """Adds or updates a pending pod. `wait`: seconds until its first attempt."""
+        """Add or update a pending pod. `wait` is the delay of its first attempt, in seconds."""
         queued = self._pods.get(info.uid)
         if queued is None:
             queued = QueuedPod(info, now)
@@ -174,7 +174,7 @@ class SchedulingQueue:
                 self._hold_back(queued, gate)
 
     def remove(self, uid: str) -> PodInfo | None:
-        """Removes a pod that is gone or bound. Returns its entry; None: it was not in the queue."""
+        """Remove a deleted or bound pod. Return its entry, or None if the queue does not contain it."""
         queued = self._pods.pop(uid, None)
         if queued is None:
             return None
@@ -189,7 +189,7 @@ class SchedulingQueue:
         return queued.info
 
     def pop(self, now: float) -> QueuedPod | None:
-        """The next pod to schedule; None if no pod is due."""
+        """Return the next pod to schedule, or None if no pod is due."""
         self._flush(now)
         while self._active:
             queued = heapq.heappop(self._active)[2]
@@ -200,12 +200,12 @@ class SchedulingQueue:
         return None
 
     def hold(self, queued: QueuedPod) -> None:
-        """Keeps a popped pod in the queue during a slow decision, until `resume`. It cannot be popped meanwhile."""
+        """Keep a popped pod in the queue during a slow decision, until `resume`. It cannot be popped in the meantime."""
         queued.held, queued.place = queued.held or (self._events, queued.info), Place.IN_FLIGHT
         self._pods[queued.info.uid] = queued
 
     def resume(self, queued: QueuedPod) -> bool:
-        """Ends `hold`. False: the pod is gone, bound, or changed; if it changed, it is scheduled again."""
+        """End `hold`. Return False if the pod was deleted, bound or changed. A changed pod is queued again."""
         uid = queued.info.uid
         if self._pods.get(uid) is not queued or queued.held is None:
             return False
@@ -217,8 +217,12 @@ class SchedulingQueue:
         return True
 
     def unschedulable(self, queued: QueuedPod, refused_by: frozenset[str], now: float, *, missed: bool = False) -> None:
-        """Returns a popped pod that no node can take now. `refused_by`: the plugins whose decision must change; empty: any
-        event may help. `missed`: the helpful event may have happened already, so the pod waits for its backoff only."""
+        """Return a popped pod that no node fits at present.
+
+        `refused_by` names the plugins whose decision must change; if it is empty, any event may help. `missed` is True if
+        a helpful
+        event may have happened already; the pod then waits only for its backoff.
+        """
         missed = missed or (queued.held is not None and queued.held[0] != self._events)
         queued.refusals, queued.errors = queued.refusals + 1, 0
         queued.since, queued.refused_by, queued.held = now, refused_by, None
@@ -234,18 +238,20 @@ class SchedulingQueue:
         groups.setdefault((refused_by, queued.info.template), {})[uid] = queued
 
     def retry(self, queued: QueuedPod, now: float, *, rarely: bool = False) -> None:
-        """Returns a popped pod whose attempt failed with an error: it waits for its backoff. `rarely`: the attempt delayed
-        all other pods, so it waits for the longest backoff."""
+        """Return a popped pod whose attempt failed with an error. It waits for its backoff.
+
+        `rarely` selects the maximum backoff, for an attempt that delayed all other pods.
+        """
         queued.since, queued.held, queued.errors = now, None, _MANY if rarely else queued.errors + 1
         self._pods[queued.info.uid] = queued
         self._after_backoff(queued, now)
 
     def wake(self, event: ClusterEvent, nodes: NodeTable, now: float) -> None:
-        """Moves the pods that the event may help. `nodes` is the table after the event."""
+        """Move the pods that the event may help. `nodes` is the table after the event."""
         self._events += 1
         seen: dict[int, NodeTable] = {}
         for _, group in self._concerned(event):
-            if not group:  # a plugin released the last pod of this group while it was asked about another
+            if not group:  # a plugin released the last pod of this group during an earlier call
                 continue
             any_of_them = next(iter(group.values()))
             priority = any_of_them.info.priority
@@ -260,7 +266,7 @@ class SchedulingQueue:
         self.gates.hear(event.change)
 
     def ask_gate(self) -> bool:
-        """Checks one gated pod that its plugins may release now. False: there is none."""
+        """Check one gated pod that its plugins may release now. Return False if there is none."""
         while (uid := self.gates.next()) is not None:
             if (queued := self._pods.get(uid)) is not None and queued.place is Place.GATED:
                 self._ask_again(queued)
@@ -268,7 +274,7 @@ class SchedulingQueue:
         return False
 
     def activate(self, uid: str, now: float) -> None:
-        """Moves this pod: an unschedulable pod waits no longer than its backoff; the plugins check a gated pod again."""
+        """Requeue this pod: an unschedulable pod waits only for its backoff, and a gated pod is checked again."""
         self._events += 1
         queued = self._pods.get(uid)
         if queued is not None and queued.place is Place.UNSCHEDULABLE:
@@ -281,7 +287,7 @@ class SchedulingQueue:
         return not refused_by or any(self._policy.helps(name, event, queued.info, nodes) for name in refused_by)
 
     def next_due(self) -> float | None:
-        """When `pop` may return a pod without further events. May be too early, never too late."""
+        """Return the time at which `pop` may return a pod without further events. It may be too early, but never too late."""
         due = [self._backoff[0][0]] if self._backoff else []
         if self._unschedulable:
             due.append(next(iter(self._unschedulable.values())).since + self._flush_after)
@@ -291,7 +297,7 @@ class SchedulingQueue:
 
     @property
     def ready(self) -> bool:
-        """Whether there is an active pod; may be True for stale entries."""
+        """True if there is an active pod. It may be True for stale entries only."""
         return bool(self._active)
 
     def _admit(self, queued: QueuedPod) -> None:
@@ -299,8 +305,8 @@ class SchedulingQueue:
         self._activate(queued)
 
     def _activate(self, queued: QueuedPod) -> None:
-        """Activates the pod unless a plugin gates it; the gate may have changed since the pod arrived."""
-        queued.place = Place.ACTIVE  # first: the plugin may activate this very pod
+        """Activate the pod unless a plugin gates it. The gate may have changed since the pod arrived."""
+        queued.place = Place.ACTIVE  # set first, because the plugin may activate this pod
         gate = self._policy.gate(queued.info)
         if gate is not None:
             self._hold_back(queued, gate)
@@ -313,13 +319,13 @@ class SchedulingQueue:
         self.gates.add(queued.info.uid, gate.awaits)
 
     def _ask_again(self, queued: QueuedPod) -> None:
-        """Releases a gated pod if its plugins allow it now."""
+        """Release a gated pod if its plugins allow it now."""
         self.gates.discard(queued.info.uid, queued.awaits)
         queued.refused_by = frozenset()
         self._activate(queued)
 
     def _ready(self, queued: QueuedPod) -> float:
-        """When its backoff ends."""
+        """Return the end of the pod's backoff."""
         failed = queued.errors or queued.refusals
         if not failed:
             return queued.not_before
@@ -335,7 +341,7 @@ class SchedulingQueue:
             heapq.heappush(self._backoff, (ready, next(self._sequence), queued))
 
     def _put_off(self, queued: QueuedPod, now: float) -> None:
-        """Moves an active pod to the backoff. Its entry among the active ones stays behind as a stale one."""
+        """Move an active pod to the backoff. Its old entry in the active heap becomes stale."""
         later = QueuedPod(queued.info, queued.since)
         later.attempts, later.refusals, later.errors = queued.attempts, queued.refusals, queued.errors
         later.not_before = queued.not_before
@@ -344,11 +350,11 @@ class SchedulingQueue:
         self._after_backoff(later, now)
 
     def _flush(self, now: float) -> None:
-        """Moves the pods whose wait has ended."""
+        """Move the pods whose wait has ended."""
         while self._backoff and self._backoff[0][0] <= now:
             queued = heapq.heappop(self._backoff)[2]
             if self._pods.get(queued.info.uid) is queued:
-                self._after_backoff(queued, now)  # its backoff may have been extended meanwhile
+                self._after_backoff(queued, now)  # its backoff may have been extended since
         while self._unschedulable:
             queued = next(iter(self._unschedulable.values()))
             if queued.since + self._flush_after > now:
@@ -359,7 +365,7 @@ class SchedulingQueue:
             self.gates.hear(ANY)
 
     def _compact(self) -> None:
-        """Drops the heaps' stale entries. On a standby, pods leave the queue without being popped."""
+        """Drop the stale entries of the heaps. On a standby, pods leave the queue without `pop`."""
         self._active = [entry for entry in self._active if self._pods.get(entry[2].info.uid) is entry[2]]
         self._backoff = [entry for entry in self._backoff if self._pods.get(entry[2].info.uid) is entry[2]]
         heapq.heapify(self._active)
@@ -368,17 +374,17 @@ class SchedulingQueue:
 
     def _release(self, waiting: Iterable[QueuedPod], now: float) -> None:
         for queued in waiting:
-            if queued.place is Place.UNSCHEDULABLE:  # a plugin may have released it while it was asked about another
+            if queued.place is Place.UNSCHEDULABLE:  # a plugin may have released it during an earlier call
                 self._leave_group(queued, queued.info)
                 self._after_backoff(queued, now)
 
     def _concerned(self, event: ClusterEvent) -> list[tuple[tuple[frozenset[str], bytes], dict[str, QueuedPod]]]:
-        """The groups that await such an event."""
+        """Return the groups that await such an event."""
         return [group for awaited, groups in self._groups.items() if awaited & event.change for group in groups.items()]
 
     def _leave_group(self, queued: QueuedPod, info: PodInfo) -> None:
-        """`info`: the version with which it joined."""
-        queued.place = Place.ACTIVE  # unless it moves on below
+        """Remove an unschedulable pod from its group. `info` is the version with which it joined."""
+        queued.place = Place.ACTIVE  # the caller may change it
         del self._unschedulable[info.uid]
         key = (queued.refused_by, info.template)
         groups = self._groups[queued.awaits]
@@ -389,6 +395,6 @@ class SchedulingQueue:
 
 
 def _changed(old: PodInfo, new: PodInfo) -> bool:
-    """Whether the pod has changed outside its status: the scheduler's own condition must not wake the pod."""
+    """Return True if the pod has changed outside its status. The scheduler's own condition must not move the pod."""
     before, after = old.raw.metadata, new.raw.metadata
     return old.template != new.template or before.labels != after.labels or before.annotations != after.annotations

@@ -1,19 +1,20 @@
 """The scheduler component: informers -> event handlers -> cache and queue -> scheduling cycle -> binder, under leader election.
 
 * A standby keeps its cache and queue up to date (pinnace/client/standby.py).
-* A new leader waits until its informers have seen everything that earlier leaders wrote: pods, and the objects that plugins
-  write. After this barrier, every bind of an earlier term is in the cache or can never commit, so the leader forgets all other
+* A new leader waits until its informers have received all writes of earlier leaders: pods, and the objects that plugins write.
+  After this barrier, every bind of an earlier term is in the cache or can never commit, so the leader forgets all other
   assumptions of earlier terms. Nothing else forgets them.
-* A leader schedules in slices of SLICE seconds. The event loop serves heartbeats between slices and while extenders answer.
-* When the leader loses the lease, or a bind is fenced, it decides and sends nothing more. Assumed pods whose binds were not
-  sent return to the queue; the others stay assumed.
-* All writes of a leader are fenced, except events: binds with the token of their decision, other writes with the current token.
+* A leader schedules in slices of SLICE seconds. The event loop handles heartbeats between slices and during extender calls.
+* When the leader loses the lease, or a bind is fenced, it stops all decisions and writes. Assumed pods whose binds were
+  not sent
+  return to the queue. The other assumed pods stay assumed.
+* All writes of a leader are fenced, except events. Binds use the token of their decision, other writes the current token.
 * A leader without progress (`Progress`) resigns and logs the reason.
 
-`Progress` is pure; times are monotonic seconds. A leader makes no progress in two cases: it starts no attempt for
-PROGRESS_TIMEOUT although pods wait, or every attempt, from the second one on, ends in a severe plugin error
-(`PluginError.severe`). An ordinary exception of a plugin does not count: another leader would meet it too, and the pod is
-tried again after its backoff.
+`Progress` is pure and uses monotonic seconds. A leader makes no progress in two cases: it starts no attempt for
+PROGRESS_TIMEOUT although pods are pending, or SEVERE_LIMIT consecutive attempts end in a severe plugin error
+(`PluginError.severe`). Ordinary plugin exceptions do not count, because another leader meets them too; the pod is retried
+after its backoff.
 """
 
 import asyncio
@@ -64,14 +65,13 @@ log = logging.getLogger(__name__)
 SLICE = 0.005
 """Seconds of scheduling before the event loop runs other tasks."""
 HANDOVER_DELAY = 0.3
-"""Seconds that a leader waits after resigning before it cleans up, because it shares CPUs and API servers with its
-successor."""
+"""Seconds between resignation and cleanup, because both replicas share CPUs and API servers."""
 IDLE_TIMEOUT = 60.0
-"""Seconds after which an idle loop checks the queue again; all known events wake it."""
+"""Seconds after which an idle loop checks the queue again. All known events wake it earlier."""
 
 
 class Scheduler:
-    """`name`: the replica's name, which holds the election."""
+    """One scheduler replica. `name` identifies it in the election."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Scheduler:
         tracer: Tracer = NO_TRACER,
         patience: ProgressTimeout | None = None,
     ) -> None:
-        """`patience`: shared by the schedulers that this process runs one after another."""
+        """`patience` is shared by the consecutive schedulers of this process."""
         self._config = config
         self._clock = clock
         self._traces = PodTraces(clock, tracer)
@@ -130,7 +130,7 @@ class Scheduler:
         self._reporter = Reporter(self._recorders, guarded.pods, store, clock=clock)
         self._plugin_errors = PluginErrorLog()
         self._cycles: dict[str, BindingCycle] = {}
-        """By uid: the binding cycles of pods whose bind is not known to have ended."""
+        """Binding cycles of pods whose bind has not completed, by UID."""
         self._wake = asyncio.Event()
         waiting = self._binder.waiting
         self.debugger = Debugger(
@@ -142,31 +142,31 @@ class Scheduler:
         return self._standby.checks
 
     def pending(self) -> Mapping[str, int]:
-        """Waiting pods, by queue."""
+        """Return the number of waiting pods by queue."""
         return self._queue.counts()
 
     def refusing(self) -> Mapping[str, int]:
-        """Unschedulable pods, by the plugins that refused them."""
+        """Return the number of unschedulable pods by plugin that refused them."""
         return self._queue.refusals()
 
     def cached(self) -> Mapping[str, int]:
-        """The number of cached objects, by kube-scheduler's names."""
+        """Return the number of cached objects, by kube-scheduler's names."""
         return {"nodes": len(self._cache.nodes), "pods": len(self._cache), "assumed_pods": len(self._cache.assumed())}
 
     async def run(self) -> None:
-        """Runs until cancelled. Call `stop` first for a graceful shutdown."""
+        """Run until cancelled. Call `stop` first for a graceful shutdown."""
         try:
             async with asyncio.TaskGroup() as group:
                 for part in (self._informers, self._binder, self._evictions, self._reporter, self._recorders):
                     group.create_task(unending(type(part).__name__, part.run))
                 group.create_task(unending("EventHandlers", partial(self._event_handlers.run, self._clock)))
                 group.create_task(unending("attempts", self.attempts.run))
-                group.create_task(self._standby.run())  # which ends when it has resigned
+                group.create_task(self._standby.run())  # ends after resignation
         finally:
             await self._extenders.close()
 
     async def stop(self) -> None:
-        """Resigns so that another replica leads at once, waits for HANDOVER_DELAY, and sends the last events."""
+        """Resign so that another replica is elected immediately, wait for HANDOVER_DELAY, and send the last events."""
         led = self._standby.token is not None
         await self._standby.resign()
         if led:
@@ -189,7 +189,7 @@ class Scheduler:
         self._traces.forget()
         self._binder.begin(token)
         if self.attempts.begin(token):
-            log.warning("token %d: earlier terms ended soon: each pod is marked before it is tried", token)
+            log.warning("token %d: earlier terms ended early: each pod is marked before its attempt", token)
         placed = len(self._cache)
         log.info("token %d: %d nodes, %d pods placed, %d wait", token, len(self._cache.nodes), placed, len(self._queue))
         while self._leads(token):
@@ -199,14 +199,14 @@ class Scheduler:
         return self._standby.token == token
 
     def _stuck(self) -> str | None:
-        """Why this leader makes no progress; None: it does. Must be called often while it leads."""
+        """Return the reason why this leader makes no progress, or None. Must be called often during a term."""
         now = self._clock.monotonic()
         return self._progress.stuck(self._queue.ready, self._binder.slow(now), now) or self._binder.stuck(now)
 
     # --- the scheduling loop
 
     async def _work(self, token: int) -> None:
-        """Schedules pods for one slice, or waits for work."""
+        """Schedule pods for one slice, or wait for work."""
         self._progress.doing = "makes decisions"
         started = now = self._clock.monotonic()
         while now - started < SLICE and self._binder.has_room and (queued := self._queue.pop(now)) is not None:
@@ -223,7 +223,7 @@ class Scheduler:
                 self._conclude(queued, outcome, kept, token, now)
             now = self._clock.monotonic()
         if not self._binder.has_room:
-            self._progress.doing = "waits for room among the pods that are being bound"
+            self._progress.doing = "waits until pending binds complete"
             await self._binder.room()
         elif self._queue.ready:
             await asyncio.sleep(0)
@@ -231,7 +231,7 @@ class Scheduler:
             await self._idle(now)
 
     async def _mark(self, queued: QueuedPod, token: int) -> bool:
-        """Marks that an attempt of the pod begins. False: it must not begin."""
+        """Mark the start of an attempt of the pod. Return False if the attempt must not start."""
         writing = errors_of(self._marks.update_status_batch, [marked(queued.info.raw, self._clock.time())])
         try:
             (problem,) = await self._extender_scheduling.hold_while(queued, writing, lambda: self._leads(token))
@@ -239,7 +239,7 @@ class Scheduler:
             return False
         if problem is not None:
             self._progress.tried()
-            log.info("pod %s is not tried: the attempt cannot be marked: %s", queued.info.key, problem)
+            log.info("pod %s is not scheduled: cannot mark the attempt: %s", queued.info.key, problem)
             self._queue.retry(queued, self._clock.monotonic())
         return problem is None
 
@@ -255,7 +255,7 @@ class Scheduler:
             self._conclude(queued, outcome, kept, token, began)
 
     def _conclude(self, queued: QueuedPod, outcome: CycleResult, kept: str, token: int, began: float) -> None:
-        """`kept`: the node to which the pod was nominated before the attempt."""
+        """Handle the result of an attempt. `kept` is the node to which the pod was nominated before it."""
         self._progress.tried()
         info, now = queued.info, self._clock.monotonic()
         profile = info.raw.spec.schedulerName
@@ -290,7 +290,7 @@ class Scheduler:
             self._progress.failed(str(error), self._clock.monotonic())
 
     def _nominate(self, info: PodInfo, node: str, now: float) -> None:
-        """Nominates the pod to a node; empty: none. Nominated pods of a lower priority there are scheduled again."""
+        """Nominate the pod to a node, or to none if `node` is empty. Nominated pods of lower priority there are requeued."""
         events = [self._cache.nominate(info, node)]
         for other in self._cache.nodes.nominated.on(node):
             if other.priority < info.priority:
@@ -301,7 +301,7 @@ class Scheduler:
                 self._queue.wake(event, self._cache.nodes, now)
 
     async def _idle(self, now: float) -> None:
-        """Waits for an event, or until a backoff ends."""
+        """Wait for an event or for the end of a backoff."""
         self._progress.doing = "waits for an event"
         self._wake.clear()
         due = self._queue.next_due()
@@ -336,7 +336,7 @@ class Scheduler:
             self._report(current, "SchedulerError", f"binding to {decision.node}: {problem}")
 
     def refused(self, decision: Decision, refused: PluginRejection) -> None:
-        """The pod waits for its backoff, because the event that may help may have happened during the binding cycle."""
+        """Requeue the pod in backoff, because a helpful event may have happened during the binding cycle."""
         current = self._given_up(decision)
         if current is not None:
             self._queue.unschedulable(decision.queued, frozenset([refused.plugin]), self._clock.monotonic(), missed=True)
@@ -355,7 +355,7 @@ class Scheduler:
         self._standby.fenced(token)
 
     def _given_up(self, decision: Decision) -> PodInfo | None:
-        """Ends a decision. Returns the current pod if it still needs a node."""
+        """End a decision. Return the current pod if it still needs a node."""
         metrics.FAILED.inc()
         self._traces.settled(decision, "failed")
         current = self._forget(decision.queued.info)
@@ -364,17 +364,19 @@ class Scheduler:
         return current
 
     def _report(self, pod: PodInfo, reason: str, message: str) -> None:
-        """Reports that the pod was not bound."""
+        """Report that the bind of the pod failed."""
         self._reporter.failed(pod, reason, message, self._cache.nodes.nominated.node_of(pod.uid))
 
     def _end_cycle(self, decision: Decision) -> BindingCycle | None:
-        """Removes and returns the decision's binding cycle; None if it has ended before."""
+        """Remove and return the decision's binding cycle, or None if it has already ended."""
         uid = decision.queued.info.uid
         return self._cycles.pop(uid) if decision.cycle is not None and self._cycles.get(uid) is decision.cycle else None
 
     def _settle_earlier_terms(self) -> None:
-        """Forgets the assumptions of earlier terms, which can never commit. It is unknown whether those terms deleted the
-        victims of preemption, so nominated pods are scheduled again."""
+        """Forget the assumptions of earlier terms, which can never commit.
+
+        Nominated pods are requeued, because the earlier terms may not have deleted their victims.
+        """
         for info in self._cache.assumed():
             self._queue_again(info)
         for info in self._cache.nodes.nominated:
@@ -387,12 +389,12 @@ class Scheduler:
         self._cycles.clear()
 
     def _reject_the_gone(self, deltas: Sequence[Delta[Pod]]) -> None:
-        """Rejects pods in Permit that another client has bound or deleted."""
+        """Reject pods in Permit that another client has bound or deleted."""
         if len(self._binder.waiting):
             for delta in deltas:
                 uid = delta.obj.metadata.uid
                 if (waiting := self._binder.waiting.get(uid)) is not None and not self._cache.is_assumed(uid):
-                    waiting.reject("", "the pod is bound, or gone")
+                    waiting.reject("", "the pod is bound or deleted")
 
     def _queue_again(self, info: PodInfo) -> None:
         current = self._forget(info)
@@ -400,7 +402,7 @@ class Scheduler:
             self._queue.add(current, self._clock.monotonic())
 
     def _forget(self, info: PodInfo) -> PodInfo | None:
-        """Forgets an assumption and undoes its binding cycle. Returns the current pod if it still needs a node."""
+        """Forget an assumption and undo its binding cycle. Return the current pod if it still needs a node."""
         event = self._cache.forget(info.uid)
         if (cycle := self._cycles.pop(info.uid, None)) is not None:
             self._undo(cycle)
@@ -412,8 +414,11 @@ class Scheduler:
         return PodInfo(pod) if pod is not None and pod.metadata.uid == info.uid and not pod.spec.nodeName else None
 
     def _undo(self, cycle: BindingCycle) -> None:
-        """Undoes a binding cycle. Pods that wait for its reservation are woken, because they were refused again if the
-        deletion event came first."""
+        """Undo a binding cycle.
+
+        Pods that wait for its reservation are requeued, because the deletion event may have arrived before the
+        reservation ended.
+        """
         cycle.undo()
         if cycle.reserved:
             event = ClusterEvent(Change.RESERVATION_ENDED, cycle.node)
@@ -424,19 +429,19 @@ class Scheduler:
 PROGRESS_TIMEOUT = 10.0
 """Seconds within which a leader starts an attempt while pods are ready."""
 SEVERE_LIMIT = 2
-"""Severe failures in a row before they count."""
+"""Number of consecutive severe failures that count as no progress."""
 
 
 class Progress:
-    """Tracks the progress of one term."""
+    """The progress of one term."""
 
     def __init__(self) -> None:
         self.begin(0.0)
 
     def begin(self, now: float) -> None:
-        """Starts a term."""
+        """Start a term."""
         self.doing = "begins"
-        """What the scheduling loop does, for messages."""
+        """The current activity of the scheduling loop, for messages."""
         self._attempts = self._seen = 0
         self._tried = now
         self._allowance = 0.0
@@ -445,28 +450,32 @@ class Progress:
         self._problem = ""
 
     def tried(self) -> None:
-        """An attempt has ended, with any result."""
+        """Record the end of an attempt with any result."""
         self._attempts += 1
         self._allowance = 0.0
 
     def worked(self) -> None:
-        """A pod was bound or found unschedulable."""
+        """Record that a pod was bound or found unschedulable."""
         self._severe = 0
 
     def failed(self, problem: str, now: float) -> None:
-        """An attempt ended with a severe plugin error."""
+        """Record an attempt that ended with a severe plugin error."""
         if not self._severe:
             self._since = now
         self._severe += 1
         self._problem = problem
 
     def expect(self, doing: str, seconds: float) -> None:
-        """Extends the limit for the current attempt, which calls external services."""
+        """Extend the limit of the current attempt, which calls external services."""
         self.doing, self._allowance = doing, seconds
 
     def stuck(self, ready: bool, slow: Mapping[tuple[str, str], tuple[int, float]], now: float) -> str | None:
-        """Why the leader makes no progress; None: it does. Must be called often. `ready`: pods wait. `slow`: by (plugin,
-        extension point), the number of pods without an answer, and the seconds since the oldest call."""
+        """Return the reason why the leader makes no progress, or None. Must be called often.
+
+        `ready` is True if pods are pending. `slow` maps (plugin, extension point) to the number of pods without a
+        response and the
+        seconds since the oldest call.
+        """
         if not ready or self._attempts != self._seen:
             self._seen, self._tried = self._attempts, now
         if self._severe >= SEVERE_LIMIT:
@@ -474,5 +483,5 @@ class Progress:
         if (still := now - self._tried) >= PROGRESS_TIMEOUT + self._allowance:
             named = [f'plugin "{plugin}" in {point} ({number} pods)' for (plugin, point), (number, _) in slow.items()]
             waits = f", for {', '.join(named)}" if named else ""
-            return f"no pod has been tried for {still:.0f} s, although pods wait: the scheduling loop {self.doing}{waits}"
+            return f"no scheduling attempt for {still:.0f} s although pods are pending: the scheduling loop {self.doing}{waits}"
         return None

@@ -1,29 +1,29 @@
-"""The scheduling cycle: selects a node for one pod. Synchronous, so the table cannot change during a cycle.
+"""The scheduling cycle: selects a node for one pod. It is synchronous, so that the table cannot change during a cycle.
 
-    pop -> [cost] -> PreFilter -> Filter -> no node is left: PostFilter -> Unschedulable
+    pop -> [cost] -> PreFilter -> Filter -> no node is feasible: PostFilter -> Unschedulable
                           |
                           +-> [PreScore -> Score -> select] -> assume -> Reserve -> Permit -> Placed, to the binder
                                                                   |         |
                                                                   '---------'--> Unreserve, forget -> Unschedulable
 
-A pod that is nominated to a node and fits there is placed on it without scoring. A pod whose decision would exceed the cost
-limit is refused first (`scheduler.framework.filtering`).
+A nominated pod that fits on its nominated node is placed there without scoring. A pod whose decision exceeds the cost limit is
+refused first (`scheduler.framework.filtering`).
 
-The decision depends only on the pod, the table with its row order, the seed and the profile. A hash of the seed and the pod's
-uid selects one of several nodes with the same score. An `EquivalenceCache` reuses results of equivalent pods and never changes
-the decision. An `ExtenderResult` adds the answers of extenders.
+The decision depends only on the pod, the table with its row order, the seed and the profile. A hash of the seed and the
+pod's UID selects between nodes with the same score. An `EquivalenceCache` reuses results of equivalent pods and never
+changes the decision. An `ExtenderResult` adds the responses of extenders.
 
-Pods that interest extenders are scheduled in steps, because extenders may be slow:
+A pod that is managed by extenders is scheduled in steps, because extenders may be slow:
 
-    filters --some nodes are left--> [filter, prioritize] --> filters again, with the extender result: a node --> as above
-       |                                                                  |
-       '----- none is left ------> PostFilter <--------- none is left ----'
-                                       '--> candidates --> [preempt] --> make room on the best that is left
+    filters --feasible nodes--> [filter, prioritize] --> filters again, with the extender result: a node --> as above
+       |                                                               |
+       '----- no node -------> PostFilter <------- no node ------------'
+                                   '--> candidates --> [preempt] --> evict the victims on the best remaining candidate
 
-* While extenders answer, the event loop is free: heartbeats and informers continue. Cycles are serial, so all other pods wait.
-* After the answer, the filters run again on the current table, and a preemption candidate whose node has changed is dropped. A
-  pod that was bound, deleted or changed meanwhile is dropped, and so are all pods once the term has ended.
-* If an extender fails during preemption, or all candidates have changed, the pod keeps its nomination and is tried again.
+* During extender calls the event loop is free: heartbeats and informers continue. Cycles are serial, so all other pods wait.
+* After the response, the filters run again on the current table, and a preemption candidate is dropped if its node has changed.
+  The decision is dropped if the pod was bound, deleted or changed in the meantime, or if the term has ended.
+* If an extender fails during preemption, or all candidates have changed, the pod keeps its nomination and is retried.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ from scheduler.framework.reuse import Best, EquivalenceCache, equal_best
 from scheduler.framework.runtime import BindingCycle, Framework
 from scheduler.queue import QueuedPod, SchedulingQueue
 
-TOO_MANY_NOMINATED = "too many nodes are kept for nominated pods, the pod is tried again."
+TOO_MANY_NOMINATED = "too many nodes are reserved for nominated pods, the pod is retried."
 NO_CANDIDATE = "no candidate node for preemption"
 
 
@@ -64,19 +64,19 @@ class Placed:
 
     node: str
     cycle: BindingCycle | None = None
-    """The plugins' binding cycle; None: no plugin takes part."""
+    """The binding cycle, or None if no plugin takes part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """No node can take the pod."""
+    """No node fits the pod."""
 
     refused_by: frozenset[str]
     message: str
     nominated: str = ""
-    """The nominated node, where room is being made."""
+    """The nominated node, on which victims are evicted."""
     outdated: bool = False
-    """The result may be outdated or incomplete: the pod is tried again after its backoff, without waiting for an event."""
+    """True if the result may be outdated or incomplete. The pod is retried after its backoff without waiting for an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +88,14 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionProposal:
-    """No node can take the pod. Preemption could make room and has not begun."""
+    """No node fits the pod. Preemption may help and has not begun."""
 
     refused_by: frozenset[str]
     message: str
     proposed: Proposed
 
     def settled(self, candidates: Sequence[Victims]) -> Unschedulable | AttemptFailed:
-        """Preempts on the best of these candidates, if there is one."""
+        """Preempt on the best of the candidates, if there is one."""
         if not candidates:
             return self.rejected(NO_CANDIDATE)
         try:
@@ -109,8 +109,8 @@ class PreemptionProposal:
         return Unschedulable(self.refused_by, f"{self.message} preemption: {reason}")
 
     def postponed(self, reason: str, nominated: str) -> Unschedulable:
-        """It is unknown whether preemption helps: the nomination stays, and the pod is tried again. `nominated`: the
-        nominated node."""
+        """Return a result that keeps the nomination to `nominated` and retries the pod, because the effect of preemption is
+        unknown."""
         return Unschedulable(self.refused_by, f"{self.message} preemption: {reason}", nominated, outdated=True)
 
 
@@ -132,7 +132,7 @@ def attempt(
     equivalence: EquivalenceCache | None = None,
     extender_result: ExtenderResult | None = None,
 ) -> CycleResult | PreemptionProposal:
-    """As `schedule_one`, but returns a preemption proposal instead of carrying it out."""
+    """Schedule the pod as `schedule_one` does, but return a preemption proposal instead of evicting victims."""
     state: CycleState = {}
     nodes = cache.nodes
     try:
@@ -170,7 +170,7 @@ def _select_node(
     equivalence: EquivalenceCache | None,
     extender_result: ExtenderResult | None,
 ) -> int | Diagnosis:
-    """The row of the nominated node if the pod fits there, otherwise of the best node; or the diagnosis. Raises PluginError."""
+    """Return a row or a diagnosis. The nominated node is preferred if the pod fits there. Raise PluginError."""
     if (
         equivalence is not None
         and (known := _select_by_equivalence(state, pod, cache, framework, seed, equivalence)) is not None
@@ -191,7 +191,7 @@ def _select_node(
 def _select_by_equivalence(
     state: CycleState, pod: PodInfo, cache: Cache, framework: Framework, seed: int, equivalence: EquivalenceCache
 ) -> int | Diagnosis | None:
-    """Selects by cached results of equivalent pods. None: the framework must decide."""
+    """Select a row with cached results of equivalent pods. Return None if the framework must decide."""
     nodes = cache.nodes
     nominated = nodes.nominated.node_of(pod.uid)
     if nominated:
@@ -218,11 +218,13 @@ def _select_feasible(
     diagnosis: Diagnosis,
     extender_result: ExtenderResult | None,
 ) -> int | Diagnosis:
-    """As `_select_node`, among the feasible nodes.
+    """Select one of the feasible nodes, as `_select_node` does.
 
-    Resources of nominated pods are subtracted on all nodes at once. Other conflicts with them (ports, affinity, ...) are
-    checked on the selected node only; on a conflict the next best node is selected. Raises _BudgetExceeded when that takes
-    too long."""
+    Resources of nominated pods are subtracted on all nodes at once. Other conflicts with nominated pods (ports, affinity,
+    ...) are
+    checked only on the selected node; after a conflict the next best node is selected. Raise _BudgetExceeded if this takes too
+    long.
+    """
     nodes = cache.nodes
     own = nodes.row(nodes.nominated.node_of(pod.uid))
     feasible, refusals = diagnosis.feasible.copy(), list(diagnosis.refusals)
@@ -244,7 +246,7 @@ def _select_feasible(
 
 
 class _BudgetExceeded(Exception):
-    """The decision has used up its budget."""
+    """The decision has exceeded its budget."""
 
 
 def _best_scored(
@@ -255,14 +257,16 @@ def _best_scored(
     feasible: BoolArray,
     extender_result: ExtenderResult | None,
 ) -> Best:
-    """The rows with the highest score. Raises PluginError."""
+    """Return the rows with the highest score. Raise PluginError."""
     scores = framework.score(state, pod, nodes, feasible)
     return equal_best(scores if extender_result is None else scores + extender_result.added_score(nodes))
 
 
 def nominated_conflicts(pod: PodInfo, row: int, cache: Cache, framework: Framework) -> list[tuple[str, FilterResult]]:
-    """Why the node would refuse the pod if the pods that are nominated to it, with precedence over this pod, were there
-    already. Empty: no conflict. Raises PluginError."""
+    """Return the reasons why the pod does not fit if the nominated pods with precedence run on the node.
+
+    The list is empty if there is no conflict. Raise PluginError.
+    """
     nodes = cache.nodes
     ahead = nodes.nominated.ahead_of(pod, nodes.names[row])
     if not ahead:
@@ -276,7 +280,7 @@ def nominated_conflicts(pod: PodInfo, row: int, cache: Cache, framework: Framewo
 def _unschedulable(
     state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework, diagnosis: Diagnosis
 ) -> Unschedulable | PreemptionProposal:
-    """Raises PluginError."""
+    """Run PostFilter. Raise PluginError."""
     answer = framework.post_filter(state, pod, nodes, diagnosis) if diagnosis.nodes else (Nominated(""), False)
     awaited = framework.awaited_plugins(pod, diagnosis)
     if isinstance(answer, Proposed):
@@ -287,44 +291,45 @@ def _unschedulable(
 
 
 def break_tie(best: Best, pod: PodInfo, seed: int) -> int:
-    """One of the rows, selected by a hash of the seed and the pod's uid."""
+    """Select one of the rows by a hash of the seed and the pod's UID."""
     return int(best[crc32(pod.uid.encode(), seed) % len(best)])
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A pod that is assumed on a node, by a leader with this token."""
+    """A pod that a leader with this token has assumed on a node."""
 
     queued: QueuedPod
     node: str
     token: int
     cycle: BindingCycle | None = None
-    """The plugins' binding cycle; None: no plugin takes part."""
+    """The binding cycle, or None if no plugin takes part."""
 
 
 class BindingObserver(Protocol):
-    """Receives the result of each bind: exactly once per decision, unless the term ends first."""
+    """Receives the result of each bind, exactly once per decision unless the term ends first."""
 
     def bound(self, decision: Decision) -> None: ...
 
     def failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
-        """The pod is not bound and will not be. `retry`: it still needs a node."""
+        """Handle a pod that is not bound and will not be bound. `retry` is True if it still needs a node."""
         ...
 
     def refused(self, decision: Decision, refused: PluginRejection) -> None:
-        """A plugin refused the pod; it is not bound and will not be."""
+        """Handle a pod that a plugin refused. It is not bound and will not be bound."""
         ...
 
     def superseded(self, decision: Decision) -> None:
-        """Another client bound or deleted the pod, as the informer has seen."""
+        """Handle a pod that another client bound or deleted, according to the informer."""
         ...
 
     def refused_by_fence(self, token: int, binds: int) -> None:
-        """The API server refused this number of binds: their token is stale. Also called for an earlier term."""
+        """Handle a number of binds that the API server refused because their token is stale. It may be an earlier term's
+        token."""
         ...
 
     def fenced(self, token: int) -> None:
-        """The token is stale: another leader has been elected."""
+        """Handle a stale token: another leader has been elected."""
         ...
 
 
@@ -333,7 +338,7 @@ T = TypeVar("T")
 
 class ExtenderScheduling:
     def __init__(self, cache: Cache, queue: SchedulingQueue, pods: Mapping[str, Pod], seed: int) -> None:
-        """`pods`: the informer's store."""
+        """`pods` is the store of the informer."""
         self._cache = cache
         self._queue = queue
         self._pods = pods
@@ -342,8 +347,10 @@ class ExtenderScheduling:
     async def schedule(
         self, queued: QueuedPod, framework: Framework, extenders: Sequence[Extender], leads: Callable[[], bool]
     ) -> CycleResult | None:
-        """Schedules a popped pod. `leads`: whether the term is still on. None: no decision is needed any more; if the pod
-        still needs a node, it is in the queue."""
+        """Schedule a popped pod. `leads` returns False after the end of the term.
+
+        Return None if the decision is no longer needed. A pod that still needs a node is then in the queue.
+        """
         try:
             nodes = self._left(queued.info, framework)
             extender_result = (
@@ -359,7 +366,7 @@ class ExtenderScheduling:
             return None
 
     def _left(self, pod: PodInfo, framework: Framework) -> list[Node]:
-        """The nodes that pass the filters; none if the decision exceeds the cost limit."""
+        """Return the nodes that pass the filters, or an empty list if the decision exceeds the cost limit."""
         nodes = self._cache.nodes
         if framework.too_costly(pod, nodes) is not None:
             return []
@@ -369,7 +376,7 @@ class ExtenderScheduling:
     async def _settled(
         self, proposal: PreemptionProposal, queued: QueuedPod, extenders: Sequence[Extender], leads: Callable[[], bool]
     ) -> Unschedulable | AttemptFailed:
-        """Raises Superseded."""
+        """Let the extenders select among the preemption candidates. Raise Superseded."""
         proposed, cache = list(proposal.proposed.candidates), self._cache
         if not any(extender.preempts for extender in extenders):
             return proposal.settled(proposed)
@@ -388,14 +395,14 @@ class ExtenderScheduling:
         return proposal.postponed(NO_CANDIDATE, cache.nodes.nominated.node_of(queued.info.uid))
 
     async def hold_while(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:
-        """Awaits the answer while the queue holds the popped pod. Raises what `asking` raises, and Superseded."""
+        """Await the response while the queue holds the popped pod. Raise Superseded and the errors of `asking`."""
         self._queue.hold(queued)
         answer: T | BaseException
         over = True
         try:
             (answer,) = await asyncio.gather(asking, return_exceptions=True)
             over = isinstance(answer, asyncio.CancelledError) or not leads()
-        finally:  # also when this is cancelled, since the term is over
+        finally:  # also runs when this task is cancelled at the end of the term
             waits = self._queue.resume(queued)
             if waits and over:
                 self._queue.add(queued.info, queued.since)

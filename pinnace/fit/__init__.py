@@ -1,21 +1,21 @@
-"""Does a pod fit a node? The one answer, for all who ask: scheduler, kubelet admission, checkers.
+"""Decide whether a pod fits a node. The scheduler, kubelet admission and the checkers all use this package.
 
-Two versions that disagree loop for ever: one places a pod, the other refuses it (nomad#13017). So there is one set of rules,
-in two forms that are proven equal (tests/unit/fit/test_agreement.py):
+If the scheduler and the kubelet apply different rules, the scheduler places a pod that the kubelet rejects, in an endless loop
+(nomad#13017). The rules therefore exist once, in two forms. tests/unit/fit/test_agreement.py proves the forms equal:
 
-* scalar, one pod and one node: `check(pod, node, pods_on_node)`, or a `Room` that is kept up to date;
-* table, one pod and all nodes at once, over NumPy columns: `pinnace.fit.table`.
+* Scalar, for one pod and one node: `check(pod, node, pods_on_node)`, or a `Room` that the caller keeps up to date.
+* Table, for one pod and all nodes, over NumPy columns: `pinnace.fit.table`.
 
-The rules are those of Kubernetes' NodeResourcesFit and NodePorts:
+The rules are those of Kubernetes' NodeResourcesFit and NodePorts plugins:
 
-* What a pod asks for (`pod_requests`): the sum over its containers and sidecars, or the largest init container with the
-  sidecars that started before it, whichever is more; plus overhead; plus one of the resource "pods". A limit without a
-  request is a request. While a pod is resized, the largest of the desired, the allocated and the actual amounts count
-  (`counted_spec`).
-* Every resource that it asks for must be free on the node; a resource that the node does not have has nothing free.
-* No other pod of the node has the same (protocol, host port) on the same IP; 0.0.0.0 is every IP.
+* The requests of a pod (`pod_requests`) are the larger of two amounts: the sum over its containers and sidecars, and the
+  largest init container plus the sidecars that start before it. Overhead and one unit of the resource "pods" are added. A
+  limit without a request counts as the request. During a resize, the largest of the desired, allocated and actual amounts
+  counts (`counted_spec`).
+* Each requested resource must be free on the node. A resource that the node does not have counts as 0.
+* No other pod on the node uses the same protocol and host port on the same IP. 0.0.0.0 matches every IP.
 
-Which labels a pod insists on (`matches`) is asked apart from that, and taints are no matter of fit.
+`matches` checks node selectors and required node affinity separately. Taints are not part of these rules.
 """
 
 from pinnace.fit.requests import HostPort, Requests, pod_requests

@@ -1,7 +1,7 @@
-"""What a pod asks of its node.
+"""Resource requests and limits of pods.
 
-Amounts are integers: millicores of cpu, bytes, or a count. They are capped at MAX_AMOUNT, so that the sums of a node's pods
-stay far inside 64 bits; an amount that large fits no node, because a node's amounts are capped below it.
+Amounts are integers: millicores of CPU, bytes, or a count. They are capped at MAX_AMOUNT, which keeps the sum over a node's
+pods well within 64 bits. A capped amount fits no node, because the amounts of nodes are capped one lower.
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
 """
@@ -21,22 +21,22 @@ PODS = "pods"
 _FIRST = (PODS, "cpu", "memory", "ephemeral-storage")
 
 MAX_SPECS = 16384
-"""Specs that are remembered..."""
+"""Maximum number of cached specs."""
 MAX_SPEC = 4096
-"""...of so many bytes at most, which makes 64 MiB of them."""
+"""Maximum size of a cached spec, in bytes. The cache holds at most 64 MiB of specs."""
 RESIZE_PENDING, RESIZE_IN_PROGRESS = RESIZE_CONDITIONS = ("PodResizePending", "PodResizeInProgress")
-"""Conditions of a pod whose kubelet has not acted on all of its resources."""
+"""Condition types of a pod with a resize that the kubelet has not completed."""
 DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
-"""Reasons of PodResizePending: the node has no room now, or is too small."""
+"""Reasons of PodResizePending: the node has too little free capacity at present, or too little capacity in total."""
 DEFAULT_CPU = 100
-"""Millicores that scores assume for a container that requests no cpu."""
+"""Millicores that scoring assumes for a container without a CPU request."""
 DEFAULT_MEMORY = 200 << 20
-"""Bytes that scores assume for a container that requests no memory."""
+"""Bytes that scoring assumes for a container without a memory request."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostPort:
-    """A port of the node itself."""
+    """A port on the node's own network."""
 
     ip: str
     protocol: str
@@ -52,25 +52,30 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """`amounts`: (resource, amount > 0), in the order in which refusals are told; "pods" is always the first."""
+    """The amounts and host ports that a pod requests.
+
+    `amounts` holds (resource, amount > 0) in the order of the reasons in error messages. "pods" is always first.
+    """
 
     amounts: tuple[tuple[str, int], ...]
     ports: tuple[HostPort, ...] = ()
     scored: tuple[int, int] = (DEFAULT_CPU, DEFAULT_MEMORY)
-    """(cpu, memory) as scores count the pod: something for a container that says nothing, so that pods without requests are
-    spread too; a request of 0 is nothing."""
+    """(CPU, memory) for scoring. A container without a request counts with the defaults, so that pods without requests are also
+    spread over the nodes. A request of 0 counts as 0."""
 
 
 def pod_requests(pod: Pod) -> Requests:
-    """Of `counted_spec`. Cached by the spec's bytes: pods of one template cost one computation."""
+    """Return the requests of the pod's `counted_spec`. Results are cached by the serialized spec."""
     counted = counted_spec(pod)
     spec = counted.SerializeToString()
     return _of_bytes(spec) if len(spec) <= MAX_SPEC else spec_requests(counted)
 
 
 def is_resizing(pod: Pod) -> bool:
-    """Whether the kubelet may have allocated other resources than the spec asks for: it has not seen the latest spec, or it
-    reports a resize as pending or in progress."""
+    """Return True while the kubelet may have allocated resources that differ from the spec.
+
+    This is the case if the kubelet has not observed the latest generation, or reports a pending or running resize.
+    """
     status = pod.status
     seen = status.observedGeneration
     if not seen:
@@ -79,8 +84,10 @@ def is_resizing(pod: Pod) -> bool:
 
 
 def counted_spec(pod: Pod) -> PodSpec:
-    """The spec whose resources count. While the pod is resized it is a copy: each amount of a container is the largest of the
-    desired, the allocated and the actual one. The desired amount does not count while the kubelet reports it as infeasible.
+    """Return the spec with the resources that count for scheduling.
+
+    During a resize it is a copy of the spec in which each amount of a container is the largest of the desired, allocated and
+    actual amounts. The desired amount does not count while the kubelet reports the resize as infeasible.
 
     Source: PodRequests of k8s.io/component-helpers/resource with UseStatusResources.
     """
@@ -105,12 +112,12 @@ def counted_spec(pod: Pod) -> PodSpec:
 
 
 def resizable(spec: PodSpec) -> list[Container]:
-    """The containers and the sidecars."""
+    """Return the containers and sidecars, which support a resize."""
     return [*(each for each in spec.initContainers if each.restartPolicy == "Always"), *spec.containers]
 
 
 def largest(one: ResourceRequirements, other: ResourceRequirements) -> ResourceRequirements:
-    """The larger amount of each request and each limit."""
+    """Return the larger amount of each request and each limit."""
     found = ResourceRequirements()
     found.CopyFrom(one)
     for kept, more in ((found.requests, other.requests), (found.limits, other.limits)):
@@ -137,7 +144,7 @@ def spec_requests(spec: PodSpec) -> Requests:
 
 
 def _asked(spec: PodSpec, missing: Mapping[str, int]) -> Counter[str]:
-    """The pod's amounts. `missing` stands in for what a container does not request."""
+    """Return the amounts of the pod. `missing` supplies the amounts that a container does not request."""
     total = combine(spec, lambda container: _container(container, missing))
     for name, requested in pod_level(spec.resources.requests).items():
         total[name] = requested
@@ -146,7 +153,7 @@ def _asked(spec: PodSpec, missing: Mapping[str, int]) -> Counter[str]:
 
 
 def spec_limits(spec: PodSpec) -> Counter[str]:
-    """The pod's limits, as far as its containers have any; with its overhead."""
+    """Return the limits of the pod. Overhead is added to the resources that have a limit."""
     total = combine(spec, lambda container: amounts(container.resources.limits))
     for name, limit in pod_level(spec.resources.limits).items():
         total[name] = limit
@@ -155,7 +162,7 @@ def spec_limits(spec: PodSpec) -> Counter[str]:
 
 
 def pod_level(quantities: Mapping[str, Quantity]) -> dict[str, int]:
-    """The amounts of spec.resources, which count instead of the sums over the containers.
+    """Return the amounts of spec.resources, which replace the sums over the containers.
 
     Source: https://kubernetes.io/docs/tasks/configure-pod-container/assign-pod-level-resources/
     """
@@ -163,13 +170,13 @@ def pod_level(quantities: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 def is_pod_level(resource: str) -> bool:
-    """Whether spec.resources may name the resource."""
+    """Return True if spec.resources may contain the resource."""
     return resource in ("cpu", "memory") or resource.startswith("hugepages-")
 
 
 def combine(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Counter[str]:
-    """The amounts of a pod, from those of its containers; without its overhead."""
-    running = Counter[str]()  # containers and sidecars, once all of them run
+    """Combine the amounts of the containers into the amounts of the pod, without overhead."""
+    running = Counter[str]()  # the total of containers and sidecars after the init containers complete
     for container in spec.containers:
         running.update(of(container))
     sidecars, largest = Counter[str](), Counter[str]()
@@ -192,7 +199,8 @@ def _container(container: Container, missing: Mapping[str, int]) -> Counter[str]
 
 
 def _host_ports(spec: PodSpec) -> Iterable[HostPort]:
-    """Of the containers and the sidecars; init containers are gone before they could be in anybody's way."""
+    """Yield the host ports of containers and sidecars. Init containers are skipped because they exit before the
+    containers start."""
     sidecars = [container for container in spec.initContainers if container.restartPolicy == "Always"]
     for container in (*spec.containers, *sidecars):
         for port in container.ports:

@@ -1,4 +1,4 @@
-"""The scalar form of the fit rules: one pod and one node. The scheduler's plugins have the table form.
+"""The scalar form of the fit rules, for one pod and one node. The scheduler's plugins use the table form.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 """
@@ -18,12 +18,12 @@ AFFINITY_REASON = "node(s) didn't match Pod's node affinity/selector"
 
 
 def insists(spec: PodSpec) -> bool:
-    """Does the pod ask for labels at all? Most do not."""
+    """Return True if the pod has a nodeSelector or required node affinity."""
     return bool(spec.nodeSelector) or spec.affinity.nodeAffinity.HasField("requiredDuringSchedulingIgnoredDuringExecution")
 
 
 def matches(spec: PodSpec, node: Node) -> bool:
-    """The nodeSelector, and one term of the required node affinity."""
+    """Return True if the node matches the nodeSelector and at least one term of the required node affinity."""
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in spec.nodeSelector.items()):
         return False
@@ -34,12 +34,12 @@ def matches(spec: PodSpec, node: Node) -> bool:
 
 
 def selects(selector: NodeSelector, node: Node) -> bool:
-    """One of the terms matches."""
+    """Return True if at least one term matches the node."""
     return any(_term(term, node) for term in selector.nodeSelectorTerms)
 
 
 def _term(term: NodeSelectorTerm, node: Node) -> bool:
-    """All requirements hold; a term without any matches nothing."""
+    """Return True if all requirements of the term hold. An empty term matches no node."""
     if not (term.matchExpressions or term.matchFields):
         return False
     labels = node.metadata.labels
@@ -66,7 +66,7 @@ def _holds(requirement: NodeSelectorRequirement, value: str | None) -> bool:
 
 
 def _compared(requirement: NodeSelectorRequirement, value: str | None) -> bool:
-    """Gt and Lt are about whole numbers; what is none does not match."""
+    """Evaluate Gt or Lt. Both compare integers. A value that is not an integer does not match."""
     bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
     number = integer(value or "")
     if number is None or bound is None:
@@ -78,12 +78,12 @@ PORTS_REASON = "node(s) didn't have free ports for the requested pod ports"
 
 
 def reason_of(resource: str) -> str:
-    """A refusal for want of this resource, in the words of kube-scheduler."""
+    """Return kube-scheduler's message for a node with too little of the resource."""
     return "Too many pods" if resource == PODS else f"Insufficient {resource}"
 
 
 class Predicate(StrEnum):
-    """What a pod fails beside resources, as the kubelet calls it."""
+    """Admission failures other than insufficient resources, with the kubelet's names."""
 
     NODE_PORTS = "NodePorts"
     NODE_AFFINITY = "NodeAffinity"
@@ -99,7 +99,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason why a pod does not fit: for want of a `resource`, or, where that is empty, by a `predicate`."""
+    """One reason why a pod does not fit: an insufficient `resource`, or a failed `predicate` if `resource` is empty."""
 
     resource: str = ""
     requested: int = 0
@@ -109,17 +109,17 @@ class Refusal:
 
     @property
     def reason(self) -> str:
-        """As kube-scheduler words it: "Insufficient cpu"."""
+        """The reason in kube-scheduler's words, for example "Insufficient cpu"."""
         return reason_of(self.resource) if self.resource else _REASONS[self.predicate]
 
     @property
     def admission_reason(self) -> str:
-        """As the kubelet words it in status.reason: "OutOfcpu"."""
+        """The kubelet's status.reason, for example "OutOfcpu"."""
         return f"OutOf{self.resource}" if self.resource else self.predicate
 
     @property
     def admission_message(self) -> str:
-        """As the kubelet words it in status.message."""
+        """The kubelet's status.message."""
         if not self.resource:
             return f"Predicate {self.predicate} failed: {self.reason}"
         return (
@@ -129,7 +129,7 @@ class Refusal:
 
 
 class Room:
-    """What one node has, and what its pods use. For those who ask often; `check` builds one for a single question."""
+    """The capacity of one node and the use of its pods, updated incrementally."""
 
     def __init__(self, allocatable: Mapping[str, int]) -> None:
         self.allocatable = allocatable
@@ -137,21 +137,21 @@ class Room:
         self._ports = Counter[HostPort]()
 
     def add(self, requests: Requests) -> None:
-        """Counts a pod, whether it fits or not."""
+        """Count a pod, even if it does not fit."""
         for resource, amount in requests.amounts:
             self._used[resource] += amount
         for port in requests.ports:
             self._ports[port] += 1
 
     def remove(self, requests: Requests) -> None:
-        """Takes back an `add` of equal requests."""
+        """Undo an `add` of equal requests."""
         for resource, amount in requests.amounts:
             self._used[resource] -= amount
         for port in requests.ports:
             self._ports[port] -= 1
 
     def refusals(self, requests: Requests) -> list[Refusal]:
-        """Everything that is in the way of one more pod; empty: it fits."""
+        """Return all reasons why another pod does not fit. The list is empty if the pod fits."""
         found = []
         for resource, wanted in requests.amounts:
             capacity, used = self.allocatable.get(resource, 0), self._used[resource]
@@ -167,14 +167,14 @@ class Room:
 
 
 def allocatable(node: Node) -> dict[str, int]:
-    """What the node's pods may use, by resource name."""
+    """Return the allocatable amounts of the node, by resource name."""
     return {name: min(amount, MAX_AMOUNT - 1) for name, amount in amounts(node.status.allocatable).items()}
 
 
 def check(pod: Pod, node: Node, pods_on_node: Iterable[Pod]) -> list[Refusal]:
-    """Everything that keeps `pod` off `node` beside the pods that are there; empty: it fits.
+    """Return all reasons why `pod` does not fit the node beside `pods_on_node`. The list is empty if the pod fits.
 
-    `pods_on_node` may include pods that have ended and `pod` itself (by uid): they do not count.
+    `pods_on_node` may include terminated pods and `pod` itself (compared by UID). They do not count.
     """
     room = Room(allocatable(node))
     for other in pods_on_node:

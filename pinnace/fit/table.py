@@ -1,4 +1,4 @@
-"""The table form: one pod and all nodes at once. A node is a row, an index into every column."""
+"""The table form of the fit rules, for one pod and all nodes. A node is a row: an index into every column."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -13,16 +13,16 @@ BoolArray = NDArray[np.bool_]
 
 
 def insufficient(requests: Requests, free: Callable[[str], IntArray]) -> Iterator[tuple[str, BoolArray]]:
-    """For each resource that is asked for: its name, and the nodes that have too little of it.
+    """Yield each requested resource with a mask of the nodes that have too little of it.
 
-    `free(resource)` is a column: what each node has left; zeros for a resource that no node has.
+    `free(resource)` returns the column of free amounts. It contains zeros for a resource that no node has.
     """
     for resource, wanted in requests.amounts:
         yield resource, free(resource) < wanted
 
 
 class UsedPorts:
-    """Which nodes have which host ports taken, by node name. Sparse: it holds only what is in use."""
+    """The used host ports of each node, as a sparse map."""
 
     def __init__(self) -> None:
         self._users: dict[tuple[str, int], dict[str, Counter[str]]] = {}
@@ -33,7 +33,7 @@ class UsedPorts:
             self._users.setdefault((port.protocol, port.port), {}).setdefault(node, Counter())[port.ip] += 1
 
     def remove(self, node: str, ports: Sequence[HostPort]) -> None:
-        """Takes back an `add` of equal ports."""
+        """Undo an `add` of equal ports."""
         for port in ports:
             nodes = self._users[port.protocol, port.port]
             nodes[node] -= Counter((port.ip,))
@@ -43,11 +43,11 @@ class UsedPorts:
                     del self._users[port.protocol, port.port]
 
     def users(self, ports: Sequence[HostPort]) -> int:
-        """On how many nodes each of these ports is in use, with any IP; all of them together."""
+        """Return the number of nodes that use each port, on any IP, summed over the ports."""
         return sum(len(self._users.get((port.protocol, port.port), ())) for port in ports)
 
     def taken(self, ports: Sequence[HostPort]) -> set[str]:
-        """The nodes where one of these ports is not free."""
+        """Return the nodes on which at least one of the ports is in use."""
         found = set()
         for port in ports:
             for node, ips in self._users.get((port.protocol, port.port), {}).items():

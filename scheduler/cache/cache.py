@@ -1,6 +1,6 @@
-"""The scheduler's cache: nodes, and the pods that occupy them, including assumed pods; and cluster events.
+"""The scheduler's cache: nodes, bound and assumed pods, and cluster events.
 
-The life of one pod, by uid:
+The states of one pod, by UID:
 
                      observe (it is bound)
        +--------------------------------------------+
@@ -9,21 +9,23 @@ The life of one pod, by uid:
        ^                       |      (or observe)     |
        |        forget         |                       |
        +-----------------------+                       |
-       |                remove |                remove |   deleted, or finished
+       |                remove |                remove |   deleted or terminated
        +-----------------------+-----------------------+
 
-* An assumed pod occupies its node at once, so the next decision counts it.
-* The informer calls `confirm` and `observe` when it sees the pod on a node, whoever bound it. They override an assumption: a
-  pod that is assumed on one node and observed on another is moved. They may come before or after the answer to the bind, or
-  twice.
-* Only `confirm`, `observe`, `forget` and `remove` end an assumption; no timer does. A bind whose answer was lost may have
-  committed, and forgetting it would allocate its resources twice (kubernetes#106361). The binder resolves it, then calls
+* An assumed pod uses the resources of its node, so that the next decision counts it.
+* The informer calls `confirm` and `observe` for every bound pod, including pods that other clients bind. The calls override an
+  assumption: a pod that is assumed on one node and observed on another is moved. They may arrive before or after the
+  response to
+  the bind, or twice.
+* Only `confirm`, `observe`, `forget` and `remove` end an assumption. There is no expiry, because a bind without a response may
+  have committed, and to forget it allocates its resources twice (kubernetes#106361). The binder resolves the bind and
+  then calls
   `forget`.
-* `forget` undoes an assumption only. If the informer was faster, it does nothing.
-* The cache accepts pods before their node, and keeps them when the node is removed: they count again when the node returns.
-* A nomination ends when the pod is placed on any node, or removed.
+* `forget` only undoes an assumption. It has no effect on a bound pod.
+* The cache accepts pods before their node. It keeps the pods of a removed node and counts them again when the node returns.
+* A nomination ends when the pod is placed on any node or removed.
 
-A `ClusterEvent` says which kinds of change happened on which node. Plugins declare the kinds that may make a pod schedulable.
+A `ClusterEvent` names a node and the kinds of its changes. Plugins declare the kinds that may make a pod schedulable.
 """
 
 from collections.abc import Collection
@@ -41,31 +43,31 @@ from scheduler.cache.what_if import WhatIf, count, place, uncount
 
 
 class Change(Flag):
-    """Kinds of changes. An event may have several."""
+    """Kinds of changes. An event may combine several."""
 
     NONE = 0
     NODE_ADDED = auto()
     NODE_ALLOCATABLE = auto()
-    """Some node has more of some resource."""
+    """The node has more of at least one resource."""
     NODE_LABELS = auto()
     NODE_TAINTS = auto()
-    """Taints, or spec.unschedulable."""
+    """Taints or spec.unschedulable."""
     NODE_ANNOTATIONS = auto()
     NODE_CONDITIONS = auto()
-    """The status of some condition; its timestamps, reason and message do not count."""
+    """The status of a condition. Changes of its timestamps, reason and message are ignored."""
     NODE_REMOVED = auto()
     POD_FREED = auto()
-    """A pod left a node, or finished: its resources and ports are free."""
+    """A pod left the node or terminated, which freed its resources and ports."""
     VOLUMES_FREED = auto()
-    """Beside POD_FREED: the pod had claims or disks."""
+    """Set in addition to POD_FREED if the pod used claims or disks."""
     POD_PLACED = auto()
-    """A pod is bound to a node."""
+    """A pod was bound to the node."""
     POD_LABELS = auto()
-    """A pod on a node, or nominated to it, has other labels, or is being deleted."""
+    """A bound or nominated pod has new labels or a deletion timestamp."""
     RESERVATION_ENDED = auto()
-    """Reservations that plugins made for a pod in Reserve are released."""
+    """Reservations that plugins made for a pod in Reserve were released."""
     OBJECT = auto()
-    """An object of another resource, that some plugin `needs`, was added, changed or deleted."""
+    """An object of another resource that a plugin `needs` was added, changed or deleted."""
 
 
 ANY = ~Change.NONE
@@ -77,17 +79,17 @@ class ClusterEvent:
     node: str = ""
     """The node; empty for an OBJECT."""
     pod: PodGroup | None = field(default=None, compare=False)
-    """The pod that was freed, placed or relabelled. None: unknown."""
+    """The pod that was freed, placed or relabelled, or None if it is unknown."""
     was: PodGroup | None = field(default=None, compare=False)
     """The pod before it was relabelled."""
     resource: str = ""
-    """The OBJECT's, in the plural."""
+    """The plural resource name of the OBJECT."""
     obj: Object | None = None
-    """The OBJECT, as it is now, or was last."""
+    """The OBJECT in its current or last state."""
 
 
 def between(old: Node, new: Node) -> Change:
-    """The kinds of changes between two versions of a node that may help a pod."""
+    """Return the kinds of changes between two versions of a node that may help a pod."""
     change = Change.NONE
     if old.status != new.status:  # comparing the whole message takes a tenth of the time
         before, after = fit.allocatable(old), fit.allocatable(new)
@@ -109,7 +111,7 @@ def _conditions(node: Node) -> dict[str, str]:
 
 
 class Cache:
-    """Methods whose change may help a waiting pod return a ClusterEvent."""
+    """Methods return a ClusterEvent if their change may help a pending pod."""
 
     def __init__(self) -> None:
         self.nodes = NodeTable()
@@ -118,7 +120,7 @@ class Cache:
         self._changes = 0
 
     def set_node(self, node: Node) -> ClusterEvent:
-        """Adds or updates a node."""
+        """Add or update a node."""
         name = node.metadata.name
         row = self.nodes.row(name)
         if row is None:
@@ -140,13 +142,14 @@ class Cache:
         return ClusterEvent(Change.NODE_REMOVED, name)
 
     def assume(self, info: PodInfo, node: str) -> None:
-        """Assumes the pod on `node`. It must not be in the cache: to place a pod twice is a bug (kubernetes#26043)."""
+        """Assume the pod on `node`. Raise ValueError if the cache contains the pod, which prevents a double bind
+        (kubernetes#26043)."""
         if info.uid in self._pods:
-            raise ValueError(f'pod "{info.key}" is in the cache already, it cannot be assumed')
+            raise ValueError(f'pod "{info.key}" is already in the cache and cannot be assumed')
         self._place(info, node).assumed = info
 
     def confirm(self, uid: str, node: str) -> bool:
-        """The informer has seen the pod bound to `node`. False: it was not assumed there, so call `observe`."""
+        """Confirm that the pod is bound to `node`. Return False if it was not cached there; the caller then calls `observe`."""
         placed = self._pods.get(uid)
         if placed is None or placed.node != node:
             return False
@@ -154,7 +157,7 @@ class Cache:
         return True
 
     def observe(self, info: PodInfo, node: str) -> ClusterEvent | None:
-        """The informer has seen the pod bound to `node`; overrides any assumption."""
+        """Place a pod that the informer reports as bound to `node`. This overrides any assumption."""
         if self.confirm(info.uid, node):
             return None
         moved = self.remove(info.uid)
@@ -162,12 +165,12 @@ class Cache:
         return ClusterEvent(change, node if moved is None else moved.node, self._place(info, node).group)
 
     def placed(self, uid: str) -> ClusterEvent:
-        """The event when an assumption is confirmed. The pod must be in the cache, as for `relabel`."""
+        """Return the event for a confirmed assumption. The cache must contain the pod."""
         placed = self._pods[uid]
         return ClusterEvent(Change.POD_PLACED, placed.node, placed.group)
 
     def relabel(self, pod: Pod) -> ClusterEvent:
-        """The pod's labels have changed, or it is being deleted."""
+        """Handle new labels or a deletion timestamp. The cache must contain the pod."""
         placed = self._pods[pod.metadata.uid]
         was = placed.group
         self.nodes.pods.remove(was, placed.node)
@@ -177,7 +180,7 @@ class Cache:
         return ClusterEvent(Change.POD_LABELS, placed.node, placed.group, was)
 
     def resize(self, info: PodInfo) -> ClusterEvent | None:
-        """The requests of a cached pod may have changed. None: none of them has decreased."""
+        """Update the requests of a cached pod. Return an event if a request has decreased."""
         placed = self._pods[info.uid]
         before, after = placed.requests, info.requests
         if after == before:
@@ -194,14 +197,14 @@ class Cache:
         return ClusterEvent(Change.POD_FREED, placed.node, placed.group)
 
     def started(self, uid: str, seconds: float) -> None:
-        """The pod's kubelet has started it."""
+        """Set the time at which the kubelet started the pod, in Unix seconds."""
         placed = self._pods.get(uid)
         if placed is not None:
             placed.started = seconds
             self._changed(placed.node)
 
     def nominate(self, info: PodInfo, node: str) -> ClusterEvent | None:
-        """Nominates the current version of the pod to `node` only; empty: to no node."""
+        """Nominate the current version of the pod to `node` only, or to no node if it is empty."""
         before = self.nodes.nominated.node_of(info.uid)
         if before == node:
             return self._renewed(info, node)
@@ -213,11 +216,11 @@ class Cache:
         return self._ended(before)
 
     def forget(self, uid: str) -> ClusterEvent | None:
-        """Forgets an assumption whose bind did not commit and will not. None: the pod was not assumed."""
+        """Forget an assumption whose bind can no longer commit. Return None if the pod was not assumed."""
         return self.remove(uid) if self.is_assumed(uid) else None
 
     def remove(self, uid: str) -> ClusterEvent | None:
-        """The pod is deleted or finished. None: it occupied no node and was not nominated."""
+        """Remove a deleted or terminated pod. Return None if it had neither a node nor a nomination."""
         ended = self._ended(self.nodes.nominated.drop(uid))
         placed = self._pods.pop(uid, None)
         if placed is None:
@@ -234,7 +237,7 @@ class Cache:
         return ClusterEvent(change, placed.node, placed.group)
 
     def node_of(self, uid: str) -> str | None:
-        """The node that the pod occupies, assumed or bound."""
+        """Return the node of an assumed or bound pod."""
         placed = self._pods.get(uid)
         return placed.node if placed is not None else None
 
@@ -243,31 +246,31 @@ class Cache:
         return placed is not None and placed.assumed is not None
 
     def taken(self) -> list[tuple[str, str, tuple[tuple[str, int], ...]]]:
-        """(uid, node, requested amounts) of all pods that occupy a node."""
+        """Return (UID, node, requested amounts) of all assumed and bound pods."""
         return [(uid, placed.node, placed.requests.amounts) for uid, placed in self._pods.items()]
 
     def assumed(self) -> list[PodInfo]:
-        """All assumed pods. May be called from another thread: it copies in one step."""
+        """Return all assumed pods. Thread-safe, because it copies the pods in one step."""
         return [placed.assumed for placed in tuple(self._pods.values()) if placed.assumed is not None]
 
     def pods_on(self, node: str) -> Collection[PlacedPod]:
-        """The pods that occupy the node."""
+        """Return the assumed and bound pods of the node."""
         return self._on_node.get(node, {}).values()
 
     def below(self, priority: int) -> dict[str, IntArray]:
-        """By resource, what pods of a lower priority request on each node."""
+        """Return the requests of pods with a lower priority on each node, by resource."""
         return self.nodes.by_priority.below(priority, self._pods.values())
 
     def what_if(self) -> WhatIf:
         return WhatIf(self.nodes)
 
     def version(self, node: str) -> int:
-        """As `NodeTable.versions`; 0 if there is no such node."""
+        """Return the node's value of `NodeTable.versions`, or 0 if the node does not exist."""
         row = self.nodes.row(node)
         return 0 if row is None else int(self.nodes.versions[row])
 
     def __len__(self) -> int:
-        """The number of pods that occupy a node."""
+        """Return the number of assumed and bound pods."""
         return len(self._pods)
 
     def _changed(self, node: str) -> None:
@@ -277,7 +280,7 @@ class Cache:
             self.nodes.versions[row] = self._changes
 
     def _renewed(self, info: PodInfo, node: str) -> ClusterEvent | None:
-        """The event when a nominated pod has changed."""
+        """Return the event for a changed nominated pod."""
         if not self.nodes.nominated.renew(info):
             return None
         self.nodes.mark_dirty(node)
@@ -285,7 +288,7 @@ class Cache:
         return ClusterEvent(Change.POD_LABELS, node)
 
     def _ended(self, node: str) -> ClusterEvent | None:
-        """The event when a nomination to a node ends."""
+        """Return the event for the end of a nomination to a node."""
         if not node:
             return None
         self.nodes.mark_dirty(node)

@@ -1,12 +1,12 @@
 """Columns of the node table: dense arrays, a change journal, images, and volumes in use.
 
-Arrays grow by doubling. Removing a row moves the last row into its place, so `array` has no holes; all columns of a table do
-the same.
+Arrays grow by doubling. When a row is removed, the last row moves into its place, so that `array` has no gaps. All columns of a
+table do the same.
 
-`Journal` is a bounded list of changes. A reader that is too far behind receives None and must read everything. `Images` has a
-column for each image that some plugin has asked for and some node has. `UsedVolumes` knows the claims and disks of the pods on
-nodes, by node name; the node need not be in the table. It does not resolve claims to volumes or drivers: plugins that do so
-learn from `changes` which nodes to read again.
+`Journal` is a bounded list of changes. A reader that has fallen too far behind receives None and must read everything.
+`Images` has a column for each image that a plugin has requested and at least one node has. `UsedVolumes` has the claims and
+disks of pods by node name, including nodes outside the table. It does not map claims to volumes or drivers: plugins that do
+so use `changes` to find the nodes to read again.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -21,15 +21,15 @@ from pinnace.fit.table import BoolArray
 
 V = TypeVar("V", bound=Hashable)
 Rows = slice | NDArray[np.intp]
-ALL = slice(None)
-"""Rows."""
 """Some rows of a table, in ascending order."""
+ALL = slice(None)
+"""All rows."""
 
 _FIRST_CAPACITY = 64
 
 
 class Column:
-    """One value a row. `array` is a view of the rows in use; it is replaced when a row is added or removed."""
+    """One value per row. `array` is a view of the rows in use. Adding or removing a row replaces it."""
 
     def __init__(self, dtype: DTypeLike, rows: int = 0) -> None:
         self._data = np.zeros(max(rows, _FIRST_CAPACITY), dtype)
@@ -44,7 +44,7 @@ class Column:
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> "Column":
-        """A column with these values."""
+        """Return a column with these values."""
         column = cls.__new__(cls)
         column._data = column.array = values
         return column
@@ -56,9 +56,9 @@ class Column:
 
 
 class Coded(Generic[V]):
-    """A dictionary-encoded column: each distinct value is held once, and a row holds its code.
+    """A dictionary-encoded column: distinct values are stored once, and each row holds the code of its value.
 
-    Code 0 stands for `absent`. A code whose last row is gone is used again for another value.
+    Code 0 is the code of `absent`. A code without rows is reused for another value.
     """
 
     def __init__(self, absent: V) -> None:
@@ -69,7 +69,7 @@ class Coded(Generic[V]):
         self._unused: set[int] = set()
 
     def only(self, rows: Rows) -> "Coded[V]":
-        """A copy of some rows."""
+        """Return a copy of some rows."""
         some = Coded.__new__(Coded)
         codes = self.codes[rows]
         some._column, some._codes, some._values = Column.of(codes), self._codes, self._values
@@ -82,7 +82,7 @@ class Coded(Generic[V]):
 
     @property
     def uniform(self) -> bool:
-        """All rows are `absent`."""
+        """True if all rows are `absent`."""
         return self._rows[0] == len(self.codes)
 
     def at(self, row: int) -> V:
@@ -101,18 +101,18 @@ class Coded(Generic[V]):
         self._column.remove(row)
 
     def equal(self, value: V) -> BoolArray:
-        """The rows that hold this value."""
+        """Return the rows with this value."""
         return np.equal(self.codes, self._codes.get(value, -1))
 
     def one_of(self, values: Iterable[V]) -> BoolArray:
-        """The rows that hold one of these values, of which there may be many."""
+        """Return the rows with one of these values. The cost depends little on the number of values."""
         found = np.zeros(len(self._values), np.bool_)
         codes = [code for value in values if (code := self._codes.get(value)) is not None]
         found[codes] = True
         return found[self.codes]
 
     def map(self, function: Callable[[V], Any], dtype: DTypeLike) -> NDArray[Any]:
-        """`function` of every row's value, called once for each distinct value."""
+        """Apply `function` to the value of every row. It is called once per distinct value."""
         return np.array([function(value) for value in self._values], dtype)[self.codes]
 
     def _acquire(self, value: V) -> int:
@@ -150,11 +150,11 @@ class Journal(Generic[T]):
 
     @property
     def position(self) -> int:
-        """Of now, for `since`."""
+        """The current position, for a later call of `since`."""
         return self._forgotten + len(self._entries)
 
     def since(self, position: int) -> list[T] | None:
-        """The changes since an earlier position, possibly with repetitions; None: too many."""
+        """Return the changes since an earlier position, possibly with duplicates, or None if they are no longer stored."""
         return self._entries[position - self._forgotten :] if position >= self._forgotten else None
 
     def note(self, entry: T) -> None:
@@ -170,24 +170,24 @@ _Sizes = dict[str, int]
 
 class Images:
     def __init__(self, rows: Mapping[str, int]) -> None:
-        """`rows`: the rows of the table, by node, as they are at any time."""
+        """`rows` is the live map of node names to rows of the table."""
         self._rows = rows
         self._holders: dict[str, _Sizes] = {}
-        """By image: its bytes on each node that has it."""
+        """For each image, its size in bytes on each node that has it."""
         self._columns: dict[str, Column] = {}
-        """The least recently used first."""
+        """Columns by image, the least recently used first."""
         self._none = Column(np.float64)
         self.reporting = 0
-        """Nodes that say which images they have."""
+        """Number of nodes that report images."""
         self.largest = 0
-        """Bytes: no node has, or had, a larger image."""
+        """Upper bound of the size of an image, in bytes. It never decreases."""
 
     def has(self, image: str) -> bool:
-        """Does any node have it?"""
+        """Return True if at least one node has the image."""
         return image in self._holders
 
     def sizes(self, image: str) -> NDArray[np.float64]:
-        """The bytes of an image on each node; 0 where it is not."""
+        """Return the size of the image on each node in bytes, or 0 on nodes without it."""
         holders = self._holders.get(image)
         if holders is None:
             return self._none.array
@@ -201,20 +201,20 @@ class Images:
         return column.array
 
     def add(self, node: Node) -> None:
-        """One more row, at the end."""
+        """Append a row for the node."""
         self._none.append(0)
         for column in self._columns.values():
             column.append(0)
         self._hold(node)
 
     def replace(self, old: Node, new: Node) -> None:
-        """Another version of a node."""
+        """Update the row of a node."""
         if old is not new and old.status.images != new.status.images:
             self._release(old)
             self._hold(new)
 
     def remove(self, row: int, node: Node) -> None:
-        """The last row takes its place."""
+        """Remove a row. The last row takes its place."""
         self._release(node)
         for column in (self._none, *self._columns.values()):
             column.remove(row)
@@ -242,7 +242,7 @@ class Images:
 
 
 def _images(node: Node) -> Iterator[tuple[str, int]]:
-    """An image has several names."""
+    """Yield the size of each image by name. An image can have several names."""
     return ((name, image.sizeBytes) for image in node.status.images for name in image.names)
 
 
@@ -250,7 +250,7 @@ _NOWHERE: Mapping[str, int] = {}
 
 
 class Disk(NamedTuple):
-    """A disk that a pod names directly, and that two pods must not write to at the same time."""
+    """A disk in a pod's spec. Two pods must not write to it at the same time."""
 
     kind: str
     identity: tuple[str, ...]
@@ -260,14 +260,14 @@ class Disk(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PodVolumes:
     claims: tuple[str, ...]
-    """As "namespace/name", each once; ephemeral ones too."""
+    """Claims as "namespace/name" without duplicates, including ephemeral claims."""
     disks: tuple[Disk, ...]
     ephemeral: frozenset[str] = field(default=frozenset(), compare=False)
-    """Those of the claims that are the pod's own."""
+    """The claims that belong to ephemeral volumes of the pod."""
 
 
 def pod_volumes(pod: Pod) -> PodVolumes | None:
-    """None: it uses neither claims nor disks."""
+    """Return the claims and disks of the pod, or None if it has neither."""
     claims: dict[str, None] = {}
     disks: list[Disk] = []
     ephemeral = []
@@ -288,17 +288,17 @@ def pod_volumes(pod: Pod) -> PodVolumes | None:
 class UsedVolumes:
     def __init__(self) -> None:
         self._users: dict[str | Disk, dict[str, int]] = {}
-        """Pods, by node."""
+        """The number of pods by claim or disk and by node."""
         self._claims: dict[str, dict[str, int]] = {}
-        """Pods, by node and claim."""
+        """The number of pods by node and by claim."""
         self._journal = Journal[str]()
 
     def users(self, of: str | Disk) -> Mapping[str, int]:
-        """The number of pods on each node that use a claim or disk; nodes without any are left out."""
+        """Return the number of pods that use a claim or disk by node. Nodes without such pods are omitted."""
         return self._users.get(of, _NOWHERE)
 
     def claims(self, node: str) -> Mapping[str, int]:
-        """The claims in use on a node, and how many pods use each."""
+        """Return the number of pods that use each claim on a node."""
         return self._claims.get(node, _NOWHERE)
 
     def nodes_with_claims(self) -> Iterator[str]:
@@ -306,12 +306,13 @@ class UsedVolumes:
 
     @property
     def position(self) -> int:
-        """Of now, for `changes`."""
+        """The current position, for a later call of `changes`."""
         return self._journal.position
 
     def changes(self, since: int) -> list[str] | None:
-        """The nodes whose claims have changed since an earlier `position`, possibly with repetitions; None: too many
-        changes."""
+        """Return the nodes whose claims have changed since an earlier `position`, possibly with duplicates, or None if
+        the changes
+        are no longer stored."""
         return self._journal.since(since)
 
     def add(self, node: str, volumes: PodVolumes) -> None:
@@ -325,7 +326,7 @@ class UsedVolumes:
                 self._journal.note(node)
 
     def remove(self, node: str, volumes: PodVolumes) -> None:
-        """Takes back an `add`."""
+        """Undo an `add`."""
         uses: tuple[str | Disk, ...] = (*volumes.disks, *volumes.claims)
         for use in uses:
             _count(self._users[use], node, -1)
@@ -352,11 +353,11 @@ def _disks(source: VolumeSource) -> Iterator[Disk]:
     if source.HasField("gcePersistentDisk"):
         gce = source.gcePersistentDisk
         yield Disk("gcePersistentDisk", (gce.pdName,), gce.readOnly)
-    elif source.HasField("awsElasticBlockStore"):  # not even readers share one
+    elif source.HasField("awsElasticBlockStore"):  # it cannot be shared, even read-only
         yield Disk("awsElasticBlockStore", (source.awsElasticBlockStore.volumeID,), False)
     elif source.HasField("iscsi"):
         yield Disk("iscsi", (source.iscsi.iqn,), source.iscsi.readOnly)
     elif source.HasField("rbd"):
         rbd = source.rbd
-        for monitor in dict.fromkeys(rbd.monitors):  # two images are one if they share a monitor, the pool and the name
+        for monitor in dict.fromkeys(rbd.monitors):  # images are the same if a monitor, the pool and the name are the same
             yield Disk("rbd", (monitor, rbd.pool, rbd.image), rbd.readOnly)

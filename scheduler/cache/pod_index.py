@@ -1,14 +1,15 @@
-"""The pods on nodes, for inter-pod affinity and spreading: how many match a selector on each node, and their own terms.
+"""The pods on nodes, for inter-pod affinity and topology spreading: the number of matching pods per node, and the pods' terms.
 
-Pods that no selector can distinguish (namespace, labels, controller, deletion, own terms) form one group, and a group knows how
-many of its pods are on each node. Plugins read columns: a number for each node, of the pods that match a `Selection` or state a
-`Term`. A column is built on first use and then updated with every pod that comes or goes; the least recently used is evicted.
+Pods that no selector can distinguish (equal namespace, labels, controller, deletion and terms) form one group. A group
+stores the number of its pods on each node. Plugins read columns: for each node, the number of pods that match a `Selection`
+or have a `Term`. A column is built on first use and updated with every added or removed pod. The least recently used column
+is evicted.
 
-Cost: updating a pod costs time for the columns that match it; a decision costs nothing that grows with the number of pods.
+An update of a pod costs time for each matching column. The cost of a decision does not depend on the number of pods.
 
-`SelectorIndex` finds the selectors that match a pod without checking all of them: a selector that requires a label to be one of
-some values is filed under each value.
-Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
+`SelectorIndex` finds the selectors that match a pod without checking all of them: a selector that requires one of several
+values of a label is indexed by each value. Source:
+https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from scheduler.cache.columns import Column, Rows
 
 Labels = tuple[tuple[str, str], ...]
 MAX_REMEMBERED = 16 << 10
-"""Bytes of what a pod states that are remembered after the pod is gone, which makes 64 MiB of them."""
+"""Maximum size of terms that are cached, in bytes. The cache holds at most 64 MiB."""
 
 
 class Kind(Enum):
@@ -37,30 +38,30 @@ class Kind(Enum):
     ANTI_AFFINITY = auto()
     """Required anti-affinity."""
     PREFERRED = auto()
-    """Preferred affinity, or anti-affinity: then the weight is negative."""
+    """Preferred affinity, or preferred anti-affinity with a negative weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Where the pods are that it is about, in terms of a topology."""
+    """An affinity or anti-affinity term: the pods that it selects, and a topology key."""
 
     kind: Kind
     topology_key: str
     namespaces: frozenset[str]
     labels: LabelSelector
     namespace_selector: LabelSelector | None = None
-    """More namespaces, by their labels; one without requirements means all."""
+    """Selects more namespaces by their labels. An empty selector selects all namespaces."""
     weight: int = 1
-    """What it counts for; of a required one, how many times it is stated."""
+    """The weight of a preferred term, or the number of occurrences of a required term."""
 
     def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Is it about pods of this namespace, which has these labels?"""
+        """Return True if the term applies to pods of the namespace with these labels."""
         selector = self.namespace_selector
         return namespace in self.namespaces or (selector is not None and selector.matches(labels))
 
 
 def pod_terms(pod: Pod) -> tuple[Term, ...]:
-    """Of all kinds, each once. Pods that are alike share one tuple."""
+    """Return the pod's terms of all kinds without duplicates. Equivalent pods share one tuple."""
     if not states_terms(pod):
         return ()
     affinity, anti_affinity = stated(pod)
@@ -77,7 +78,7 @@ def states_terms(pod: Pod) -> bool:
 
 
 def stated(pod: Pod) -> tuple[bytes, bytes]:
-    """Equal for pods that state the same."""
+    """Return the serialized terms. They are equal for pods with the same terms."""
     affinity = pod.spec.affinity
     return (
         affinity.podAffinity.SerializeToString(deterministic=True),
@@ -107,7 +108,7 @@ def _parse(affinity: bytes, anti_affinity: bytes, namespace: str, labels: Labels
 
 
 def _each_once(terms: Iterable[Term]) -> Iterable[Term]:
-    """Terms that differ in their weights alone are one."""
+    """Merge terms that differ only in their weights."""
     found: dict[tuple[object, ...], Term] = {}
     for term in terms:
         key = term.kind, term.topology_key, term.namespaces, term.labels, term.namespace_selector
@@ -117,7 +118,7 @@ def _each_once(terms: Iterable[Term]) -> Iterable[Term]:
 
 
 def _term(kind: Kind, term: PodAffinityTerm, namespace: str, own: Mapping[str, str], weight: int = 1) -> Term:
-    """`own`: the labels of the pod that states it, of which matchLabelKeys and mismatchLabelKeys speak."""
+    """Parse a term. `own` has the labels of the pod with the term, for matchLabelKeys and mismatchLabelKeys."""
     by_selector = term.HasField("namespaceSelector")
     labels = selectors.from_message(term.labelSelector) if term.HasField("labelSelector") else NOTHING
     more = [LabelRequirement(key, frozenset((own[key],))) for key in term.matchLabelKeys if key in own]
@@ -137,7 +138,7 @@ Label = tuple[str, str]
 
 
 def anchors(selector: LabelSelector) -> list[list[Label]]:
-    """For each requirement that asks for certain labels, those labels: what matches has one of them."""
+    """Return the labels of each requirement for certain values. A match has one label of each list."""
     return [
         [(each.key, value) for value in each.values]
         for each in selector.requirements
@@ -146,7 +147,7 @@ def anchors(selector: LabelSelector) -> list[list[Label]]:
 
 
 class SelectorIndex(Generic[T]):
-    """Items, each with its selector. They are kept in the order in which they came."""
+    """Items with selectors, in insertion order."""
 
     def __init__(self) -> None:
         self._by_label: dict[Label, dict[T, LabelSelector]] = {}
@@ -164,7 +165,7 @@ class SelectorIndex(Generic[T]):
             self._others[item] = selector
 
     def remove(self, item: T, selector: LabelSelector) -> None:
-        """Takes back an `add` of both."""
+        """Undo an `add` of both."""
         self._size -= 1
         self._others.pop(item, None)
         for label in self._filed_under(selector):
@@ -173,7 +174,7 @@ class SelectorIndex(Generic[T]):
                 del self._by_label[label]
 
     def matching(self, labels: Mapping[str, str]) -> Iterator[T]:
-        """The items whose selectors match."""
+        """Yield the items whose selectors match."""
         for label in labels.items() if self._by_label else ():
             for item, selector in self._by_label.get(label, {}).items():
                 if selector.matches(labels):
@@ -189,32 +190,32 @@ class SelectorIndex(Generic[T]):
 
 _COLUMNS = 256
 _KEPT = 64
-"""Columns that one question may make."""
+"""Maximum number of terms in `sum` for which columns are built."""
 _LONG = 100
-"""Requirements of a selection for which no column is kept: each new group of pods would be held against all of them."""
+"""Number of requirements above which a selection has no column, because each new group of pods is matched with all columns."""
 _ANY_NAMESPACE = "*"
-"""No namespace has this name."""
+"""A key that is not a valid namespace."""
 _CONTROLLER = ""
-"""Stands for the uid of a pod's controller among its labels: no label has an empty key."""
+"""The label key for the UID of a pod's controller. Real labels have no empty key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some pods, by namespace (None: all) and labels."""
+    """Pods by namespace and labels. `namespaces` of None selects all namespaces."""
 
     namespaces: frozenset[str] | None
     labels: LabelSelector
     living: bool = False
-    """Leaves out those that are being deleted."""
+    """Excludes pods that are being deleted."""
 
 
 def controller_of(pod: Pod) -> str:
-    """The uid of the object that manages the pod; empty for a pod of nobody's."""
+    """Return the UID of the pod's controller, or an empty string."""
     return next((owner.uid for owner in pod.metadata.ownerReferences if owner.controller), "")
 
 
 def selectable(pod: Pod) -> dict[str, str]:
-    """What the labels of a Selection are matched with."""
+    """Return the labels for matching with a Selection: the pod's labels and its controller."""
     labels = dict(pod.metadata.labels)
     if controller := controller_of(pod):
         labels[_CONTROLLER] = controller
@@ -222,12 +223,12 @@ def selectable(pod: Pod) -> dict[str, str]:
 
 
 def controlled_by(uid: str) -> LabelSelector:
-    """Matches the pods of one controller, in a Selection."""
+    """Return a selector for a Selection that matches the pods of one controller."""
     return LabelSelector((LabelRequirement(_CONTROLLER, frozenset((uid,))),))
 
 
 class PodGroup:
-    """Pods that no selector can tell apart."""
+    """Pods that no selector can distinguish."""
 
     __slots__ = ("columns", "identity", "labels", "lifted", "living", "namespace", "on_nodes", "terms")
 
@@ -238,9 +239,9 @@ class PodGroup:
         self.living = not pod.metadata.HasField("deletionTimestamp")
         self.terms = terms
         self.on_nodes: dict[str, int] = {}
-        """Pods by node, also by nodes that are not (yet, or any more) in the table."""
+        """The number of pods by node, including nodes outside the table."""
         self.lifted = 0
-        """Pods that are not among them for the moment."""
+        """The number of pods that `lift` has removed temporarily."""
         self.columns: set[_Column] = set()
 
     def is_in(self, selection: Selection) -> bool:
@@ -252,7 +253,7 @@ class PodGroup:
 
 
 class _Column(Column):
-    """Floats, although they count: so sums over a topology need no conversion."""
+    """Counts as floats, so that sums over a topology need no conversion."""
 
     def __init__(self, rows: int) -> None:
         super().__init__(np.float64, rows)
@@ -261,22 +262,22 @@ class _Column(Column):
 
 class PodIndex:
     def __init__(self, rows: Mapping[str, int]) -> None:
-        """`rows`: the rows of the table, by node, as they are at any time."""
+        """`rows` is the live map of node names to rows of the table."""
         self._rows = rows
         self._groups: dict[Hashable, PodGroup] = {}
         self._by_label: dict[Label, set[PodGroup]] = {}
         self._columns: dict[Selection | Term, _Column] = {}
         """The least recently used first."""
         self._selections = SelectorIndex[Selection]()
-        """Those that have a column."""
+        """The selections with a column."""
         self._stating: dict[Term, set[PodGroup]] = {}
         self._terms: dict[Kind, dict[str, SelectorIndex[Term]]] = {kind: {} for kind in Kind}
-        """By the namespace that they are about. Those that select namespaces by labels are under _ANY_NAMESPACE."""
+        """Terms by kind and namespace. Terms with a namespace selector are under _ANY_NAMESPACE."""
         self.terms_version = 0
-        """Another one after every change of the set of terms that are stated."""
+        """Changes whenever the set of terms of pods on nodes changes."""
 
     def pods(self, of: Selection | Term) -> NDArray[np.float64]:
-        """How many pods each node has of a selection, or that state a term."""
+        """Return the number of pods per node that match a selection or have a term."""
         column = self._columns.pop(of, None)
         if column is None:
             column = self._new_column(of)
@@ -284,8 +285,9 @@ class PodIndex:
         return column.array
 
     def sum(self, of: Sequence[tuple[Selection | Term, float]]) -> NDArray[np.float64]:
-        """The weighted sum of `pods` of each. Many of them do not take the columns away from everybody else: then their pods
-        are counted without making any."""
+        """Return the weighted sum of `pods` of each. More than _KEPT terms are counted without building columns, so that
+        they do not
+        evict the columns of other plugins."""
         if len(of) == 1 and not _is_long(of[0][0]):
             ((only, weight),) = of
             return self.pods(only) if weight == 1 else self.pods(only) * weight
@@ -304,24 +306,26 @@ class PodIndex:
         return total
 
     def only(self, rows: Rows) -> "PodIndex":
-        """Some of the rows."""
+        """Return a view of some rows."""
         return _SomePods(self, rows)
 
     def stated(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> Iterator[Term]:
-        """The terms of pods on nodes that may be about a pod of this namespace, and whose selector matches its labels; each
-        once. Terms about other namespaces cost nothing. Those that select namespaces by labels are not held against these."""
+        """Yield the terms of pods on nodes that may apply to a pod of this namespace and whose selector matches its labels.
+
+        Terms of other namespaces cost no time. Namespace selectors are not evaluated.
+        """
         for each in (namespace, _ANY_NAMESPACE):
             if (terms := self._terms[kind].get(each)) is not None:
                 yield from terms.matching(labels)
 
     def states(self, kind: Kind) -> bool:
-        """Does any pod on a node state a term of this kind?"""
+        """Return True if a pod on a node has a term of this kind."""
         return bool(self._terms[kind])
 
     def place(
         self, pod: Pod, node: str, identity: Hashable = None, terms: Callable[[Pod], tuple[Term, ...]] = pod_terms
     ) -> PodGroup:
-        """Counts a pod on a node, which need not be in the table. `identity`: the pod's, if it is known."""
+        """Count a pod on a node, which may be outside the table. `identity` is the result of `identity_of`, if known."""
         identity = identity or identity_of(pod)
         group = self._groups.get(identity)
         if group is None:
@@ -331,24 +335,24 @@ class PodIndex:
         return group
 
     def remove(self, group: PodGroup, node: str) -> None:
-        """Takes back a `place`."""
+        """Undo a `place`."""
         self._take(group, node)
         if not group.on_nodes and not group.lifted:
             del self._groups[group.identity]
             self._unfile(group)
 
     def lift(self, group: PodGroup, node: str) -> None:
-        """Does not count one pod of a group any more, for the moment: it is put back soon."""
+        """Temporarily exclude one pod of a group from the counts."""
         group.lifted += 1
         self._take(group, node)
 
     def put_back(self, group: PodGroup, node: str) -> None:
-        """Takes back a `lift`."""
+        """Undo a `lift`."""
         group.lifted -= 1
         self._put(group, node)
 
     def add_row(self, groups: Iterable[PodGroup]) -> None:
-        """The table has one more row, at its end. `groups`: of each pod on that node."""
+        """Append a row to the table. `groups` has the group of each pod on its node."""
         for column in self._columns.values():
             column.append(0)
         for group in groups:
@@ -356,7 +360,7 @@ class PodIndex:
                 column.array[-1] += 1
 
     def remove_row(self, row: int) -> None:
-        """The last row takes the place of this one."""
+        """Remove a row. The last row takes its place."""
         for column in self._columns.values():
             column.remove(row)
 
@@ -408,7 +412,7 @@ class PodIndex:
         return (group for group in chain(*fewest) if group.is_in(selection))
 
     def _file(self, group: PodGroup) -> None:
-        """A new group: before its first pod is counted."""
+        """Index a new group, before its first pod is counted."""
         for label in group.labels.items():
             self._by_label.setdefault(label, set()).add(group)
         for selection in self._selections.matching(group.labels):
@@ -449,7 +453,7 @@ class PodIndex:
 
 
 class _SomePods(PodIndex):
-    """Some rows of the table."""
+    """A view of some rows of the table."""
 
     def __init__(self, pods: PodIndex, rows: Rows) -> None:
         self._all = pods
@@ -464,7 +468,7 @@ class _SomePods(PodIndex):
 
 
 def _namespaces_of(term: Term) -> Iterable[str]:
-    """Under which it is filed."""
+    """Return the namespaces under which the term is indexed."""
     return term.namespaces if term.namespace_selector is None else (_ANY_NAMESPACE,)
 
 
@@ -473,7 +477,8 @@ def _is_long(of: Selection | Term) -> bool:
 
 
 def identity_of(pod: Pod) -> Hashable:
-    """Equal for pods of one group. Asked for every pod that comes: the fields are read in the cheapest way there is."""
+    """Return a key that is equal for pods of one group. It is computed for every added pod, so it reads as few fields as
+    possible."""
     meta = pod.metadata
     labels = meta.labels
     return (

@@ -1,11 +1,11 @@
-"""Pods, parsed once; pods that occupy a node; nominated pods; and resource sums by priority.
+"""Parsed pods, placed pods, nominated pods, and resource sums by priority.
 
 A nominated pod waits for its victims to leave a node. Its resources there are reserved against pods of the same or a lower
-priority until it is placed, deleted or nominated elsewhere. They are not reserved against pods of a higher priority, and the
-nominated pod still passes all filters before it is placed.
+priority until it is placed, deleted or nominated elsewhere. Pods of a higher priority may use them, and the nominated pod must
+still pass all filters.
 
-`PrioritySums` has columns of what the pods below a priority request on each node. The columns of a priority are built on first
-use and then updated with every pod; the least recently used are evicted.
+`PrioritySums` has columns with the requests per node of all pods below a priority. The columns of a priority are built on first
+use and updated with every pod. The least recently used columns are evicted.
 """
 
 import math
@@ -26,8 +26,10 @@ from scheduler.cache.pod_index import PodGroup, Term, identity_of, pod_terms
 
 
 class PodInfo:
-    """One version of a pod. `raw` is the informer's own object, for trusted code only: reading a missing map key would insert
-    it. Other code reads `pod`."""
+    """One version of a pod.
+
+    `raw` is the informer's object, for trusted code only: reading a missing map key inserts it. Other code uses `pod`.
+    """
 
     def __init__(self, pod: Pod) -> None:
         metadata = pod.metadata
@@ -39,27 +41,27 @@ class PodInfo:
 
     @cached_property
     def parsed(self) -> dict[Hashable, Any]:
-        """What plugins have parsed from this version of the pod, by a key of their own."""
+        """Data that plugins have parsed from this version of the pod, by keys of their own."""
         return {}
 
     @cached_property
     def requests(self) -> Requests:
-        """What it requests, computed on first use: a pod may have thousands of containers."""
+        """The pod's requests, computed on first use because a pod can have thousands of containers."""
         return pod_requests(self.raw)
 
     @cached_property
     def pod(self) -> Pod:
-        """To read."""
+        """The read-only pod."""
         return read_only(self.raw)
 
     @property
     def key(self) -> str:
-        """As informers write it: "namespace/name"."""
+        """The informer key, "namespace/name"."""
         return f"{self.namespace}/{self.name}"
 
     @cached_property
     def volumes(self) -> PodVolumes | None:
-        """The claims and disks that it uses, if any."""
+        """The claims and disks of the pod, or None."""
         return pod_volumes(self.raw) if len(self.raw.spec.volumes) else None
 
     @cached_property
@@ -73,12 +75,12 @@ class PodInfo:
 
     @cached_property
     def identity(self) -> Hashable:
-        """Equal for pods that no selector can distinguish and that state the same terms."""
+        """Equal for pods that no selector can distinguish and that have the same terms."""
         return identity_of(self.raw)
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
-        """Its terms about other pods."""
+        """The pod's affinity and anti-affinity terms."""
         return pod_terms(self.raw)
 
 
@@ -86,7 +88,7 @@ NOT_STARTED = math.inf
 
 
 def start_time(pod: Pod) -> float:
-    """Unix time from the pod's kubelet; NOT_STARTED until the kubelet reports it."""
+    """Return the start time from the kubelet in Unix seconds, or NOT_STARTED if it is not reported."""
     status = pod.status
     return status.startTime.seconds + status.startTime.nanos / 1e9 if status.HasField("startTime") else NOT_STARTED
 
@@ -95,16 +97,16 @@ def start_time(pod: Pod) -> float:
 class PlacedPod:
     uid: str
     key: str
-    """As informers write it: "namespace/name"."""
+    """The informer key, "namespace/name"."""
     priority: int
     requests: Requests
     node: str
     group: PodGroup
     volumes: PodVolumes | None
     started: float
-    """As of `start_time`."""
+    """The result of `start_time`."""
     assumed: PodInfo | None = None
-    """The pod, while it is assumed and not bound."""
+    """The pod while it is assumed, otherwise None."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +116,7 @@ class Nomination:
 
     @property
     def priority(self) -> int:
-        """Negated, because the sums count pods above a priority."""
+        """The negated priority, because the sums count pods below a value."""
         return -self.info.priority
 
     @property
@@ -124,7 +126,7 @@ class Nomination:
 
 class Nominations:
     def __init__(self, rows: Mapping[str, int]) -> None:
-        """`rows`: the rows of the table, by node, as they are at any time."""
+        """`rows` is the live map of node names to rows of the table."""
         self._rows = rows
         self._pods: dict[str, Nomination] = {}
         self._on_node: dict[str, dict[str, Nomination]] = {}
@@ -137,27 +139,29 @@ class Nominations:
         return (each.info for each in self._pods.values())
 
     def node_of(self, uid: str) -> str:
-        """The nominated node; empty: none."""
+        """Return the nominated node, or an empty string."""
         found = self._pods.get(uid)
         return found.node if found is not None else ""
 
     def on(self, node: str) -> Sequence[PodInfo]:
-        """The pods that are nominated to a node."""
+        """Return the pods that are nominated to a node."""
         return [each.info for each in self._on_node.get(node, {}).values()]
 
     def ahead_of(self, pod: PodInfo, node: str) -> Sequence[PodInfo]:
-        """The nominated pods on the node that have precedence over this pod."""
+        """Return the nominated pods on the node that have precedence over this pod."""
         if node not in self._on_node:
             return ()
         return [each for each in self.on(node) if each.priority >= pod.priority and each.uid != pod.uid]
 
     def kept_from(self, priority: int) -> dict[str, IntArray]:
-        """By resource, how much of each node is reserved against pods of a priority."""
+        """Return the reserved amounts on each node against pods of a priority, by resource."""
         return self._sums.below(1 - priority, self._pods.values()) if self._pods else {}
 
     def own_room(self, uid: str, priority: int) -> tuple[int, Requests] | None:
-        """The row and the amounts that are reserved for this pod itself, as part of what is reserved against its priority.
-        None: nothing."""
+        """Return the row and the amounts that are reserved for this pod itself, or None.
+
+        They are part of the amounts that `kept_from` returns for its priority.
+        """
         own = self._pods.get(uid)
         row = self._rows.get(own.node) if own is not None else None
         return (row, own.requests) if own is not None and row is not None and own.info.priority >= priority else None
@@ -169,7 +173,7 @@ class Nominations:
         self._sums.count(nomination, 1)
 
     def renew(self, info: PodInfo) -> bool:
-        """Updates a nominated pod. False: the change does not matter to others."""
+        """Update a nominated pod. Return False if the change does not affect other pods."""
         found = self._pods.get(info.uid)
         if found is None or found.info.identity == info.identity:
             return False
@@ -177,7 +181,7 @@ class Nominations:
         return True
 
     def drop(self, uid: str) -> str:
-        """Ends a nomination. Returns its node; empty: there was none."""
+        """End a nomination. Return its node, or an empty string if there was none."""
         nomination = self._pods.pop(uid, None)
         if nomination is None:
             return ""
@@ -189,13 +193,13 @@ class Nominations:
         return nomination.node
 
     def add_row(self, name: str) -> None:
-        """The table has one more row, at its end."""
+        """Append a row to the table."""
         self._sums.add_row()
         for nomination in self._on_node.get(name, {}).values():
             self._sums.count(nomination, 1)
 
     def remove_row(self, row: int) -> None:
-        """The last row takes the place of this one."""
+        """Remove a row. The last row takes its place."""
         self._sums.remove_row(row)
 
 
@@ -213,14 +217,15 @@ class Sized(Protocol):
 
 class PrioritySums:
     def __init__(self, rows: Mapping[str, int]) -> None:
-        """`rows`: the rows of the table, by node, as they are at any time."""
+        """`rows` is the live map of node names to rows of the table."""
         self._rows = rows
         self._sums: dict[int, dict[str, Column]] = {}
-        """By priority and resource. The least recently used first."""
+        """Columns by priority and resource, the least recently used first."""
 
     def below(self, priority: int, pods: Iterable[Sized]) -> dict[str, IntArray]:
-        """By resource, what the pods with a lower priority request on each node. `pods`: all of them; read on first use
-        only."""
+        """Return the requests of pods with a lower priority on each node, by resource. `pods` has all pods and is read
+        only on first
+        use."""
         sums = self._sums.pop(priority, None)
         if sums is None:
             if len(self._sums) == _THRESHOLDS:
@@ -230,7 +235,7 @@ class PrioritySums:
         return {resource: column.array for resource, column in sums.items()}
 
     def count(self, pod: Sized, pods: int) -> None:
-        """Adds (1) or removes (-1) a pod. Ignored if its node is not in the table."""
+        """Add (1) or remove (-1) a pod. Pods on nodes outside the table are ignored."""
         row = self._rows.get(pod.node) if self._sums else None
         if row is not None:
             for priority, sums in self._sums.items():
@@ -242,13 +247,13 @@ class PrioritySums:
                         column.array[row] += pods * amount
 
     def add_row(self) -> None:
-        """The table has one more row, at its end, where no pod is counted yet."""
+        """Append a row without pods to the table."""
         for sums in self._sums.values():
             for column in sums.values():
                 column.append(0)
 
     def remove_row(self, row: int) -> None:
-        """The last row takes the place of this one."""
+        """Remove a row. The last row takes its place."""
         for sums in self._sums.values():
             for column in sums.values():
                 column.remove(row)

@@ -1,7 +1,7 @@
-"""Nodes as a table: one row per node, one column per fact. Plugins read it; only the cache writes it.
+"""Nodes as a table with one row per node and one column per property. Plugins read it; only the cache writes it.
 
-Rows are dense, 0 to len-1. Removing a node may move another row, so a row number is valid within one scheduling cycle only.
-Arrays are views: callers must not change them, nor keep them beyond the cycle.
+Rows are dense, 0 to len-1. Removing a node may move another row, so a row number is valid only within one scheduling cycle.
+Arrays are views. Callers must not change them or keep them beyond the cycle.
 
 `SomeNodes` is a table of some of the rows, for filters and scorers that run on few nodes.
 """
@@ -28,21 +28,21 @@ Taint = tuple[str, str, str]
 """(key, value, effect)."""
 
 RowChange = tuple[int, Requests | None]
-"""A row whose pods have changed within a generation: one more pod with these requests; None: any other change."""
+"""A row whose pods have changed within a generation: the requests of one added pod, or None for any other change."""
 
 SCORED = ("cpu", "memory")
-"""The resources that scores look at, in the order of `Requests.scored`."""
+"""The resources that scoring uses, in the order of `Requests.scored`."""
 _TEXT_COLUMNS = 256
-"""Columns of labels and annotations. One costs 8 bytes per node, and building it reads every node."""
+"""Maximum number of columns for labels and annotations. A column takes 8 bytes per node, and building it reads every node."""
 
 
 class NodeTable:
-    """Amounts are integers: millicores of cpu, bytes, or a count."""
+    """Amounts are integers: millicores of CPU, bytes, or a count."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.raw: list[Node] = []
-        """The informer's own objects, as `PodInfo.raw`."""
+        """The informer's objects; the restrictions of `PodInfo.raw` apply."""
         self.used_ports = UsedPorts()
         self.used_volumes = UsedVolumes()
         self._rows: dict[str, int] = {}
@@ -56,18 +56,18 @@ class NodeTable:
         self._unschedulable = Column(np.bool_)
         self._taints: Coded[tuple[Taint, ...]] = Coded(())
         self._texts: dict[tuple[str, str], Coded[str | None]] = {}
-        """By metadata field and key, the least recently used first."""
+        """Columns by metadata field and key, the least recently used first."""
         self._keys = Counter[tuple[str, str]]()
-        """The number of nodes with each key, with or without a column."""
+        """The number of nodes with each key, including keys without a column."""
         self._nowhere = Coded[str | None](None)
         """The column of all keys that no node has."""
         self._images = Images(self._rows)
         self.pods = PodIndex(self._rows)
-        """The pods on nodes, for inter-pod affinity and spreading."""
+        """The pods on nodes, for inter-pod affinity and topology spreading."""
         self.dirty = Journal[RowChange]()
         self._generation = 0
         self.by_priority = PrioritySums(self._rows)
-        """What the pods on nodes request, by priority."""
+        """The requests of pods on nodes, by priority."""
         self.nominated = Nominations(self._rows)
 
     def __len__(self) -> int:
@@ -75,21 +75,21 @@ class NodeTable:
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """The nodes, read-only, by row."""
+        """The read-only nodes, by row."""
         return ReadOnlySequence(self.raw)
 
     @property
     def generation(self) -> tuple[int, int]:
-        """Changes whenever anything but the pods on nodes changes: nodes, objects that plugins read, and the set of terms
-        that pods on nodes state."""
+        """Changes with nodes, objects that plugins read, and the set of terms of pods on nodes, but not with the pods
+        themselves."""
         return self._generation, self.pods.terms_version
 
     def begin_generation(self) -> None:
-        """An object that plugins read has changed."""
+        """Start a new generation after a change of an object that plugins read."""
         self._generation += 1
 
     def mark_dirty(self, name: str) -> None:
-        """The pods of a node have changed without a change of resources. The node need not be in the table."""
+        """Record a change of the pods on a node without a change of resources. The node may be outside the table."""
         row = self._rows.get(name)
         if row is not None:
             self.dirty.note((row, None))
@@ -98,36 +98,37 @@ class NodeTable:
         return self._rows.get(name)
 
     def rows(self, names: Iterable[str]) -> list[int]:
-        """The rows of the nodes that are in the table."""
+        """Return the rows of the nodes that are in the table."""
         return [row for name in names if (row := self._rows.get(name)) is not None]
 
     def allocatable(self, resource: str) -> IntArray:
-        """What pods may use on each node; zeros when no node has the resource."""
+        """Return the allocatable amount of each node, or zeros if no node has the resource."""
         return self._allocatable.get(resource, self._none).array
 
     def free(self, resource: str) -> IntArray:
-        """What is left on each node. Negative where pods were bound beyond what fits."""
+        """Return the free amount of each node. It is negative if more pods are bound than fit."""
         return self._free.get(resource, self._none).array
 
     def free_on(self, rows: Rows, resource: str) -> IntArray:
-        """As `free`, on some nodes."""
+        """Return `free` of some rows."""
         return self.free(resource)[rows]
 
     def free_at(self, row: int, resource: str) -> int:
-        """As `free`, on one node."""
+        """Return `free` of one row."""
         return int(self.free(resource)[row])
 
     def slack(self, scored: int) -> FloatArray:
-        """What is left of SCORED[scored] for scoring: a container without a request counts as a small one."""
+        """Return the free amount of SCORED[scored] for scoring, in which a container without a request counts with a
+        default."""
         return self._slack[scored].array
 
     def inverse(self, scored: int) -> FloatArray:
-        """1 / allocatable of SCORED[scored]; 0 where a node has none, so that its share is 0."""
+        """Return 1 / allocatable of SCORED[scored], or 0 for nodes without the resource, so that their share is 0."""
         return self._inverse[scored].array
 
     @property
     def versions(self) -> IntArray:
-        """Changes with every change of the node, its pods, and the pods nominated to it. The cache writes it."""
+        """Changes with every change of the node, its pods, or the pods nominated to it. The cache writes it."""
         return self._versions.array
 
     @property
@@ -136,53 +137,58 @@ class NodeTable:
 
     @property
     def taints(self) -> Coded[tuple[Taint, ...]]:
-        """The taints of each node, in order; () if it has none."""
+        """The taints of each node in order, or ()."""
         return self._taints
 
     def label(self, key: str) -> Coded[str | None]:
-        """The value of a label on each node, None where it is missing. The column is built on first use and kept. A key that
-        no node has costs nothing."""
+        """Return the value of a label on each node, or None on nodes without it.
+
+        The column is built on first use and cached. A key that no node has needs no column.
+        """
         return self._text("labels", key)
 
     def has_label(self, key: str) -> bool:
-        """Does any node have it?"""
+        """Return True if at least one node has the label."""
         return ("labels", key) in self._keys
 
     def annotation(self, key: str) -> Coded[str | None]:
-        """As `label`."""
+        """Return the value of an annotation on each node, as `label` does."""
         return self._text("annotations", key)
 
     @property
     def largest_image(self) -> int:
-        """The size of the largest image in bytes; 0 if no node reports images."""
+        """The size of the largest image in bytes, or 0 if no node reports images."""
         return self._images.largest if self._images.reporting else 0
 
     def image(self, name: str) -> FloatArray:
-        """The bytes of an image on each node; 0 where it is missing."""
+        """Return the size of an image on each node in bytes, or 0 on nodes without it."""
         return self._images.sizes(name)
 
     def has_image(self, name: str) -> bool:
-        """Does any node have it?"""
+        """Return True if at least one node has the image."""
         return self._images.has(name)
 
     def less(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
-        """The same nodes with fewer free resources. A read-only view, valid until the table changes."""
+        """Return the same nodes with fewer free resources, as a read-only view. It is valid until the table changes."""
         return _AdjustedTable(self, amounts, sub) if amounts else self
 
     def more(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
-        """As `less`, with more free resources."""
+        """Return the same nodes with more free resources, as `less` does."""
         return _AdjustedTable(self, amounts, add) if amounts else self
 
     def seen_at(self, priority: int, uid: str = "") -> "NodeTable":
-        """The table as pods of this priority see it: resources reserved for nominated pods are not free. `uid`: a pod that
-        may be nominated itself. Only resources are subtracted; other conflicts with nominated pods are checked node by
-        node."""
+        """Return the table without the resources that are reserved against pods of this priority.
+
+        `uid` is a pod whose own reservation stays free. Only resources are subtracted; callers check other conflicts with
+        nominated
+        pods node by node.
+        """
         seen = self.less(self.nominated.kept_from(priority))
         own = self.nominated.own_room(uid, priority)
         return seen if own is None else _OneNodeFreer(seen, *own)
 
     def add(self, node: Node, pods: Iterable[Requests], groups: Iterable[PodGroup] = ()) -> None:
-        """Adds a node, with the requests and groups of the pods that are on it already."""
+        """Add a node with the requests and groups of its pods."""
         name = node.metadata.name
         self._rows[name] = len(self.names)
         self.names.append(name)
@@ -204,7 +210,7 @@ class NodeTable:
             self.occupy(name, requests)
 
     def update(self, node: Node) -> None:
-        """A new version of a node that is in the table."""
+        """Update a node that is in the table."""
         self._generation += 1
         row = self._rows[node.metadata.name]
         old, new = self._amounts[row], fit.allocatable(node)
@@ -225,7 +231,7 @@ class NodeTable:
             texts.set(row, _text(node, where))
 
     def remove(self, name: str) -> None:
-        """Removes a node; the last row takes its place. Ports stay in use until the pods are gone."""
+        """Remove a node. The last row takes its place. Ports stay in use until the pods are removed."""
         self._generation += 1
         row, last = self._rows.pop(name), self.names[-1]
         if last != name:
@@ -246,11 +252,11 @@ class NodeTable:
             texts.remove(row)
 
     def occupy(self, name: str, requests: Requests) -> None:
-        """Counts a pod on a node."""
+        """Count a pod on a node."""
         self._count(self._rows[name], requests, 1)
 
     def release(self, name: str, requests: Requests) -> None:
-        """Undoes an `occupy` of equal requests."""
+        """Undo an `occupy` of equal requests."""
         self._count(self._rows[name], requests, -1)
 
     def _count(self, row: int, requests: Requests, pods: int) -> None:
@@ -276,7 +282,7 @@ class NodeTable:
         return column
 
     def _count_keys(self, old: Node, new: Node) -> None:
-        """A node has another version."""
+        """Update the number of nodes per key for a new version of a node."""
         before, after = old.metadata, new.metadata
         if old is not new and (before.labels != after.labels or before.annotations != after.annotations):
             self._keys.update(_keys(new))
@@ -305,10 +311,10 @@ class NodeTable:
 
 
 class _AdjustedTable(NodeTable):
-    """Computes a resource on first use: often one resource, some rows, or nothing is read."""
+    """Computes each resource on first use, because often only one resource or a few rows are read."""
 
     def __init__(self, nodes: NodeTable, amounts: Mapping[str, IntArray], change: Callable[[Any, Any], Any]) -> None:
-        """`change` combines the free amount with another amount, of one node or many."""
+        """`change` combines a free amount with another amount, for one node or an array of nodes."""
         self.__dict__.update(nodes.__dict__)
         self._nodes = nodes
         self._by = amounts
@@ -361,7 +367,7 @@ def _text(node: Node, where: tuple[str, str]) -> str | None:
 
 
 class SomeNodes(NodeTable):
-    """Some `rows` of `nodes`, renumbered in the same order. A read-only view, valid until the table changes."""
+    """Some `rows` of `nodes`, renumbered in the same order. A read-only view that is valid until the table changes."""
 
     def __init__(self, nodes: NodeTable, rows: Rows) -> None:
         self._all = nodes

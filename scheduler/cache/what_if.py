@@ -4,10 +4,10 @@
         what_if.lift(pod)
         ... run any filter ...
 
-`WhatIf` changes the table and restores it at the end, whatever happens in between. Its cost is that of counting the moved pods.
-Nothing else may write to the cache meanwhile, and hypotheses cannot be nested.
+`WhatIf` changes the table and restores it on exit, also after an exception. Its cost is proportional to the number of moved
+pods. During its use nothing else may write to the cache, and hypotheses cannot be nested.
 
-`Freed` is a table of one row, without some pods, for filters that read resources only: it changes nothing and costs less.
+`Freed` is a table of one row without some pods, for filters that read only resources. It is cheaper because it changes nothing.
 """
 
 from types import TracebackType
@@ -34,7 +34,7 @@ class WhatIf:
             self.put_back(pod)
 
     def lift(self, pod: PlacedPod) -> None:
-        """Removes the pod. Its node must be in the table."""
+        """Remove the pod. Its node must be in the table."""
         self._lifted[pod.uid] = pod
         self._nodes.pods.lift(pod.group, pod.node)
         uncount(self._nodes, pod)
@@ -45,13 +45,13 @@ class WhatIf:
         count(self._nodes, pod)
 
     def add(self, info: PodInfo, node: str) -> None:
-        """Adds the pod to the node, which must be in the table."""
+        """Add the pod to the node, which must be in the table."""
         pod = place(self._nodes, info, node)
         count(self._nodes, pod)
         self._added.append(pod)
 
     def clear(self) -> None:
-        """Undoes every `add`."""
+        """Undo every `add`."""
         while self._added:
             pod = self._added.pop()
             uncount(self._nodes, pod)
@@ -59,13 +59,13 @@ class WhatIf:
 
 
 def place(nodes: NodeTable, info: PodInfo, node: str) -> PlacedPod:
-    """A pod that takes room on a node: its group knows of it, `count` does the rest."""
+    """Create a placed pod and add it to its group. The caller then calls `count` for its resources."""
     group = nodes.pods.place(info.raw, node, info.identity, lambda _: info.terms)
     return PlacedPod(info.uid, info.key, info.priority, info.requests, node, group, info.volumes, start_time(info.raw))
 
 
 def count(nodes: NodeTable, pod: PlacedPod) -> None:
-    """What the pod uses is not free."""
+    """Mark the ports, volumes and resources of the pod as used."""
     if pod.requests.ports:
         nodes.used_ports.add(pod.node, pod.requests.ports)
     if pod.volumes is not None:
@@ -75,7 +75,7 @@ def count(nodes: NodeTable, pod: PlacedPod) -> None:
 
 
 def uncount(nodes: NodeTable, pod: PlacedPod) -> None:
-    """Takes back a `count`."""
+    """Undo a `count`."""
     if pod.requests.ports:
         nodes.used_ports.remove(pod.node, pod.requests.ports)
     if pod.volumes is not None:
@@ -85,7 +85,7 @@ def uncount(nodes: NodeTable, pod: PlacedPod) -> None:
 
 
 class Freed(SomeNodes):
-    """Valid until the table changes."""
+    """A table of one row from which pods can be removed. It is valid until the table changes."""
 
     def __init__(self, nodes: NodeTable, row: int) -> None:
         super().__init__(nodes, slice(row, row + 1))
@@ -94,7 +94,7 @@ class Freed(SomeNodes):
         self._scored = [0] * len(SCORED)
 
     def lift(self, pod: PlacedPod) -> None:
-        """Removes a pod that is on the node."""
+        """Remove a pod of the node."""
         self._add(pod.requests, 1)
 
     def put_back(self, pod: PlacedPod) -> None:
@@ -120,7 +120,7 @@ class Freed(SomeNodes):
 
 
 class OneMore(NodeTable):
-    """Only `free` and `slack` differ. A read-only view, valid until the table changes."""
+    """The table with one more pod on every node. Only `free` and `slack` differ. It is valid until the table changes."""
 
     def __init__(self, nodes: NodeTable, requests: Requests) -> None:
         self.__dict__.update(nodes.__dict__)

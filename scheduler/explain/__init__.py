@@ -1,10 +1,10 @@
-"""Explains why a pod is where it is, or why it has no node: the analysis behind `pinnace why`. Pure.
+"""Explain why a pod is on its node, or why it has no node. This is the pure analysis of `pinnace why`.
 
     explain   runs every filter on every node and every scorer, ranks the nodes, and simulates preemption
-    advice    for each plugin, what would remove its refusal
+    advice    for each plugin, the changes that remove its refusal
 
-The plugins that made the decision compute it again. The result lacks what only the leader knows: assumed pods that are not
-bound yet, which of several nodes with the same score its hash selects, and the answers of extenders.
+The analysis runs the same plugins as the scheduler. It lacks the data that only the leader has: assumed pods, the choice
+between nodes with the same score, and the responses of extenders.
 """
 
 from scheduler.explain.explain import explain

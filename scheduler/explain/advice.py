@@ -1,6 +1,6 @@
-"""Advisors: for each plugin, the change that would remove its refusal, and what is wrong with one node, with numbers.
+"""Advisors: for each plugin, the changes that remove its refusal, and the problems of one node with numbers.
 
-A plugin without an advisor of its own has its reasons repeated (`GenericAdvisor`).
+For a plugin without its own advisor, `GenericAdvisor` repeats the plugin's reasons.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -52,9 +52,12 @@ from scheduler.plugins.volumes import (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`pod` is in question, and takes no room. `placed`: the pods that do, by node, and those that are nominated
-    there and ahead of it. `nodes`: as the pod sees them, what is kept for nominated pods is not free. `objects`: what the
-    plugins read besides."""
+    """The input of an advisor.
+
+    `pod` is the unbound pod. `nodes` is the table for this pod, without resources that are reserved for nominated pods.
+    `placed` has the pods by node, including nominated pods with precedence. `objects` has the other objects that plugins
+    read.
+    """
 
     pod: PodInfo
     nodes: NodeTable
@@ -63,27 +66,29 @@ class Case:
 
 
 Reasons = Mapping[str, Sequence[int]]
-"""The rows that are refused, by reason. There is at least one."""
+"""The refused rows by reason, at least one."""
 
 
 class Advisor(Protocol):
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
-        """What would let the pod past the plugin, on some of these nodes: for all else they could take it. The best first,
-        at least one."""
+        """Return the changes that remove the plugin's refusal on some of these nodes, which no other plugin refuses.
+
+        The list has at least one remedy, the best first.
+        """
         ...
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
-        """What is wrong with one node, with numbers: a line or more."""
+        """Return the problems of one node with numbers, at least one line."""
         ...
 
 
 def rows_of(reasons: Reasons) -> list[int]:
-    """All that are refused, each once."""
+    """Return all refused rows without duplicates."""
     return sorted({row for rows in reasons.values() for row in rows})
 
 
 def names_of(case: Case, rows: Sequence[int]) -> list[str]:
-    """Sorted."""
+    """Return the sorted node names."""
     return sorted(case.nodes.names[row] for row in rows)
 
 
@@ -93,7 +98,7 @@ class GenericAdvisor:
 
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
         most_first = sorted(reasons, key=lambda reason: -len(reasons[reason]))
-        return [Remedy(f"get past {self._plugin}: {reason}", names_of(case, reasons[reason])) for reason in most_first]
+        return [Remedy(f"satisfy {self._plugin}: {reason}", names_of(case, reasons[reason])) for reason in most_first]
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
         return list(reasons)
@@ -123,7 +128,7 @@ class VolumeClaimAdvisor:
 
 
 def _unbound(case: Case) -> list[PersistentVolumeClaim]:
-    """The pod's claims that do not wait for it."""
+    """Return the pod's unbound claims that do not use WaitForFirstConsumer."""
     objects = Volumes(case.objects)
     claims = [objects.claim_of(case.pod, key) for key in claims_of(case.pod)]
     return [each for each in claims if not isinstance(each, str) and binds_at_once(objects, each)]
@@ -135,45 +140,49 @@ def _is_about(reason: str, unbound: Sequence[PersistentVolumeClaim]) -> bool:
 
 
 def _binding(case: Case, unbound: Sequence[PersistentVolumeClaim]) -> str:
-    """What would have them bound: once for each class."""
+    """Return the changes after which the claims can be bound, without duplicates."""
     return "; and ".join(dict.fromkeys(_bind(claim, case.objects.objects(STORAGE_CLASSES)) for claim in unbound))
 
 
 def _bind(claim: PersistentVolumeClaim, classes: Container[str]) -> str:
     name, wanted = claim.metadata.name, class_of(claim)
     if claim.spec.volumeName:
-        return f"bind the PersistentVolumeClaim {name} to {claim.spec.volumeName}, which it names: nobody does that here"
+        return f"bind the PersistentVolumeClaim {name} to its volume {claim.spec.volumeName}: the scheduler does not bind it"
     if not wanted:
-        return f"give the PersistentVolumeClaim {name} a class with {_WAITING}: nobody binds claims without one here"
+        return f"give the PersistentVolumeClaim {name} a class with {_WAITING}: claims without a class are not bound"
     if wanted in classes:
-        return f"make the StorageClass {wanted} anew, with {_WAITING}: nobody binds its claims at once here"
-    return f"create the StorageClass {wanted}, with provisioner: {NO_PROVISIONER} and {_WAITING}"
+        return f"recreate the StorageClass {wanted} with {_WAITING}: immediate binding is not supported"
+    return f"create the StorageClass {wanted} with provisioner: {NO_PROVISIONER} and {_WAITING}"
 
 
 _MOST = 3
 _TRIED = 20
-"""Requirements that are looked at: each costs a copy of the spec, and a look at all nodes."""
+"""Maximum number of requirements to check. Each check copies the spec and evaluates all nodes."""
 
 
 class NodeAffinityAdvisor:
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
-        """The requirements without which nodes match, that with the most nodes first; or all of them together. Nothing about
-        the pod helps where the scheduler's own affinity refuses."""
+        """Return the single requirements that exclude nodes, the one with the most nodes first, or all requirements together.
+
+        No change of the pod helps where the scheduler's addedAffinity refuses it.
+        """
         enforced = reasons.get(ENFORCED, ())
         rows = np.array([row for row in rows_of(reasons) if row not in enforced], np.int64)
         if not len(rows):
-            return [Remedy("label a node as addedAffinity of the scheduler's configuration wants", names_of(case, enforced))]
+            return [Remedy("label a node to match addedAffinity in the scheduler's configuration", names_of(case, enforced))]
         found = []
         for text, without in islice(_each_left_out(case.pod.raw.spec), _TRIED):
             matching = rows[matching_nodes(without, case.nodes)[rows]].tolist()
             if matching:
-                found.append(Remedy(f"drop {text}{_nobody(case, text)}, or label a node accordingly", names_of(case, matching)))
+                found.append(
+                    Remedy(f"remove {text}{_nobody(case, text)}, or label a node accordingly", names_of(case, matching))
+                )
         if not found:
             texts = [text for text, _ in islice(_each_left_out(case.pod.raw.spec), _TRIED)]
             number = len(case.pod.raw.spec.nodeSelector) + sum(1 for _ in _requirements(case.pod.raw.spec))
             more = [f"{number - len(texts)} more"] if number > len(texts) else []
             every = " and ".join([*texts, *more])
-            found = [Remedy(f"drop {every}, or label a node accordingly", names_of(case, rows.tolist()))]
+            found = [Remedy(f"remove {every}, or label a node accordingly", names_of(case, rows.tolist()))]
         return sorted(found, key=lambda remedy: -len(remedy.nodes))[:_MOST]
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
@@ -194,7 +203,7 @@ class NodeAffinityAdvisor:
 
 
 def _each_left_out(spec: PodSpec) -> Iterator[tuple[str, PodSpec]]:
-    """(requirement, the spec without it)."""
+    """Yield each requirement with a copy of the spec that lacks it."""
     for key, value in sorted(spec.nodeSelector.items()):
         without = _copy(spec)
         del without.nodeSelector[key]
@@ -208,7 +217,7 @@ def _each_left_out(spec: PodSpec) -> Iterator[tuple[str, PodSpec]]:
                 if several:
                     left = affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[number]
                     del getattr(left, field)[place]
-                else:  # a term without requirements would match nothing
+                else:  # a term without requirements matches nothing
                     affinity.ClearField("requiredDuringSchedulingIgnoredDuringExecution")
                 yield f"node affinity {_requirement_text(requirement)}", without
 
@@ -247,7 +256,7 @@ def _has(value: str | None, key: str) -> str:
 
 
 class PodAffinityAdvisor:
-    """A selector of namespaces by their labels is not followed here: such pods are not named."""
+    """Advice on pod affinity. Terms with a namespaceSelector are ignored, so their pods are not named."""
 
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
         found = list[Remedy]()
@@ -256,9 +265,9 @@ class PodAffinityAdvisor:
                 found += _nearer(case, rows)
                 continue
             if reason == ANTI_AFFINITY_REASON:
-                text = f"move {_terms(case, Kind.ANTI_AFFINITY)} as one of these nodes away, or only prefer not to be near"
+                text = f"remove {_terms(case, Kind.ANTI_AFFINITY)} as one of these nodes, or use preferred anti-affinity"
             else:
-                text = f"move away what will not have it near: {listing(self._hostile(case, rows[0]))}"
+                text = f"remove pods whose anti-affinity excludes it: {listing(self._hostile(case, rows[0]))}"
             found.append(Remedy(text, names_of(case, rows)))
         return sorted(found, key=lambda remedy: -len(remedy.nodes))
 
@@ -267,8 +276,8 @@ class PodAffinityAdvisor:
         for reason in reasons:
             if reason == AFFINITY_REASON:
                 keys = " and ".join(_lacking(case, row))
-                lack = f"the node has no label {keys}" if keys else "there are none"
-                found.append(f"it wants to be near {_terms(case, Kind.AFFINITY)}, and {lack}")
+                lack = f"the node has no label {keys}" if keys else "none exist"
+                found.append(f"it requires {_terms(case, Kind.AFFINITY)}, but {lack}")
             elif reason == ANTI_AFFINITY_REASON:
                 near = [
                     pod.key
@@ -277,13 +286,13 @@ class PodAffinityAdvisor:
                     for pod in _around(case, row, term)
                     if _about(term, pod)
                 ]
-                found.append(f"it will not be near {_terms(case, Kind.ANTI_AFFINITY)}: {listing(sorted(set(near)))}")
+                found.append(f"its anti-affinity excludes {_terms(case, Kind.ANTI_AFFINITY)}: {listing(sorted(set(near)))}")
             else:
-                found.append(f"pods in the same topology will not have it near: {listing(self._hostile(case, row))}")
+                found.append(f"pods in the same topology exclude it by anti-affinity: {listing(self._hostile(case, row))}")
         return found
 
     def _hostile(self, case: Case, row: int) -> list[str]:
-        """The pods in one of the node's domains whose anti-affinity is about the pod in question."""
+        """Return the pods in the node's domains whose anti-affinity excludes the pod."""
         return sorted(
             {
                 pod.key
@@ -296,28 +305,28 @@ class PodAffinityAdvisor:
 
 
 def _nearer(case: Case, rows: Sequence[int]) -> Iterator[Remedy]:
-    """One for the nodes that are in all the topologies, one for those that lack the same labels."""
+    """Yield a remedy for the nodes with all topology labels, and one for each set of missing labels."""
     by_keys: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
         by_keys.setdefault(_lacking(case, row), []).append(row)
     wanted = _terms(case, Kind.AFFINITY)
     for keys, lacking in by_keys.items():
         text = (
-            f"label the nodes with {' and '.join(keys)}, or only prefer to be near {wanted}"
+            f"label the nodes with {' and '.join(keys)}, or use preferred affinity for {wanted}"
             if keys
-            else f"place {wanted} as one of these nodes, or only prefer to be near"
+            else f"place {wanted} as one of these nodes, or use preferred affinity"
         )
         yield Remedy(text, names_of(case, lacking))
 
 
 def _lacking(case: Case, row: int) -> tuple[str, ...]:
-    """The topologies in which the pod wants to be near others, and the node is not."""
+    """Return the topology keys of the pod's required affinity that the node has no label for."""
     keys = dict.fromkeys(term.topology_key for term in case.pod.terms if term.kind is Kind.AFFINITY)
     return tuple(key for key in keys if case.nodes.label(key).at(row) is None)
 
 
 def _terms(case: Case, kind: Kind) -> str:
-    """ "pods with app=db in the same zone"."""
+    """Return the terms as text, for example "pods with app=db in the same zone"."""
     return " and ".join(
         f"pods with {term.labels} in the same {term.topology_key}" for term in case.pod.terms if term.kind is kind
     )
@@ -328,14 +337,14 @@ def _about(term: Term, pod: PodInfo) -> bool:
 
 
 def _around(case: Case, row: int, term: Term) -> Iterator[PodInfo]:
-    """The pods in the node's domain."""
+    """Yield the pods in the node's domain."""
     for node, pods in case.placed.items():
         if _together(case, row, node, term):
             yield from pods
 
 
 def _together(case: Case, row: int, node: str, term: Term) -> bool:
-    """Are they in one domain of the term's topology?"""
+    """Return True if the nodes are in the same domain of the term's topology."""
     codes, other = case.nodes.label(term.topology_key).codes, case.nodes.row(node)
     return other is not None and bool(codes[row]) and bool(codes[row] == codes[other])
 
@@ -345,14 +354,14 @@ class PortAdvisor:
         rows = sorted(rows_of(reasons), key=lambda row: case.nodes.names[row])
         ports = " and ".join(dict.fromkeys(_port_text(port) for row in rows for port, _ in _holders(case, row)))
         first = ", ".join(dict.fromkeys(pod for _, pod in _holders(case, rows[0])))
-        return [Remedy(f"free host port {ports}, which {first} has on {case.nodes.names[rows[0]]}", names_of(case, rows))]
+        return [Remedy(f"free host port {ports}, which {first} uses on {case.nodes.names[rows[0]]}", names_of(case, rows))]
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
-        return [f"host port {_port_text(port)} is taken by {pod}" for port, pod in _holders(case, row)]
+        return [f"host port {_port_text(port)} is used by {pod}" for port, pod in _holders(case, row)]
 
 
 def _holders(case: Case, row: int) -> Iterator[tuple[HostPort, str]]:
-    """(port that is wanted, pod that has it)."""
+    """Yield each wanted port with the pod that uses it."""
     for wanted in case.pod.requests.ports:
         for other in case.placed.get(case.nodes.names[row], ()):
             if any(wanted.conflicts(port) for port in other.requests.ports):
@@ -368,7 +377,7 @@ _BYTES = ("memory", "ephemeral-storage")
 
 class ResourceAdvisor:
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
-        """About the nearest node: the one of which the smallest share of what the pod asks for is missing."""
+        """Return advice for the closest node, which lacks the smallest share of the pod's requests."""
         wanted = [(resource, amount) for resource, amount in case.pod.requests.amounts if reason_of(resource) in reasons]
         rows = np.array(rows_of(reasons))
         enough = np.logical_and.reduce([case.nodes.allocatable(resource)[rows] >= amount for resource, amount in wanted])
@@ -385,8 +394,8 @@ class ResourceAdvisor:
         stated = "; ".join(
             _stated(case, row, resource, amount) for resource, amount in wanted if case.nodes.free_at(row, resource) < amount
         )
-        nearest = f", the nearest of {len(rows)} nodes" if len(rows) > 1 else ""
-        less = "" if missing == ["room for 1 pod"] else ", or ask for that much less"
+        nearest = f", the closest of {len(rows)} nodes" if len(rows) > 1 else ""
+        less = "" if missing == ["room for 1 pod"] else ", or reduce its requests accordingly"
         return [Remedy(f"free {' and '.join(missing)} on {node}{nearest}{less}: {stated}", [node])]
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
@@ -397,21 +406,21 @@ class ResourceAdvisor:
         ]
 
     def _too_large(self, case: Case, rows: IntArray, wanted: Sequence[tuple[str, int]]) -> Remedy:
-        """Not even an empty node would do."""
+        """Return advice for a pod that does not fit on an empty node."""
         row = _least(
             case, rows, _missing_share([(case.nodes.allocatable(resource)[rows], amount) for resource, amount in wanted])
         )
         beyond = [(r, amount) for r, amount in wanted if case.nodes.allocatable(r)[row] < amount]
         asked = " and ".join(f"{size(resource, amount)} {resource}" for resource, amount in beyond)
         there = " and ".join(f"{size(resource, int(case.nodes.allocatable(resource)[row]))}" for resource, _ in beyond)
-        nearest = f", which comes nearest of {len(rows)} nodes," if len(rows) > 1 else ""
+        nearest = f", the closest of {len(rows)} nodes," if len(rows) > 1 else ""
         return Remedy(
-            f"ask for less, or add a larger node: it asks for {asked}, and {case.nodes.names[row]}{nearest} has {there}", []
+            f"reduce its requests, or add a larger node: it requests {asked}; {case.nodes.names[row]}{nearest} has {there}", []
         )
 
 
 def size(resource: str, amount: int) -> str:
-    """As people write it; bytes that are no whole number of Mi are rounded."""
+    """Format an amount for people. Bytes that are not a multiple of 1 Mi are rounded."""
     if resource in _BYTES and amount % (1 << 20):
         return next((f"{amount / unit:.1f}{name}" for name, unit in _UNITS if abs(amount) >= unit), str(amount))
     return format_amount(resource, amount)
@@ -424,39 +433,39 @@ def _stated(case: Case, row: int, resource: str, amount: int) -> str:
     free, there = case.nodes.free_at(row, resource), int(case.nodes.allocatable(resource)[row])
     ahead = case.nodes.nominated.ahead_of(case.pod, case.nodes.names[row])
     keeping = sorted(each.key for each in ahead if dict(each.requests.amounts).get(resource))
-    kept = f"room is kept for {listing(keeping)}" if keeping else ""
+    kept = f"resources are reserved for {listing(keeping)}" if keeping else ""
     if resource == PODS:
         return f"it runs {there - free - len(keeping)} of at most {there} pods{kept and f', and {kept}'}"
-    stated = f"it asks for {size(resource, amount)} {resource}, {size(resource, free)} of {size(resource, there)} is free"
-    return f"{stated}{kept and f', as {kept}'}"
+        stated = f"it requests {size(resource, amount)} {resource}, {size(resource, free)} of {size(resource, there)} is free"
+        return f"{stated}{kept and f', because {kept}'}"
 
 
 def _missing(case: Case, row: int, resource: str, amount: int) -> str:
-    """ ", 200m is missing"; not of pods: it is always one."""
+    """Return text such as ", 200m is missing", or an empty string for pods, which always lack one."""
     short = amount - case.nodes.free_at(row, resource)
     return f", {size(resource, short)} is missing" if short > 0 and resource != PODS else ""
 
 
 def missing_share(case: Case, row: int) -> float:
-    """Of what the pod asks for, the largest share over the resources that one node lacks."""
+    """Return the largest missing share of the pod's requests on one node, over all resources."""
     amounts = case.pod.requests.amounts
     return max((max(0.0, 1 - case.nodes.free_at(row, resource) / amount) for resource, amount in amounts), default=0.0)
 
 
 def _missing_share(amounts: Sequence[tuple[IntArray, int]]) -> FloatArray:
-    """The largest share, over the resources, that is missing of what is asked for."""
+    """Return the largest missing share of the requests on each node, over the resources."""
     shares: FloatArray = np.maximum.reduce([(asked - there) / asked for there, asked in amounts])
     return shares
 
 
 def _least(case: Case, rows: IntArray, shares: FloatArray) -> int:
-    """The row with the least; of several that whose name comes first."""
+    """Return the row with the smallest share, and of several the first by name."""
     return int(min(rows[shares == shares.min()].tolist(), key=lambda row: case.nodes.names[row]))
 
 
 class SpreadAdvisor:
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
-        if not _constraints(case):  # a default one of the configuration
+        if not _constraints(case):  # refused by a default constraint of the configuration
             return GenericAdvisor(PodTopologySpread.name).remedies(case, reasons)
         keys = " and ".join(dict.fromkeys(each.topology_key for each in _constraints(case)))
         skews = " and ".join(f"{each.max_skew} over {each.topology_key}" for each in _constraints(case))
@@ -464,7 +473,7 @@ class SpreadAdvisor:
             Remedy(
                 f"label the nodes with {keys}"
                 if reason == LABEL_REASON
-                else f"allow more than a maxSkew of {skews}, or say ScheduleAnyway",
+                else f"increase maxSkew above {skews}, or use ScheduleAnyway",
                 names_of(case, rows),
             )
             for reason, rows in sorted(reasons.items(), key=lambda item: -len(item[1]))
@@ -483,7 +492,7 @@ def _detail(case: Case, row: int, each: Constraint) -> str:
     labels = case.nodes.label(each.topology_key)
     value = labels.at(row)
     if value is None:
-        return f"the node has no label {each.topology_key}, over which the pod is to be spread"
+        return f"the node has no label {each.topology_key}, which a topology spread constraint of the pod requires"
     if each.pods is None:
         return ""
     counting = labelled(_constraints(case), case.nodes) & Eligible(case.pod, case.nodes)(each)
@@ -492,12 +501,12 @@ def _detail(case: Case, row: int, each: Constraint) -> str:
 
 
 _CONDITION = "node.kubernetes.io/"
-"""Of taints that come and go with a node's conditions."""
+"""Prefix of taints that follow the conditions of a node."""
 
 
 class TaintAdvisor:
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
-        """One for each set of taints, that of the most nodes first."""
+        """Return a remedy for each set of taints, the set with the most nodes first."""
         by_taints: dict[tuple[Taint, ...], list[int]] = {}
         for row in rows_of(reasons):
             by_taints.setdefault(_taints(case, row), []).append(row)
@@ -514,12 +523,15 @@ class CordonAdvisor:
         return [Remedy(f"uncordon {listing(names)}", names)]
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
-        return [f"the node is cordoned: `pinnace uncordon {case.nodes.names[row]}` lets pods onto it again"]
+        return [f"the node is cordoned: run `pinnace uncordon {case.nodes.names[row]}` to allow new pods"]
 
 
 def _taints(case: Case, row: int) -> tuple[Taint, ...]:
-    """Those in the pod's way. A cordoned node's own taint goes with the cordon, of which NodeUnschedulable tells. If there
-    is no other, the profile is without that plugin, and it counts."""
+    """Return the taints that the pod does not tolerate.
+
+    The taint of a cordoned node is omitted, because NodeUnschedulable reports the cordon. It counts if it is the only taint,
+    because the profile then lacks that plugin.
+    """
     found = untolerated(case.nodes.taints.at(row), case.pod, HARD_EFFECTS)
     others = [taint for taint in found if taint != CORDON_TAINT] if case.nodes.unschedulable[row] else found
     return tuple(others or found)
@@ -528,7 +540,7 @@ def _taints(case: Case, row: int) -> tuple[Taint, ...]:
 def _remedy(taints: Sequence[Taint]) -> str:
     these = " and ".join(map(_taint_text, taints))
     if all(key.startswith(_CONDITION) for key, _, _ in taints):
-        return f"make the nodes well again, which ends {these}, or tolerate it"
+        return f"repair the nodes, which removes {these}, or tolerate it"
     return f"tolerate {these}"
 
 
@@ -550,5 +562,5 @@ _ADVISORS: Mapping[str, Advisor] = {
 
 
 def advisor(plugin: str) -> Advisor:
-    """One that knows the plugin, or one that repeats its reasons."""
+    """Return the advisor of the plugin, or one that repeats the plugin's reasons."""
     return _ADVISORS.get(plugin) or GenericAdvisor(plugin)

@@ -1,11 +1,11 @@
-"""Explains one pod: all refusals on all nodes, the ranking of feasible nodes, remedies, and what preemption could do.
+"""Explain one pod: all refusals on all nodes, the ranking of feasible nodes, remedies, and the effect of preemption.
 
-`survey_nodes` does what `Framework.run_filters` does, but keeps the result of each plugin, and continues after a PreFilter has
-refused the pod (tests/unit/scheduler/test_survey.py proves that the sums are equal). If one plugin alone refuses some nodes,
-the remedies are what its advisor returns. Otherwise the remedy is for the node that the fewest plugins refuse.
+`survey_nodes` runs the filters as `Framework.run_filters` does, but keeps the result of each plugin, and continues after a
+PreFilter has refused the pod (tests/unit/scheduler/test_survey.py proves that the counts are equal). If only one plugin refuses
+a node, its advisor supplies the remedies. Otherwise the remedy applies to the node with the fewest refusing plugins.
 
 `preemption_advice` simulates preemption one node at a time, as the scheduler does, and names the victims on the best node. It
-ignores PodDisruptionBudgets, which make a victim less preferred but not impossible.
+ignores PodDisruptionBudgets, which make a victim less preferred but do not exclude it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,25 +33,28 @@ from scheduler.scheduling_cycle import nominated_conflicts
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """`refusals`: the verdicts of the plugins that had something to look at, in their order. A plugin may be there twice, about
-    different nodes. `cordoned`: nodes of which TaintToleration only says again what NodeUnschedulable says."""
+    """The results of all filters.
+
+    `refusals` has the results of the plugins that did not skip the pod, in call order. A plugin may occur twice with different
+    nodes. `cordoned` is the mask of nodes where TaintToleration only repeats the refusal of NodeUnschedulable.
+    """
 
     nodes: NodeTable
     refusals: Sequence[tuple[str, FilterResult]]
     cordoned: BoolArray
     nowhere: tuple[str, str] | None = None
-    """(plugin, reason) of the first PreFilter that refused the pod for all nodes."""
+    """(plugin, reason) of the first PreFilter that refused the pod on all nodes."""
 
     @property
     def objecting(self) -> Iterator[tuple[str, FilterResult]]:
-        """The refusals, less what is said again: a cordon is one thing in the way, although there is a taint for it as well."""
+        """The refusals without duplicates: a cordon counts once, although the node also has a taint for it."""
         for plugin, result in self.refusals:
             said_again = plugin == TaintToleration.name
             yield plugin, FilterResult(result.passed | self.cordoned, result.explain) if said_again else result
 
     @property
     def objections(self) -> IntArray:
-        """For each node, by how many plugins it is refused."""
+        """The number of plugins that refuse each node."""
         found = np.zeros(len(self.nodes), np.int64)
         for _, result in self.objecting:
             found += ~result.passed
@@ -64,11 +67,11 @@ class Survey:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """What the scheduler goes by when no node is feasible."""
+        """The diagnosis that the scheduler uses if no node is feasible."""
         return Diagnosis(len(self.nodes), self.refusals, self.nowhere)
 
     def groups(self) -> Iterator[tuple[str, str, BoolArray]]:
-        """(plugin, reason, nodes). A node is in several when it is refused for several reasons. Raises PluginError."""
+        """Yield (plugin, reason, nodes). A node refused for several reasons occurs several times. Raise PluginError."""
         found: dict[tuple[str, str], BoolArray] = {}
         for plugin, result in self.objecting:
             for reason, nodes in _by_reason(plugin, result).items():
@@ -76,19 +79,21 @@ class Survey:
         yield from ((plugin, reason, nodes) for (plugin, reason), nodes in found.items())
 
     def refusing(self, rows: Sequence[int]) -> list[str]:
-        """The plugins that refuse one of these nodes."""
+        """Return the plugins that refuse at least one of these nodes."""
         return list(dict.fromkeys(plugin for plugin, result in self.objecting if not result.passed[rows].all()))
 
 
 def refused_everywhere(nodes: NodeTable, by: str, reason: str) -> Survey:
-    """No plugin is asked."""
+    """Return a survey with one reason for all nodes. No plugin is called."""
     refused = FilterResult.refusing(np.ones(len(nodes), np.bool_), reason)
     return Survey(nodes, [(by, refused)], np.zeros(len(nodes), np.bool_), (by, reason))
 
 
 def survey_nodes(framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Survey:
-    """What several PreFilters refuse the pod for, in the same words, is one thing in the way: the first tells of it. Raises
-    PluginError. There must be a node."""
+    """Run all filters on all nodes, at least one.
+
+    A reason that several PreFilters return is counted once, for the first of them. Raise PluginError.
+    """
     skipped = set()
     refusals = []
     said = set[str]()
@@ -107,7 +112,7 @@ def survey_nodes(framework: Framework, state: CycleState, pod: PodInfo, nodes: N
 
 
 def _cordoned(refusals: Sequence[tuple[str, FilterResult]], pod: PodInfo, nodes: NodeTable) -> BoolArray:
-    """The nodes that NodeUnschedulable refuses, and that have no taint in the pod's way but the one that says so."""
+    """Return the nodes that NodeUnschedulable refuses and whose only untolerated taint is the taint of the cordon."""
     refused = next((~result.passed for plugin, result in refusals if plugin == NodeUnschedulable.name), None)
     if refused is None:
         return np.zeros(len(nodes), np.bool_)
@@ -118,7 +123,7 @@ def _cordoned(refusals: Sequence[tuple[str, FilterResult]], pod: PodInfo, nodes:
 def scores(
     framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray
 ) -> Iterator[tuple[str, float, FloatArray]]:
-    """(plugin, weight, score of every node) of those that do not skip the pod. Raises PluginError."""
+    """Yield (plugin, weight, score of every node) of the plugins that do not skip the pod. Raise PluginError."""
     for scorer in framework.scorers:
         if not scorer.skips(state, pod, nodes, feasible):
             yield scorer.plugin.name, scorer.weight, scorer.scores(state, pod, nodes, feasible)
@@ -141,7 +146,7 @@ MAX_REMEDIES = 5
 
 
 def remedies(case: Case, survey: Survey) -> list[Remedy]:
-    """Those that open the most nodes first, at most MOST. There must be nodes, none of them feasible."""
+    """Return at most MAX_REMEDIES remedies, the one for the most nodes first. No node may be feasible."""
     objections = survey.objections
     rows = np.flatnonzero(objections == objections.min())
     if objections.min() > 1:
@@ -151,7 +156,7 @@ def remedies(case: Case, survey: Survey) -> list[Remedy]:
 
 
 def without_nodes(case: Case) -> Remedy:
-    """When there is none at all."""
+    """Return the remedy for a cluster without nodes."""
     asked = " and ".join(
         f"{size(resource, amount)} {resource}" for resource, amount in case.pod.requests.amounts if resource != PODS
     )
@@ -165,7 +170,7 @@ def _alone(case: Case, survey: Survey, plugin: str, rows: Sequence[int]) -> Iter
 
 
 def _together(case: Case, survey: Survey, rows: Sequence[int]) -> Remedy:
-    """All that one node wants: the one that lacks the least, the first by name."""
+    """Return the combined remedies of the node that lacks the smallest share of resources, and of several the first by name."""
     row = min(rows, key=lambda row: (missing_share(case, row), case.nodes.names[row]))
     plugins = survey.refusing([row])
     texts = [advisor(plugin).remedies(case, _reasons(survey, plugin, [row]))[0].text for plugin in plugins]
@@ -180,27 +185,29 @@ def _reasons(survey: Survey, plugin: str, rows: Sequence[int]) -> Reasons:
 
 
 MAX_PREEMPTION_NODES = 100
-"""Nodes; there is no search for more."""
+"""Maximum number of candidate nodes of the search."""
 NEVER = "Never"
 
 
 def preemption_advice(framework: Framework, pod: PodInfo, cache: Cache, diagnosis: Diagnosis) -> str:
-    """A sentence; empty when there is nothing to say. `diagnosis`: why no node takes the pod as things are. Raises
-    PluginError."""
+    """Return a sentence about preemption, or an empty string if there are no pods of lower priority.
+
+    `diagnosis` has the reasons why no node fits the pod. Raise PluginError.
+    """
     lower = cache.below(pod.priority)
     if PODS not in lower or not lower[PODS].any():
         return ""
     try:
         found = Candidates(Bounds(0, MAX_PREEMPTION_NODES)).find(pod, diagnosis, cache, framework, (), 0)
     except SearchExhausted:
-        return "it may help: the search for a node takes too long to be made here"
+        return "it may help, but the search for a node exceeds the time limit"
     if isinstance(found, Diagnosis):
-        return f"it would not help: no node could take it, not even without its pods of lower priority than {pod.priority}"
+        return f"it would not help: no node fits the pod even without its pods of lower priority than {pod.priority}"
     best = min(found, key=lambda each: (each.rank, each.node))
     more = " or more" if len(found) == MAX_PREEMPTION_NODES else ""
-    room = "1 node could take it without its" if len(found) == 1 else f"{len(found)} nodes{more} could take it without their"
+    room = "1 node fits the pod without its" if len(found) == 1 else f"{len(found)} nodes{more} fit the pod without their"
     victims = listing([victim.key for victim in best.pods])
-    would = f"{room} pods of lower priority than {pod.priority}; on {best.node} {victims} would have to go"
+    would = f"{room} pods of lower priority than {pod.priority}; on {best.node} the victims would be {victims}"
     if pod.raw.spec.preemptionPolicy == NEVER:
         return f"{would}; but its preemptionPolicy is Never"
     if not framework.profile.get(Point.POST_FILTER):
@@ -209,7 +216,7 @@ def preemption_advice(framework: Framework, pod: PodInfo, cache: Cache, diagnosi
 
 
 MAX_RANKED = 5
-"""Nodes that are ranked, beside the pod's own and the one that was asked about."""
+"""Maximum number of ranked nodes, in addition to the pod's node and the requested node."""
 
 
 def explain(
@@ -220,9 +227,11 @@ def explain(
     objects: Objects,
     asked: str = "",
 ) -> Explanation:
-    """Where the pod would go now, and why. If it is bound, it is first taken out of the cache, and does not count among
-    `placed`, the pods by node. `objects`: what the plugins read of other kinds. `asked`: a node of the cache to say more about;
-    empty: none."""
+    """Explain where the scheduler would place the pod now, and the reasons.
+
+    A bound pod is first removed from the cache and from `placed`, which has the pods by node. `objects` has the other
+    objects that plugins read. `asked` is a node of the cache for which to report details, or empty.
+    """
     cache.remove(pod.metadata.uid)
     others = {node: [info for info in pods if info.uid != pod.metadata.uid] for node, pods in placed.items()}
     unbound = _unbound(pod)
@@ -262,8 +271,11 @@ def explain(
 
 
 def _surveyed(framework: Framework, state: CycleState, case: Case, cache: Cache) -> Survey:
-    """As the scheduler decides: of nominated pods amounts count on all nodes, the rest (ports, affinity, ...) where the pod
-    would have a place. Raises PluginError."""
+    """Run the filters as the scheduler does. Raise PluginError.
+
+    The resources of nominated pods count on all nodes. Their other conflicts (ports, affinity, ...) are checked on
+    feasible nodes.
+    """
     costly = framework.too_costly(case.pod, cache.nodes)
     if costly is not None and costly.pre_filter is not None:
         return refused_everywhere(case.nodes, *costly.pre_filter)
@@ -275,7 +287,7 @@ def _surveyed(framework: Framework, state: CycleState, case: Case, cache: Cache)
 
 
 def _unbound(pod: Pod) -> PodInfo:
-    """As it was before it was bound."""
+    """Return a copy of the pod without its node."""
     copy = Pod()
     copy.CopyFrom(pod)
     copy.spec.nodeName = ""
@@ -285,9 +297,9 @@ def _unbound(pod: Pod) -> PodInfo:
 def _gated(framework: Framework, pod: PodInfo) -> str:
     gates = [gate.name for gate in pod.raw.spec.schedulingGates]
     if gates:
-        return f"it has scheduling gates: {', '.join(gates)}; until they are removed it is not tried"
+        return f"it has scheduling gates: {', '.join(gates)}; it is not scheduled until they are removed"
     gate = framework.gate(pod)
-    return f"it is held back at preEnqueue, by {gate.plugin}" if gate is not None else ""
+    return f"it is gated at preEnqueue by {gate.plugin}" if gate is not None else ""
 
 
 def _ungate(pod: PodInfo, found: Explanation) -> list[Remedy]:
@@ -298,7 +310,7 @@ def _ungate(pod: PodInfo, found: Explanation) -> list[Remedy]:
 
 
 def _refusals(surveyed: Survey) -> list[Refusal]:
-    """Of each plugin in its order, what refuses the most nodes first."""
+    """Return the refusals in call order of the plugins, and for each plugin the reason with the most nodes first."""
     alone = surveyed.objections == 1
     found = [
         Refusal(plugin, reason, _names(surveyed, nodes), int(np.count_nonzero(nodes & alone)))
@@ -324,7 +336,7 @@ def _asked(case: Case, surveyed: Survey, node: str) -> Asked:
 
 
 def _scored(found: Explanation, framework: Framework, state: CycleState, case: Case, surveyed: Survey) -> Explanation:
-    """What is kept for nominated pods counts in no score: the nodes of `case` are without it. Raises PluginError."""
+    """Add the scores. The nodes of `case` include resources that are reserved for nominated pods. Raise PluginError."""
     feasible = surveyed.feasible
     table = list(scores(framework, state, case.pod, case.nodes, feasible))
     total = np.zeros(len(case.nodes))

@@ -1,11 +1,12 @@
-"""Extender clients: over HTTP, with the JSON of Kubernetes' extenders, and over gRPC.
+"""Extender clients: over HTTP with the JSON of Kubernetes' extenders, and over gRPC.
 
-JSON fields have the names of the Go types and are read case-insensitively. A bind has one field more than in Kubernetes:
-`Fence`, {Election, Token}.
+JSON fields have the names of the Go types and are read case-insensitively. A bind has an additional field `Fence` with the
+fields Election, Token and Secret.
 
-Each HTTP call is a POST in a thread, on a connection of its own. The thread parses the JSON; another thread encodes it. The
-timeout covers name resolution and the extender's response. A call that exceeds its timeout fails at once and its connection is
-closed, which ends the thread. A thread that resolves a name cannot be ended; no caller waits for it beyond its timeout.
+Each HTTP call is a POST in a thread, on a connection of its own. The same thread parses the response; another thread encodes
+requests. The timeout covers name resolution and the response. A call that exceeds its timeout fails immediately, and its
+connection is closed, which ends the thread. A thread in name resolution cannot be ended, but no caller waits for it beyond its
+timeout.
 
 gRPC extenders implement pinnace.v1.Extender (proto/pinnace/api/extender.proto), without TLS.
 Source: k8s.io/kube-scheduler/extender/v1
@@ -63,17 +64,17 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Malformed(ValueError):
-    """The answer is not of the form that it should have."""
+    """The response does not have the expected form."""
 
 
 class Encoder:
-    """Remembers what nodes look like in JSON, as long as they are the same: it takes far longer than all the rest."""
+    """Caches the JSON of unchanged nodes, because encoding nodes takes most of the time of a call."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, tuple[Node, str]] = {}
 
     def args(self, pod: Pod, nodes: Sequence[Node], by_name: bool) -> bytes:
-        """ExtenderArgs."""
+        """Encode ExtenderArgs."""
         names = json.dumps([node.metadata.name for node in nodes]) if by_name else "null"
         items = "null" if by_name else f'{{"metadata":{{}},"items":[{",".join(map(self._node, nodes))}]}}'
         self._forget(len(nodes))
@@ -87,13 +88,13 @@ class Encoder:
         return known[1]
 
     def _forget(self, nodes: int) -> None:
-        """Nodes that are gone are forgotten with all others, before there are many of them."""
+        """Clear the cache before it holds many deleted nodes."""
         if len(self._nodes) > 2 * nodes + 1000:
             self._nodes.clear()
 
 
 def preemption_args(pod: Pod, victims: Mapping[str, NodeVictims], by_uid: bool) -> bytes:
-    """ExtenderPreemptionArgs."""
+    """Encode ExtenderPreemptionArgs."""
 
     def shown(pods: Sequence[Pod]) -> list[dict[str, Any]]:
         return [{"UID": each.metadata.uid} if by_uid else to_dict(each) for each in pods]
@@ -104,7 +105,7 @@ def preemption_args(pod: Pod, victims: Mapping[str, NodeVictims], by_uid: bool) 
 
 
 def binding_args(binding: Binding, fence: Fence) -> bytes:
-    """ExtenderBindingArgs, and the fence, whose secret is in Base64 as Go encodes []byte."""
+    """Encode ExtenderBindingArgs and the fence. The fence's secret is in base64, as Go encodes []byte."""
     metadata = binding.metadata
     return json.dumps(
         {
@@ -122,9 +123,12 @@ def binding_args(binding: Binding, fence: Fence) -> bytes:
 
 
 def filtered(answer: bytes, by_name: bool) -> tuple[Filtered, str]:
-    """An ExtenderFilterResult, and its error. `by_name`: which of the two forms counts if the answer has both. If it has
-    neither, no node is left, as in Kubernetes. Raises Malformed."""
-    result = _fields(_parsed(answer), "the answer")
+    """Parse an ExtenderFilterResult. Return the result and its error. Raise Malformed.
+
+    `by_name` selects NodeNames if the response has both NodeNames and Nodes. If it has neither, no node is left, as in
+    Kubernetes.
+    """
+    result = _fields(_parsed(answer), "the response")
     names, nodes = result.get("nodenames"), result.get("nodes")
     if nodes is not None and not (by_name and names is not None):
         names = [_name(item) for item in _items(_fields(nodes, "Nodes").get("items"), "Nodes.items")]
@@ -134,17 +138,17 @@ def filtered(answer: bytes, by_name: bool) -> tuple[Filtered, str]:
 
 
 def priorities(answer: bytes) -> list[tuple[str, int]]:
-    """A HostPriorityList. Raises Malformed."""
+    """Parse a HostPriorityList. Raise Malformed."""
     found = []
-    for item in _items(_parsed(answer), "the answer"):
+    for item in _items(_parsed(answer), "the response"):
         entry = _fields(item, "[]")
         found.append((_text(entry.get("host"), "Host"), _number(entry.get("score", 0), "Score")))
     return found
 
 
 def demanded(answer: bytes) -> dict[str, VictimUids]:
-    """An ExtenderPreemptionResult. Raises Malformed."""
-    result = _fields(_parsed(answer), "the answer")
+    """Parse an ExtenderPreemptionResult. Raise Malformed."""
+    result = _fields(_parsed(answer), "the response")
     found = {}
     for node, raw in _mapping(result.get("nodenametometavictims"), "NodeNameToMetaVictims").items():
         victims = _fields(raw or {}, f"NodeNameToMetaVictims[{node}]")
@@ -155,12 +159,12 @@ def demanded(answer: bytes) -> dict[str, VictimUids]:
 
 
 def binding_error(answer: bytes) -> str:
-    """Of an ExtenderBindingResult. Raises Malformed."""
-    return _error(_fields(_parsed(answer), "the answer"))
+    """Return the error of an ExtenderBindingResult. Raise Malformed."""
+    return _error(_fields(_parsed(answer), "the response"))
 
 
 def _parsed(answer: bytes) -> Any:
-    """What is no Unicode is replaced, as Go does: it could not be sent on, in an event for example."""
+    """Parse JSON. Invalid Unicode is replaced, as Go does, because it cannot be sent in events."""
     try:
         text = answer.decode(errors="replace")
         parsed = json.loads(text)
@@ -168,7 +172,7 @@ def _parsed(answer: bytes) -> Any:
             parsed = json.loads(json.dumps(parsed, ensure_ascii=False).encode(errors="replace"))
         return parsed
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"the answer is not JSON: {error}") from None
+        raise Malformed(f"the response is not JSON: {error}") from None
 
 
 def _name(node: Any) -> Any:
@@ -184,12 +188,12 @@ def _texts(result: Mapping[str, Any], name: str) -> dict[str, str]:
 
 
 def _fields(raw: Any, where: str) -> dict[str, Any]:
-    """By name in lower case."""
+    """Return the fields by lowercase name."""
     return {name.lower(): value for name, value in _mapping(raw, where).items()}
 
 
 def _mapping(raw: Any, where: str) -> Mapping[str, Any]:
-    """null is an empty one."""
+    """Return a mapping. null counts as empty."""
     if raw is None:
         return {}
     if not isinstance(raw, dict):
@@ -198,7 +202,7 @@ def _mapping(raw: Any, where: str) -> Mapping[str, Any]:
 
 
 def _items(raw: Any, where: str) -> list[Any]:
-    """null is an empty one."""
+    """Return a list. null counts as empty."""
     if raw is None:
         return []
     if not isinstance(raw, list):
@@ -221,18 +225,18 @@ def _number(raw: Any, where: str) -> int:
 T = TypeVar("T")
 
 BINDS = 32
-"""At a time, at most; others wait. They have threads of their own: no decision waits for them."""
+"""Maximum number of concurrent binds. They use separate threads, so that decisions do not wait for them."""
 QUESTIONS = 4
-"""Threads for all else. One question is asked at a time; those that were given up may take some time to end, and then the next
-ones may not even begin within their time."""
+"""Threads for all other calls. Only one call runs at a time, but abandoned calls can occupy their threads for some time and
+delay later calls."""
 MAX_ANSWER = 64 << 20
-"""Bytes."""
+"""Maximum size of a response, in bytes."""
 _GATEWAY = (502, 504)
-"""What somebody in between says who has lost the answer."""
+"""Status codes of a proxy that has lost the response of the extender."""
 
 
 class HttpTransport:
-    """Raises OSError when a file of the TLS configuration cannot be used."""
+    """The HTTP transport. The constructor raises OSError if a file of the TLS configuration cannot be used."""
 
     def __init__(self, configuration: ExtenderConfiguration) -> None:
         self._configuration = configuration
@@ -242,7 +246,7 @@ class HttpTransport:
         self._binders = ThreadPoolExecutor(BINDS, thread_name_prefix="extender-bind")
         self._room = asyncio.Semaphore(BINDS)
         self._askers = ThreadPoolExecutor(QUESTIONS, thread_name_prefix="extender")
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="extender-args")  # of its own: nothing in it waits for anybody
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="extender-args")  # separate, so that encoding is never delayed
         self._calls: set[_Call] = set()
 
     async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered:
@@ -292,11 +296,11 @@ class HttpTransport:
                 status, answer = await loop.run_in_executor(threads, call.make, decode)
         except TimeoutError:
             kind = _kind(call)
-            missing = "connection" if kind is NotSent else "answer"
+            missing = "connection" if kind is NotSent else "response"
             raise kind(verb, url, f": no {missing} within {timeout:g} s") from None
         except Malformed as error:
             raise ExtenderError(verb, url, f": {error}") from None
-        except (OSError, HTTPException, UnicodeError) as error:  # the last is of names that cannot be looked up
+        except (OSError, HTTPException, UnicodeError) as error:  # UnicodeError: an invalid host name
             raise _kind(call)(verb, url, f": {error or type(error).__name__}") from None
         finally:
             self._calls.discard(call)
@@ -307,7 +311,7 @@ class HttpTransport:
 
 
 class _Call:
-    """`make` is for a thread, `give_up` for any."""
+    """One HTTP call. `make` runs in a thread of the pool; `give_up` may be called from any thread."""
 
     def __init__(self, url: str, timeout: float, secure: ssl.SSLContext | None, body: bytes) -> None:
         parts = urlsplit(url)
@@ -325,7 +329,7 @@ class _Call:
         self._given_up = False
 
     def make(self, decode: Callable[[bytes], T]) -> tuple[int, T | None]:
-        """The status, and with 200 the answer. Raises OSError, HTTPException, Malformed."""
+        """Send the request. Return the status, and the result if it is 200. Raise OSError, HTTPException or Malformed."""
         with closing(self._connection):
             self._connection.connect()
             with self._lock:
@@ -340,12 +344,14 @@ class _Call:
                     return response.status, None
                 answer = response.read(MAX_ANSWER + 1)
         if len(answer) > MAX_ANSWER:
-            raise Malformed(f"the answer has more than {MAX_ANSWER} bytes")
+            raise Malformed(f"the response has more than {MAX_ANSWER} bytes")
         return 200, decode(answer)
 
     def give_up(self) -> bool:
-        """Ends `make`, wherever it is, if it has not ended or begun. True: something may have been sent; False: nothing will
-        be. What was to be sent is forgotten: it may be megabytes, and the thread may take long to notice."""
+        """End `make` at any stage. Return True if the request may have been sent, or False if it will not be sent.
+
+        The body is dropped, because it can be megabytes in size and the thread may end much later.
+        """
         with self._lock:
             self._given_up, self._body = True, b""
             if self._socket is not None:
@@ -372,7 +378,7 @@ R = TypeVar("R", bound=Message)
 
 SCHEME = "grpc://"
 METHODS = {FILTER: "Filter", PRIORITIZE: "Prioritize", PREEMPT: "Preempt", BIND: "Bind"}
-"""The only verbs that such an extender can have."""
+"""The supported verbs with their gRPC methods."""
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_ANSWER),
     ("grpc.max_send_message_length", -1),
@@ -388,7 +394,7 @@ class RpcTransport:
         self._target = configuration.url_prefix.removeprefix(SCHEME).rstrip("/")
         self._timeout = configuration.timeout
         self._by_name = configuration.node_cache_capable
-        self._channel: grpc.aio.Channel | None = None  # made by the first call: it belongs to the running loop
+        self._channel: grpc.aio.Channel | None = None  # created by the first call, because it belongs to the running event loop
 
     async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered:
         result = await self._call(FILTER, self._args(pod, nodes), ExtenderFilterResult)
@@ -446,15 +452,18 @@ class RpcTransport:
             answer: R | None = await call(request, timeout=max(deadline - asyncio.get_running_loop().time(), 0.001))
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise AnswerLost(verb, url, f": no answer within {self._timeout:g} s") from None
+                raise AnswerLost(verb, url, f": no response within {self._timeout:g} s") from None
             kind = AnswerLost if error.code() in _OPEN else ExtenderError
             raise kind(verb, url, f", code {error.code().name}: {error.details()}") from None
-        if answer is None:  # what gRPC makes of bytes that cannot be read
-            raise ExtenderError(verb, url, f": the answer is no {response.DESCRIPTOR.name}")
+        if answer is None:  # gRPC returns None if it cannot parse the response
+            raise ExtenderError(verb, url, f": the response is not a valid {response.DESCRIPTOR.name}")
         return answer
 
     async def _connected(self) -> grpc.aio.Channel | None:
-        """None: the extender is not there. A call is only sent on a connection that is up: else it may be sent much later."""
+        """Return a connected channel, or None if the extender is unavailable.
+
+        A call on an unconnected channel could be sent much later.
+        """
         if self._channel is None:
             self._channel = grpc.aio.insecure_channel(self._target, options=_OPTIONS)
         while (state := self._channel.get_state(try_to_connect=True)) in _NOT_YET:

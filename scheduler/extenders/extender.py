@@ -1,8 +1,8 @@
-"""An extender: calls it, checks its answers, and binds through it.
+"""Call an extender, check its responses, and bind pods through it.
 
 `Extenders` holds the extenders of a scheduler; all profiles share them. `ExtenderBinder` is the first Bind plugin of every
-profile; it skips pods that do not interest its extender. `query_extenders` and `PreemptionQuery` ask the extenders that a pod
-interests. An extender that is not ignorable fails the attempt with ExtenderError; the others are skipped.
+profile. It skips pods that its extender does not manage. `query_extenders` and `PreemptionQuery` call the extenders that manage
+a pod. A failure of an ignorable extender is skipped; any other extender fails the attempt with ExtenderError.
 """
 
 import asyncio
@@ -38,11 +38,12 @@ from scheduler.preemption import by_importance
 log = logging.getLogger(__name__)
 
 MAX_PRIORITY = 10
-"""The best score that an extender gives."""
+"""The highest score of an extender."""
 
 
 class Extender:
-    """`filter`, `prioritize`, `preempt` and `bind` are only for those that have the verb. They raise ExtenderError."""
+    """One extender. `filter`, `prioritize`, `preempt` and `bind` require the verb in its configuration. They raise
+    ExtenderError."""
 
     def __init__(self, configuration: ExtenderConfiguration, transport: Transport) -> None:
         self.name = configuration.url_prefix
@@ -51,18 +52,18 @@ class Extender:
             verb in configuration.verbs for verb in (FILTER, PRIORITIZE, PREEMPT, BIND)
         )
         self.timeout = len(configuration.verbs) * configuration.timeout
-        """Seconds for all that it is asked about one pod, at most."""
+        """Maximum seconds for all calls about one pod."""
         self._weight = configuration.weight
         self._managed = frozenset(configuration.managed_resources)
         self._transport = transport
         self._failing: set[str] = set()
-        """Verbs."""
+        """Verbs whose last call failed and was ignored."""
 
     def interested(self, pod: PodInfo) -> bool:
         return interested(self._managed, pod.raw)
 
     async def filter(self, pod: PodInfo, nodes: Mapping[str, Node]) -> ExtenderRejections:
-        """`nodes`: by name, those that are left."""
+        """Filter the remaining nodes, given by name."""
         answer = await self._transport.filter(pod.raw, list(nodes.values()))
         for name in answer.left:
             if name not in nodes:
@@ -74,7 +75,7 @@ class Extender:
         return ExtenderRejections(self.name, reasons, frozenset(answer.unresolvable) & reasons.keys())
 
     async def prioritize(self, pod: PodInfo, nodes: Mapping[str, Node]) -> dict[str, float]:
-        """By node, as much as its plugins' weighted scores."""
+        """Return the scores by node, weighted to the same scale as the scores of plugins."""
         answer = await self._transport.prioritize(pod.raw, list(nodes.values()))
         for name, score in answer:
             if not 0 <= score <= MAX_PRIORITY:
@@ -83,7 +84,7 @@ class Extender:
         return {name: self._weight * score * (MAX_SCORE / MAX_PRIORITY) for name, score in answer}
 
     async def preempt(self, pod: PodInfo, victims: Mapping[str, NodeVictims]) -> Mapping[str, VictimUids]:
-        """By node. Those where it demands nothing are left out if its failures are ignored."""
+        """Return the victims by node. An ignorable extender may return a node without victims; such nodes are omitted."""
         answer = dict(await self._transport.preempt(pod.raw, victims))
         for node, demanded in list(answer.items()):
             if node not in victims:
@@ -104,7 +105,7 @@ class Extender:
         self._failing.discard(BIND)
 
     def ignore_failure(self, error: ExtenderError) -> None:
-        """Goes on without an answer. That is logged, but not for each pod."""
+        """Log a failure that is ignored. Repeated failures of a verb are logged at debug level."""
         if error.verb in self._failing:
             log.debug("%s; it is ignored", error)
         else:
@@ -119,15 +120,18 @@ class Extender:
 
 
 def make(configuration: ExtenderConfiguration) -> Extender:
-    """Raises OSError when a file that the configuration names cannot be used."""
+    """Create an extender. Raise OSError if a file of its configuration cannot be used."""
     over_rpc = configuration.url_prefix.startswith(SCHEME)
     return Extender(configuration, RpcTransport(configuration) if over_rpc else HttpTransport(configuration))
 
 
 class ExtenderBinder:
-    """It answers for its binds as every Bind plugin does (`scheduler.framework.interface.BindPlugin`): with the fence passed
-    on, whatever it does after its leader has been deposed is refused by the API server. What it says is not believed when it
-    says that a pod is not bound: the pod is read."""
+    """The Bind plugin of an extender.
+
+    The extender receives the fence, so that the API server rejects its binds after the leader is deposed. If the extender
+    reports that a pod is not bound, the scheduler reads the pod to verify it
+    (`scheduler.framework.interface.BindPlugin`).
+    """
 
     def __init__(self, extender: Extender) -> None:
         self.name = extender.name
@@ -140,7 +144,7 @@ class ExtenderBinder:
         try:
             await self._extender.bind(pod, node, fence)
         except ExtenderError as error:
-            if self._extender.ignorable:  # whoever binds it now binds it to the same node: only one of them can
+            if self._extender.ignorable:  # the next binder uses the same node, so at most one of the two binds commits
                 self._extender.ignore_failure(error)
                 return SKIP
             if isinstance(error, NotSent):
@@ -156,18 +160,18 @@ def _as_api_error(error: ExtenderError) -> ApiError:
 
 
 class Extenders:
-    """Raises OSError when a file that a configuration names cannot be used."""
+    """All extenders of a scheduler. The constructor raises OSError if a file of a configuration cannot be used."""
 
     def __init__(self, configurations: Iterable[ExtenderConfiguration]) -> None:
         self._extenders = [make(each) for each in configurations]
 
     @property
     def binders(self) -> Sequence[ExtenderBinder]:
-        """At most one."""
+        """The Bind plugins of the extenders, at most one."""
         return [ExtenderBinder(each) for each in self._extenders if each.binds]
 
     def interested(self, pod: PodInfo) -> Sequence[Extender]:
-        """Those that want to hear of the pod, in their order."""
+        """Return the extenders that manage the pod, in call order."""
         return [each for each in self._extenders if each.interested(pod)] if self._extenders else ()
 
     async def close(self) -> None:
@@ -176,8 +180,10 @@ class Extenders:
 
 
 async def query_extenders(extenders: Sequence[Extender], pod: PodInfo, nodes: Sequence[Node]) -> ExtenderResult:
-    """Each filters what those before it have left; then all that prioritize are asked at once, unless only one node is left.
-    A failure to prioritize never counts."""
+    """Call the extenders' filters one after another, each with the nodes that remain, then all prioritize verbs concurrently.
+
+    The prioritize verbs are skipped if at most one node remains. Their failures are always ignored.
+    """
     left = {node.metadata.name: node for node in nodes}
     asked, objections = frozenset(left), list[ExtenderRejections]()
     for extender in extenders:
@@ -210,8 +216,10 @@ async def _scores(extenders: Sequence[Extender], pod: PodInfo, nodes: Mapping[st
 
 
 class PreemptionQuery:
-    """Where preemption could make room, as extenders see it. `lower`: by candidate's node and uid, the pods there that may go;
-    `pods`: by key, all pods."""
+    """Lets extenders review preemption candidates.
+
+    `lower` maps node and UID to the possible victims. `pods` maps keys to all pods.
+    """
 
     def __init__(
         self, candidates: Sequence[Victims], lower: Mapping[str, Mapping[str, PlacedPod]], pods: Mapping[str, Pod]
@@ -221,7 +229,7 @@ class PreemptionQuery:
         self._pods = pods
 
     async def ask(self, extenders: Sequence[Extender], pod: PodInfo) -> Sequence[Victims]:
-        """Those that are left, in their order, with the victims that the extenders demand."""
+        """Return the remaining candidates in order, with the victims that the extenders selected."""
         left = self._candidates
         for extender in extenders:
             if extender.preempts and left:
@@ -235,7 +243,7 @@ class PreemptionQuery:
         return left
 
     def _sacrifice(self, victims: Victims) -> NodeVictims:
-        """Pods that are gone by now are left out."""
+        """Return the victims that still exist."""
         found = [(each, self._pods.get(each.key)) for each in victims.pods]
         there = [pod for each, pod in found if pod is not None and pod.metadata.uid == each.uid]
         return NodeVictims(there, victims.violations)

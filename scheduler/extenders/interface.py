@@ -1,4 +1,4 @@
-"""Extenders as the scheduling cycle sees them: configuration, transport protocol, errors and results. No I/O."""
+"""The extender interface of the scheduling cycle: configuration, transport protocol, errors and results. No I/O."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,17 +27,17 @@ class AnswerLost(ExtenderError):
 
 
 HTTP_TIMEOUT = 5.0
-"""Seconds; Kubernetes' default."""
+"""Seconds. Kubernetes has the same default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Names of PEM files; empty: none."""
+    """Names of PEM files, or empty strings."""
 
     insecure: bool = False
-    """The extender's certificate is not verified."""
+    """Disables the verification of the extender's certificate."""
     ca_file: str = ""
-    """Whom to trust instead of the system's certificate authorities."""
+    """Certificate authorities that replace those of the system."""
     cert_file: str = ""
     key_file: str = ""
 
@@ -45,30 +45,31 @@ class Tls:
 @dataclass(frozen=True, slots=True)
 class ExtenderConfiguration:
     url_prefix: str
-    """http://, https:// or grpc://host:port. It is also the extender's name."""
+    """The URL, which begins with http://, https:// or grpc:// and is also the extender's name."""
     verbs: Mapping[str, str] = field(default_factory=dict)
-    """The last part of the URL, by FILTER, PRIORITIZE, ...; what is not there is not asked."""
+    """The last segment of the URL by FILTER, PRIORITIZE, and so on. Missing verbs are not called."""
     weight: int = 0
-    """Of its scores."""
+    """The weight of the extender's scores."""
     enable_https: bool = False
     tls: Tls | None = None
     timeout: float = HTTP_TIMEOUT
-    """Seconds, of one call."""
+    """Seconds per call."""
     node_cache_capable: bool = False
-    """It knows the nodes: they are sent by name."""
+    """True if the extender caches nodes, so that nodes are sent by name only."""
     managed_resources: Mapping[str, bool] = field(default_factory=dict)
-    """By name, whether the scheduler ignores it. It hears of pods that ask for one of these; of all, when there are none."""
+    """Resource names, with True if the scheduler ignores the resource. The extender is called for pods that request one
+    of them, or for all pods if the map is empty."""
     ignorable: bool = False
-    """Its failures fail nothing."""
+    """True if failures of the extender are ignored."""
 
 
 def interested(managed: Collection[str], pod: Pod) -> bool:
-    """Does the pod ask for one of the extender's managed resources? It hears of all pods when it has none."""
+    """Return True if the pod requests one of the managed resources, or if there are none."""
     return not managed or any(name in managed for name in _resources(pod))
 
 
 def _resources(pod: Pod) -> Iterator[str]:
-    """All that its containers ask for, whatever the amount."""
+    """Yield the resources that the containers request or limit, regardless of the amount."""
     for container in (*pod.spec.containers, *pod.spec.initContainers):
         yield from container.resources.requests
         yield from container.resources.limits
@@ -76,41 +77,41 @@ def _resources(pod: Pod) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """The answer about some nodes: the names of those that are left, and why the others are not."""
+    """The result of a filter call: the names of the remaining nodes, and the reasons for the others."""
 
     left: Sequence[str]
     failed: Mapping[str, str] = field(default_factory=dict)
     unresolvable: Mapping[str, str] = field(default_factory=dict)
-    """As `failed`; removing pods would not help."""
+    """As `failed`, for nodes on which removing pods does not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeVictims:
-    """Pods of one node that would have to go."""
+    """The proposed victims on one node."""
 
     pods: Sequence[Pod]
     violations: int
-    """How many of them a PodDisruptionBudget protects."""
+    """The number of victims that a PodDisruptionBudget protects."""
 
 
 @dataclass(frozen=True, slots=True)
 class VictimUids:
-    """The same, as extenders say it: by uid."""
+    """The victims that an extender selects on one node, by UID."""
 
     uids: Sequence[str]
     violations: int
 
 
 class Transport(Protocol):
-    """Every call ends within the configured timeout, and raises ExtenderError."""
+    """A connection to an extender. Every call ends within the configured timeout and raises ExtenderError on failure."""
 
     async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered: ...
     async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
-        """(node, score)."""
+        """Return (node, score)."""
         ...
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, VictimUids]:
-        """By node."""
+        """Return the victims by node."""
         ...
 
     async def bind(self, binding: Binding, fence: Fence) -> None: ...
@@ -120,18 +121,18 @@ class Transport(Protocol):
 EXTENDERS = "extenders"
 
 
-NOT_ASKED = "node(s) came up while extenders were asked"
+NOT_ASKED = "node(s) were added while extenders were called"
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderRejections:
-    """Of one extender."""
+    """The nodes that one extender refuses."""
 
     extender: str
     reasons: Mapping[str, str]
-    """By node."""
+    """The reasons by node."""
     unresolvable: frozenset[str] = frozenset()
-    """The nodes of which it says that removing pods would not help."""
+    """Nodes on which removing pods does not help, according to the extender."""
 
     def on(self, nodes: NodeTable) -> FilterResult:
         reasons = ["", *dict.fromkeys(self.reasons.values())]
@@ -146,13 +147,13 @@ class ExtenderRejections:
 @dataclass(frozen=True, slots=True)
 class ExtenderResult:
     asked: frozenset[str]
-    """The nodes that the first extender was asked about."""
+    """The nodes that were sent to the first extender."""
     objections: Sequence[ExtenderRejections] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
-    """By node, to be added to the sum of its weighted scores. Missing: 0."""
+    """Scores by node that are added to the weighted sum. Missing nodes have a score of 0."""
 
     def added_to(self, diagnosis: Diagnosis, nodes: NodeTable) -> Diagnosis:
-        """What the filters say, and what the extenders say. A node that they have not been asked about cannot be chosen."""
+        """Return the diagnosis with the extenders' refusals. Nodes that were not sent to the extenders are also refused."""
         not_asked = diagnosis.feasible.copy()
         not_asked[nodes.rows(self.asked)] = False
         unresolvable = np.zeros(len(nodes), np.bool_)

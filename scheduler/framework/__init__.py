@@ -1,4 +1,4 @@
-"""The scheduling framework: the plugin interface, and the code that runs plugins. Plugins import everything from here.
+"""The scheduling framework: the plugin interface, and the runtime of plugins. Plugins import everything from here.
 
 The extension points of one pod:
 
@@ -7,12 +7,12 @@ The extension points of one pod:
                                               v no node passes                 concurrently with other decisions:  v
                                           PostFilter                       PostBind <- Bind <- PreBind <- [wait for Permit]
 
-`scheduling_cycle` runs the upper line, one pod at a time; `binding_cycle` runs the rest for many pods at once. If the pod is
-given up after Reserve, Unreserve is called. Preemption considers a node only if all filters that refuse it list POD_FREED in
-`helped_by`.
+`scheduling_cycle` runs the upper line for one pod at a time; `binding_cycle` runs the rest for many pods concurrently. If the
+bind is abandoned after Reserve, Unreserve is called. Preemption considers a node only if all filters that refuse it list
+POD_FREED in `helped_by`.
 
-A plugin is a class with a `name` and the methods of one or more extension points (`interface`). The native form answers for all
-nodes at once, with arrays. To look at one node at a time, derive from `PerNodeFilter` or `PerNodeScore`. See examples/plugins/.
+A plugin is a class with a `name` and the methods of one or more extension points (`interface`). Its methods return arrays
+for all nodes. Plugins that handle one node at a time derive from `PerNodeFilter` or `PerNodeScore`. See examples/plugins/.
 """
 
 from pinnace.fit.table import BoolArray, IntArray

@@ -1,4 +1,4 @@
-"""Runs PreFilter and Filter plugins for all nodes or some rows, and bounds the cost of one decision."""
+"""Run PreFilter and Filter plugins for all nodes or some rows, and limit the cost of one decision."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -18,13 +18,13 @@ BY_ROWS = (Dependency.ROW, Dependency.FREE_RESOURCES)
 
 
 def run_pre_filter(plugin: PreFilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
-    """None, SKIP itself, or a reason. Raises PluginError."""
+    """Run PreFilter. Return None, the SKIP object, or a Status with a reason. Raise PluginError."""
     answer = call(plugin, "PreFilter", plugin.pre_filter, state, pod, nodes)
     return answer if answer is None else call(plugin, "PreFilter", check_status, answer)
 
 
 def run_filter(plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-    """Raises PluginError."""
+    """Run Filter. Raise PluginError."""
     result = call(plugin, "Filter", plugin.filter, state, pod, nodes)
     if type(plugin) in TRUSTED:
         return result
@@ -32,18 +32,18 @@ def run_filter(plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: Nod
 
 
 def dependency(plugin: Plugin, attribute: str) -> Dependency:
-    """The plugin's value of one of the attributes described at `Dependency`."""
+    """Return the value of one of the plugin's attributes that `Dependency` describes."""
     found: Dependency = getattr(plugin, attribute, Dependency.EVERYTHING)
     return found
 
 
 def _says_itself(plugin: ResourceFilterPlugin) -> bool:
-    """Whether `lacking` matches `filter`: not if a derived class overrides only the latter."""
+    """Return True if `lacking` is consistent with `filter`. A derived class that overrides only `filter` is not consistent."""
     return any("lacking" in vars(each) for each in _down_to(type(plugin), "filter"))
 
 
 def _down_to(kind: type, method: str) -> Sequence[type]:
-    """The classes from the plugin's own down to the one that defines the method; none if the instance defines it."""
+    """Return the classes from the plugin's class to the one that defines the method, or none if the instance defines it."""
     order = kind.__mro__
     return order[: 1 + next((index for index, each in enumerate(order) if method in vars(each)), -1)]
 
@@ -58,16 +58,16 @@ class RowFilters:
         ]
         rooms = [each for each in filters if isinstance(each, ResourceFilterPlugin) and _says_itself(each)]
         self.rooms = rooms if len(rooms) == len(filters) else None
-        """All of them if each can check a single node; otherwise None."""
+        """All filters if each can check a single node, otherwise None."""
 
     def passed(self, state: CycleState, pod: PodInfo, nodes: NodeTable, among: BoolArray) -> BoolArray:
-        """Which of the nodes all of them pass. Raises PluginError."""
+        """Return the nodes of `among` that pass all filters. Raise PluginError."""
         for result in self.results(state, pod, nodes):
             among = among & result.passed
         return among
 
     def pass_row(self, pod: PodInfo, row: int, nodes: NodeTable) -> bool:
-        """Whether all of them pass one of the nodes. Raises PluginError."""
+        """Return True if the node passes all filters. Raise PluginError."""
         if self.rooms is not None:
             free = partial(nodes.free_at, row)
             return not any(call(each, "Filter", each.lacking, pod, free) for each in self.rooms)
@@ -75,7 +75,7 @@ class RowFilters:
         return bool(self.passed({}, pod, node, _ONE)[0])
 
     def results(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Iterator[FilterResult]:
-        """The result of each filter. Raises PluginError."""
+        """Yield the result of each filter. Raise PluginError."""
         for pre_filter, filterer in self._prepared:
             if pre_filter is not None:
                 run_pre_filter(pre_filter, state, pod, nodes)
@@ -83,8 +83,11 @@ class RowFilters:
 
 
 class SingleNodeFilter:
-    """The filters of a profile for one node, after they have run on all nodes, valid while only pods on nodes change: results
-    that depend on nodes are reused, and the others run on the row alone."""
+    """The filters of a profile for one node, after a run on all nodes.
+
+    It is valid while only the pods on nodes change. Results that depend only on nodes are reused; the other filters run
+    on the row.
+    """
 
     def __init__(self, by_nodes: Sequence[BoolArray], by_rows: RowFilters) -> None:
         self._by_nodes = by_nodes
@@ -92,11 +95,11 @@ class SingleNodeFilter:
 
     @property
     def see_room(self) -> bool:
-        """Whether all filters depend on free resources only."""
+        """True if all filters depend only on free resources."""
         return all(dependency(each, "filter_depends_on") is Dependency.FREE_RESOURCES for each in self._by_rows.filters)
 
     def passes(self, pod: PodInfo, row: int, node: NodeTable) -> bool:
-        """`node`: the row as a table of one row. Raises PluginError."""
+        """Return True if the row passes. `node` is the row as a table of one row. Raise PluginError."""
         return all(passed[row] for passed in self._by_nodes) and self._by_rows.pass_row(pod, 0, node)
 
 
@@ -104,22 +107,23 @@ _ONE: BoolArray = np.ones(1, np.bool_)
 
 
 BUDGET = 0.1
-"""Seconds of CPU time for one decision."""
+"""Maximum CPU seconds of one decision."""
 SMALL = 8 << 10
-"""Bytes of a spec up to which a pod counts as small."""
+"""Maximum size of the spec of a small pod, in bytes."""
 _FEW_LABELS = 256
 _LABEL = 3e-6
-"""Seconds per label: selectors are matched against it, and pods with other labels are in other groups."""
+"""Seconds per label, because each label is matched with selectors and distinguishes groups of pods."""
 
 
 def is_small(pod: PodInfo) -> bool:
-    """Whether the pod is within the budget without an estimate."""
+    """Return True if the pod is within the budget without an estimate."""
     return len(pod.template) <= SMALL and len(pod.raw.metadata.labels) <= _FEW_LABELS
 
 
 class CostLimit:
-    """The hint of pods that are refused for their cost. Only a change of the pod, or fewer nodes, help; the flush of the
-    queue tries them again."""
+    """The hint for pods that are refused for their cost. Only a change of the pod or fewer nodes help. The periodic flush
+    of the
+    queue retries them."""
 
     name = "SchedulingCost"
     helped_by = Change.NODE_REMOVED
@@ -131,7 +135,7 @@ class CostLimit:
         return False
 
     def refusal(self, pod: PodInfo, nodes: NodeTable) -> str:
-        """Why the pod is refused; empty: it is within the budget. Raises PluginError."""
+        """Return the reason for a refusal, or an empty string if the pod is within the budget. Raise PluginError."""
         costs = self._costs(pod, nodes)
         total = sum(each.seconds for each in costs)
         if total <= BUDGET:
@@ -143,7 +147,7 @@ class CostLimit:
         )
 
     def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
-        """Seconds of CPU for one decision, also about a small pod. Raises PluginError."""
+        """Return the estimated CPU seconds of one decision. It also accepts small pods. Raise PluginError."""
         return sum(each.seconds for each in self._costs(pod, nodes))
 
     def _costs(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:

@@ -1,17 +1,17 @@
-"""Calls plugins, and turns every error of a plugin into a PluginError.
+"""Call plugins, and convert every plugin error into a PluginError.
 
     call, acall --> the plugin --+-- returns -----> checked by its extension point (`check_*`)
-                                 +-- raises ------> PluginError, whatever it raised
+                                 +-- raises ------> PluginError
                                  '-- blocks the event loop --> interrupted by the stall watch: PluginError
 
 Guarantee: an exception of a plugin leaves `call` and `acall` as a PluginError that names the plugin and the extension point.
-That includes CancelledError, GeneratorExit, SystemExit and KeyboardInterrupt, which would otherwise end a task or the process
+This includes CancelledError, GeneratorExit, SystemExit and KeyboardInterrupt, which otherwise end a task or the process
 silently. Two exceptions pass unchanged: a cancellation of the task by other code, and Ctrl-C in a program that Ctrl-C ends.
 
-`on_stack` finds the plugin that a thread is executing, so that `pinnace.runtime.stalls` can name and interrupt it. Only code
-of the plugin is interrupted, so the cache and the queue are never left half changed.
+`on_stack` finds the plugin that a thread is executing, so that `pinnace.runtime.stalls` can name and interrupt it. Only code of
+the plugin itself is interrupted, so that updates of the cache and the queue are never partial.
 
-A plugin that holds the GIL, or that swallows the interruption, cannot be ended. See docs/scheduler-plugins.md, "A plugin that
+A plugin that holds the GIL or catches the interruption cannot be stopped. See docs/scheduler-plugins.md, "A plugin that
 misbehaves".
 """
 
@@ -51,16 +51,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST = 1000
-"""Messages that are remembered: when a plugin makes a new one for each pod, some are told again."""
+"""Maximum number of messages that are stored to suppress duplicates. At this number, all of them are dropped."""
 ROUNDING = 1e-4
-"""By so much a score may miss the range from 0 to 100 (`100 * x / x.max()` does, also with 32 bits). It is clipped."""
+"""Tolerated deviation of a score from the range 0 to 100, for example from `100 * x / x.max()` in 32 bits. It is clipped."""
 FAILURES = Counter(
-    "scheduler_plugin_failures", "Calls of plugins that raised or answered nonsense.", ["plugin", "extension_point"]
+    "scheduler_plugin_failures",
+    "Plugin calls that raised an exception or returned an invalid value.",
+    ["plugin", "extension_point"],
 )
-STALLS = Counter("scheduler_plugin_stalls", "Times that a plugin held the event loop.", ["plugin", "extension_point"])
+STALLS = Counter("scheduler_plugin_stalls", "Plugin calls that blocked the event loop.", ["plugin", "extension_point"])
 _OURS = ("scheduler.", "pinnace.")
 _ADAPTERS = ("scheduler.framework.interface", __name__)
-"""These hold nothing that could be left half changed."""
+"""These modules have no state that an interruption can leave inconsistent."""
 
 
 class Named(Protocol):
@@ -69,7 +71,7 @@ class Named(Protocol):
 
 
 class PluginErrorLog:
-    """Plugins that fail, in the log: the traceback once for each message, which names the plugin. Events tell of each pod."""
+    """Logs plugin failures: the traceback once per message. Events report the failure for each pod."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
@@ -81,7 +83,7 @@ class PluginErrorLog:
             log.error("%s", message, exc_info=error.problem, extra=failed)
 
     def warn(self, where: str, message: str) -> None:
-        """Of what fails nothing: once for each place, such as 'plugin "X" in Score'."""
+        """Log a problem that fails no attempt, once per place, such as 'plugin "X" in Score'."""
         if self._is_new(where):
             log.warning("%s: %s", where, message)
 
@@ -98,11 +100,12 @@ class PluginErrorLog:
 
 
 def call(plugin: Named, point: str, method: Callable[..., T], *arguments: Any) -> T:
-    """What the plugin answers. Raises PluginError. (`on_stack` reads its arguments.)
+    """Call a plugin method and return its result. Raise PluginError. `on_stack` reads the arguments of this function.
 
-    A plugin that is not ours does not see the task that calls it, so it cannot cancel the leader's term, or an informer."""
+    An out-of-tree plugin cannot access the calling task, so that it cannot cancel the leader's term or an informer.
+    """
     task = None if type(plugin) in TRUSTED else _task_of(plugin)
-    if task is None:  # the way of all but a user's own plugins, several times for each pod
+    if task is None:  # built-in plugins, several times per pod
         try:
             return method(*arguments)
         except BaseException as error:
@@ -117,22 +120,22 @@ def call(plugin: Named, point: str, method: Callable[..., T], *arguments: Any) -
 
 
 TRUSTED = set[type]()
-"""The types of built-in plugins that have been called: faster to ask than `is_built_in`."""
+"""The types of built-in plugins that have been called. The lookup is faster than `is_built_in`."""
 
 
 def _task_of(plugin: Named) -> "asyncio.Task[Any] | None":
-    """The task that calls a plugin that is not ours; None: there is none, or it is ours."""
+    """Return the task that calls an out-of-tree plugin. Return None for built-in plugins, or without a task."""
     if is_built_in(type(plugin)):
         TRUSTED.add(type(plugin))
         return None
     try:
         return asyncio.current_task()
-    except RuntimeError:  # no event loop runs
+    except RuntimeError:  # no event loop is running
         return None
 
 
 async def acall(plugin: Named, point: str, method: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-    """As `call`. Raises CancelledError when this task is cancelled by somebody else than an exception of the plugin's."""
+    """Call a coroutine method, as `call` does. Raise CancelledError only if other code cancels this task."""
     task = asyncio.current_task()
     assert task is not None
     before = task.cancelling()
@@ -145,12 +148,12 @@ async def acall(plugin: Named, point: str, method: Callable[..., Awaitable[T]], 
 
 
 def is_built_in(plugin: type) -> bool:
-    """Ours: it is trusted with the objects themselves, and its answers are not checked."""
+    """Return True for a built-in plugin. It receives the original objects, and its results are not checked."""
     return plugin.__module__.startswith("scheduler.plugins.")
 
 
 def on_stack(frame: FrameType | None) -> Culprit | None:
-    """The plugin that this stack is in; None: it is in none."""
+    """Return the plugin that this stack executes, or None."""
     modules = set[str]()
     while frame is not None:
         if frame.f_code in _CALLS:
@@ -167,7 +170,7 @@ def on_stack(frame: FrameType | None) -> Culprit | None:
 _CALLS = (call.__code__, acall.__code__)
 
 
-# --- what plugins may answer. Each raises TypeError or ValueError; so it is for `call`.
+# --- checks of plugin results; each raises TypeError or ValueError and is called through `call`
 
 
 def check_truth(answer: Any) -> bool:
@@ -177,7 +180,7 @@ def check_truth(answer: Any) -> bool:
 
 
 def changes_of(hint: Any) -> Change:
-    """Its `helped_by`, which may be a property."""
+    """Return `helped_by` of the hint, which may be a property."""
     awaits = hint.helped_by
     if not isinstance(awaits, Change):
         raise TypeError(f"expected a Change, such as Change.NODE_ADDED | Change.NODE_LABELS, got {awaits!r:.100}")
@@ -185,7 +188,7 @@ def changes_of(hint: Any) -> Change:
 
 
 def check_status(answer: Any) -> Status | None:
-    """None, SKIP itself, or a Status with a reason."""
+    """Return None, the SKIP object, or a Status with a reason."""
     if answer is None or answer is SKIP:
         return answer
     if not isinstance(answer, Status) or not isinstance(answer.reason, str):
@@ -194,17 +197,17 @@ def check_status(answer: Any) -> Status | None:
 
 
 def check_skip(answer: Any) -> Status | None:
-    """None, or SKIP itself."""
+    """Return None or the SKIP object."""
     answer = check_status(answer)
     if answer is not None and answer is not SKIP:
-        raise ValueError("it must answer None or SKIP")
+        raise ValueError("expected None or SKIP")
     return answer
 
 
 def check_permit(answer: Any) -> Wait | Status | None:
     if isinstance(answer, Wait):
         if isinstance(answer.timeout, bool) or not float(answer.timeout) >= 0.0:
-            raise ValueError(f"seconds to wait must be a number from 0 on, got {answer.timeout!r:.100}")
+            raise ValueError(f"`timeout` must be a number of seconds of 0 or more, got {answer.timeout!r:.100}")
         return answer
     return check_status(answer)
 
@@ -212,7 +215,7 @@ def check_permit(answer: Any) -> Wait | Status | None:
 def check_sort_key(answer: Any) -> tuple[float, ...]:
     key = tuple(map(float, answer))
     if any(number != number for number in key):
-        raise ValueError("numbers to sort by must not be NaN")
+        raise ValueError("sort keys must not contain NaN")
     return key
 
 
@@ -226,7 +229,7 @@ def check_costs(answer: Any) -> Sequence[Cost]:
     costs = list(answer)
     for each in costs:
         if not isinstance(each, Cost) or not float(each.seconds) >= 0.0:
-            raise TypeError(f"expected Cost of seconds from 0 on, got {each!r:.100}")
+            raise TypeError(f"expected Cost with `seconds` of 0 or more, got {each!r:.100}")
     return costs
 
 
@@ -244,7 +247,7 @@ def check_booleans(name: str, found: Any, nodes: int) -> BoolArray:
 
 
 def guarded(plugin: Named, result: FilterResult) -> FilterResult:
-    """The same, for a plugin that is not ours: what is asked later is asked by `call`, and checked."""
+    """Return the result of an out-of-tree plugin with its callbacks wrapped in `call` and checked."""
     nodes, unresolvable = len(result.passed), result.unresolvable
 
     def explain() -> NodeReasons:
@@ -271,7 +274,7 @@ def _checked_reasons(reasons: Any) -> Sequence[str]:
 
 
 def check_scores(scores: Any, feasible: BoolArray) -> FloatArray:
-    """As 64-bit numbers. Only those of feasible nodes are looked at."""
+    """Return the scores as 64-bit floats. Only scores of feasible nodes are checked."""
     if not isinstance(scores, np.ndarray) or scores.shape != feasible.shape or np.iscomplexobj(scores):
         array = isinstance(scores, np.ndarray)
         got = f"an array of shape {scores.shape} and type {scores.dtype}" if array else f"{scores!r:.100}"
@@ -280,7 +283,7 @@ def check_scores(scores: Any, feasible: BoolArray) -> FloatArray:
 
 
 def check_range(scores: FloatArray, feasible: BoolArray) -> tuple[FloatArray, str]:
-    """Scores from 0 to MAX_SCORE; and what was clipped, empty: nothing."""
+    """Return scores from 0 to MAX_SCORE, and a message about clipped scores, or an empty string."""
     counted = scores[feasible]
     if not len(counted):
         return scores, ""
@@ -293,7 +296,7 @@ def check_range(scores: FloatArray, feasible: BoolArray) -> tuple[FloatArray, st
 
 
 def check_post_filter(plugin: Named, answer: Any, nodes: NodeTable) -> Nominated | Proposed | Status | None:
-    """`settle` of a proposal is asked by `call`, and checked."""
+    """Check the result of PostFilter. `settle` of a proposal is wrapped in `call` and checked."""
     if isinstance(answer, Proposed):
         return replace(
             answer, settle=lambda left: call(plugin, "PostFilter", lambda: check_nominated(answer.settle(left), nodes))
@@ -305,10 +308,10 @@ def check_nominated(answer: Any, nodes: NodeTable) -> Nominated:
     if not isinstance(answer, Nominated) or not isinstance(answer.reason, str):
         raise TypeError(f"expected Nominated, got {answer!r:.100}")
     if answer.node and nodes.row(answer.node) is None:
-        raise ValueError(f'it nominates node "{answer.node}", which is not there')
+        raise ValueError(f'the nominated node "{answer.node}" does not exist')
     return answer
 
 
 def objection(plugin: Named, status: Wait | Status | None) -> PluginRejection | None:
-    """What a plugin says against the one node that was chosen; None: nothing."""
+    """Return the plugin's refusal of the selected node, or None."""
     return PluginRejection(plugin.name, status.reason) if isinstance(status, Status) and status is not SKIP else None

@@ -1,6 +1,7 @@
-"""The framework handle, its read-only view for users' plugins, pods that wait in Permit, and profiles.
+"""The framework handle, its read-only view for out-of-tree plugins, pods that wait in Permit, and profiles.
 
-A profile is the set of plugins at each extension point. Plugins are found, created and checked at start: all errors occur then.
+A profile is the set of plugins at each extension point. Plugins are imported, constructed and checked at startup, so that all
+configuration errors occur then.
 """
 
 import heapq
@@ -31,11 +32,11 @@ from scheduler.framework.results import CycleState, Diagnosis, FilterResult, Plu
 
 Settle = Callable[["WaitingPod", PluginRejection | None], None]
 MAX_TIMEOUT = 15 * 60.0
-"""Seconds that a pod may wait at most, whatever plugins ask for; Kubernetes' limit."""
+"""Maximum seconds that a pod waits in Permit, regardless of the plugins' timeouts. Kubernetes has the same limit."""
 
 
 class WaitingPod:
-    """As plugins see it. Once it is settled, neither `allow` nor `reject` changes anything."""
+    """A pod that waits in Permit. After it is settled, `allow` and `reject` have no effect."""
 
     __slots__ = ("_pending", "_settle", "node", "pod")
 
@@ -47,36 +48,36 @@ class WaitingPod:
 
     @property
     def pending(self) -> frozenset[str]:
-        """The plugins that have not allowed it yet."""
+        """The plugins that have not allowed the pod."""
         return frozenset(self._pending)
 
     def allow(self, plugin: str) -> None:
-        """What `plugin` waited for has happened. The pod goes on when this was the last one."""
+        """Record that `plugin` allows the pod. The pod continues when no plugin is pending."""
         if plugin in self._pending:
             self._pending.discard(plugin)
             if not self._pending:
                 self._settle(self, None)
 
     def reject(self, plugin: str, reason: str) -> None:
-        """The pod must not be bound."""
+        """Reject the pod, so that it is not bound."""
         if self._pending:
             self._pending.clear()
             self._settle(self, PluginRejection(plugin, reason))
 
 
 class WaitingPods:
-    """`changed` is called when a pod is added or settled."""
+    """The pods that wait in Permit. `changed` is called when a pod is added or settled."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._pods: dict[str, WaitingPod] = {}
         self._timers: list[tuple[float, int, float, WaitingPod, str]] = []
-        """(when, tie-break, timeout, pod, plugin). Those of pods that do not wait any more stay until their time."""
+        """(due time, tie-break, timeout, pod, plugin). Timers of settled pods remain until their due time."""
         self._sequence = count()
         self._settled: list[tuple[WaitingPod, PluginRejection | None]] = []
 
     def __iter__(self) -> Iterator[WaitingPod]:
-        """Those that wait now, the longest waiting first. They may be allowed and rejected meanwhile."""
+        """Iterate over the waiting pods, the longest waiting first. Pods may be allowed and rejected during the iteration."""
         return iter(list(self._pods.values()))
 
     def __len__(self) -> int:
@@ -85,10 +86,10 @@ class WaitingPods:
     def get(self, uid: str) -> WaitingPod | None:
         return self._pods.get(uid)
 
-    # --- for the owner
+    # --- for the binder
 
     def add(self, pod: PodInfo, node: str, timeouts: Mapping[str, float], now: float) -> None:
-        """`timeouts`: seconds, by plugin, at least one."""
+        """Add a pod. `timeouts` has the timeout of at least one plugin, in seconds."""
         waiting = self._pods[pod.uid] = WaitingPod(pod, node, timeouts, self._settle)
         for plugin, timeout in timeouts.items():
             seconds = min(timeout, MAX_TIMEOUT)
@@ -96,7 +97,7 @@ class WaitingPods:
         self._changed()
 
     def settled(self, now: float) -> list[tuple[WaitingPod, PluginRejection | None]]:
-        """Takes what has been decided since, and what is due at `now`; None: the pod may go on."""
+        """Return the pods that were settled since the last call or timed out at `now`, with the rejection or None."""
         while self._timers and self._timers[0][0] <= now:
             _, _, seconds, waiting, plugin = heapq.heappop(self._timers)
             if plugin in waiting.pending:
@@ -105,11 +106,11 @@ class WaitingPods:
         return settled
 
     def next_due(self) -> float | None:
-        """When the next timer is over. Now and then for a pod that does not wait any more."""
+        """Return the time of the next timer. The pod of the timer may already be settled."""
         return self._timers[0][0] if self._timers else None
 
     def clear(self) -> None:
-        """Forgets all of them, settled or not."""
+        """Drop all pods, settled or not."""
         self._pods.clear()
         self._timers.clear()
         self._settled.clear()
@@ -122,14 +123,14 @@ class WaitingPods:
 
 
 class Waiting(Protocol):
-    """The pods that wait in Permit: scheduler.framework.profile says how."""
+    """The waiting pods, as plugins use them. See WaitingPods."""
 
     def __iter__(self) -> Iterator[WaitingPod]: ...
     def get(self, uid: str) -> WaitingPod | None: ...
 
 
 class Filters(Protocol):
-    """The filters of a profile: scheduler.framework.runtime says how."""
+    """The filters of a profile, as plugins use them. See scheduler.framework.runtime."""
 
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis: ...
     def ask(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None: ...
@@ -142,63 +143,75 @@ class Filters(Protocol):
 
 
 class Preemption(Protocol):
-    """For plugins that make room for a pod."""
+    """The interface for plugins that preempt pods."""
 
     @property
     def cache(self) -> Cache:
-        """The pods on the nodes, and `what_if`. Nothing else of it is to be called that changes it."""
+        """The cache, for its pods and `what_if`. Plugins must not call other methods that change it."""
         ...
 
     @property
     def seed(self) -> int: ...
 
     def filters(self, pod: PodInfo) -> Filters:
-        """Those of the pod's profile."""
+        """Return the filters of the pod's profile."""
         ...
 
     def evict(self, plugin: str, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
-        """Has these pods leave the node, without waiting for it. `plugin`: who wants it. Those for which no bind has been sent
-        are called off, and need another node; the others are deleted."""
+        """Evict the victims without waiting for their deletion.
+
+        `plugin` is the name of the calling plugin. Victims whose bind has not been sent are called off and requeued. The
+        other victims
+        are deleted.
+        """
         ...
 
     def is_leaving(self, pod: PlacedPod) -> bool:
-        """Has it been preempted, and is not gone yet?"""
+        """Return True if the pod was preempted and still exists."""
         ...
 
 
 class Handle(Protocol):
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
-        """All objects of a resource by "namespace/name", or "name": an informer's store, which is always as new as the table
-        of nodes when a term begins, and follows by itself. To read. A plugin that wants others than pods and nodes
-        names them in its class's attribute `needs`, a tuple of resources. Raises KeyError for one that nobody needs."""
+        """Return all objects of a resource by "namespace/name", or by "name" for cluster-scoped resources.
+
+        The map is a read-only live view of an informer's store. At the start of a term it is as recent as the table of
+        nodes. A plugin
+        that reads resources other than pods and nodes lists them in the class attribute `needs`, a tuple of resources.
+        Raise KeyError
+        for a resource that no plugin lists.
+        """
         ...
 
     def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
-        """The same objects by a key that `by` makes of each. For constructors: it is made once, and follows by itself."""
+        """Return a live index of the same objects by the key that `by` returns. Call it only in constructors."""
         ...
 
     @property
     def waiting(self) -> Waiting: ...
 
     def activate(self, uid: str) -> None:
-        """A pod that waits for an event need not wait for one any longer: it is tried when its backoff is over. PreEnqueue is
-        asked again about one that is gated."""
+        """Requeue a pod without waiting for an event. An unschedulable pod waits only for its backoff; a gated pod is
+        checked again
+        by PreEnqueue."""
         ...
 
     @property
     def preemption(self) -> Preemption | None:
-        """None where nothing runs."""
+        """The preemption interface, or None if no scheduler is running."""
         ...
 
     @property
     def client(self) -> Client:
-        """The API. Not for the scheduling cycle, which does not wait for anything; and not before the scheduler runs. What is
-        written commits only while this scheduler leads; when it does not, calls raise Fenced."""
+        """The API client. It must not be used in the scheduling cycle, which is synchronous, or before the scheduler runs.
+
+        Writes commit only while this scheduler is the leader; otherwise calls raise Fenced.
+        """
         ...
 
 
 class Offline:
-    """The handle with which a configuration is checked before anything runs: there are no objects, and nobody waits."""
+    """The handle for checking a configuration without a cluster. It has no objects and no waiting pods."""
 
     def __init__(self) -> None:
         self.waiting = WaitingPods(lambda: None)
@@ -211,7 +224,7 @@ class Offline:
         return Index(by, self.objects(resource).values())
 
     def activate(self, uid: str) -> None:
-        """There is no queue."""
+        """Do nothing, because there is no queue."""
 
     @property
     def client(self) -> Client:
@@ -219,7 +232,7 @@ class Offline:
 
 
 class ReadOnlyHandle:
-    """A Handle."""
+    """The handle of out-of-tree plugins, whose objects are read-only."""
 
     def __init__(self, handle: Handle, plugin: type[Plugin]) -> None:
         self._handle = handle
@@ -230,7 +243,7 @@ class ReadOnlyHandle:
         return ReadOnlyMap(self._handle.objects(resource))
 
     def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
-        """Objects of which `by` cannot tell the key have none: informers do not end because of a plugin."""
+        """Return an index. Objects for which `by` fails have no key, so that a plugin error does not end the informer."""
 
         def key(obj: T) -> str:
             try:
@@ -298,14 +311,14 @@ METHODS: Mapping[Point, tuple[type, str]] = {
     Point.BIND: (interface.BindPlugin, "bind"),
     Point.POST_BIND: (interface.PostBindPlugin, "post_bind"),
 }
-"""The method with which a plugin takes part in each point, and the Protocol that declares it."""
+"""The method that implements each extension point, and the protocol that declares it."""
 
 PREPARED_BY: Mapping[Point, Point] = {Point.FILTER: Point.PRE_FILTER, Point.SCORE: Point.PRE_SCORE}
-"""A plugin that has both takes part in both, or in neither: the one leaves in the state what the other reads."""
+"""A plugin that implements both points must be enabled at both, because the second reads the state of the first."""
 
 
 def takes_part(plugin: object, point: Point) -> bool:
-    """Of a plugin, or its class."""
+    """Return True if a plugin or plugin class implements the extension point."""
     if point is Point.BIND and getattr(plugin, "in_batches", False):
         return True
     return hasattr(plugin, METHODS[point][1])
@@ -313,39 +326,39 @@ def takes_part(plugin: object, point: Point) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Enabled:
-    """A plugin of a profile. The weight is its score's; with 0 it does not score."""
+    """An enabled plugin of a profile. A weight of 0 excludes it from scoring."""
 
     plugin: Plugin
     weight: float = 1.0
 
 
 Profile = Mapping[Point, Sequence[Enabled]]
-"""Who takes part in each point, in which order."""
+"""The enabled plugins of each extension point in call order."""
 
 
 def everywhere(enabled: Iterable[Enabled]) -> Profile:
-    """These plugins, in this order, each at all points that it has a method for."""
+    """Return a profile with these plugins in this order, each at all extension points that it implements."""
     plugins = list(enabled)
     return {point: [each for each in plugins if takes_part(each.plugin, point)] for point in Point}
 
 
 def check(profile: Profile) -> None:
-    """Raises ValueError when the plugins do not make a profile."""
+    """Raise ValueError if the plugins do not form a valid profile."""
     names = {point: [each.plugin.name for each in profile.get(point, ())] for point in Point}
     _check_names(profile, names)
     if len(sorters := names[Point.QUEUE_SORT]) != 1:
         found = ", ".join(sorters) or "none"
-        raise ValueError(f"exactly one plugin must sort the queue, found {found}; PrioritySort is the usual one")
+        raise ValueError(f"exactly one plugin must sort the queue, found {found}; the default is PrioritySort")
     for point, preparing in PREPARED_BY.items():
         for each in profile.get(point, ()):
             if takes_part(each.plugin, preparing) and each.plugin.name not in names[preparing]:
-                raise ValueError(f"{each.plugin.name} is enabled at {point}, but not at {preparing}, where it prepares it")
+                raise ValueError(f"{each.plugin.name} is enabled at {point}, but not at {preparing}, which it requires")
     batches = [isinstance(each.plugin, BatchBindPlugin) for each in profile.get(Point.BIND, ())]
     if not batches:
-        raise ValueError("at least one plugin must bind; DefaultBinder is the usual one")
+        raise ValueError("at least one plugin must bind; the default is DefaultBinder")
     if any(batches[:-1]):
         unheard = ", ".join(names[Point.BIND][batches.index(True) + 1 :])
-        raise ValueError(f"{unheard} would never be asked to bind: DefaultBinder, before it, binds every pod")
+        raise ValueError(f"{unheard} would never be called to bind: DefaultBinder precedes it and binds every pod")
 
 
 def _check_names(profile: Profile, names: Mapping[Point, Sequence[str]]) -> None:
@@ -357,7 +370,7 @@ def _check_names(profile: Profile, names: Mapping[Point, Sequence[str]]) -> None
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Of a method, as a plugin is expected to have it."""
+    """The expected signature of a plugin method."""
 
     parameters: Sequence[str]
     waits: bool
@@ -382,11 +395,11 @@ _TOGETHER = ("reserve", "unreserve")
 
 
 class PluginLoadError(Exception):
-    """The plugin cannot be used; the message says what is wrong with it and where."""
+    """The plugin cannot be used. The message names the plugin and the problem."""
 
 
 def find(spec: str) -> type[Plugin]:
-    """Imports a plugin's class. Raises PluginLoadError."""
+    """Import a plugin's class. Raise PluginLoadError."""
     where, colon, class_name = spec.rpartition(":")
     if not colon or not where or not class_name.isidentifier():
         raise PluginLoadError(f'plugin "{spec}": expected module:Class or path/to/file.py:Class')
@@ -406,11 +419,11 @@ def find(spec: str) -> type[Plugin]:
 
 
 def make(plugin: type[Plugin], spec: str, args: Mapping[str, Any], handle: Handle) -> Plugin:
-    """An instance, with those of the arguments that the constructor names, whose shape is right. Raises PluginLoadError."""
+    """Construct a plugin with the arguments that its constructor names, and check its methods. Raise PluginLoadError."""
     wanted = inspect.signature(plugin).parameters
     offered: dict[str, Any] = {"args": args, "handle": handle if is_built_in(plugin) else ReadOnlyHandle(handle, plugin)}
     if args and "args" not in wanted:
-        raise PluginLoadError(f'plugin "{spec}": takes no args')
+        raise PluginLoadError(f'plugin "{spec}": accepts no args')
     try:
         made = plugin(**{name: value for name, value in offered.items() if name in wanted})
     except ValueError as error:
@@ -428,7 +441,7 @@ def _check_shape(plugin: Plugin, spec: str) -> None:
     if not present and not isinstance(plugin, interface.BatchBindPlugin):
         raise PluginLoadError(f'plugin "{spec}": has none of the methods {", ".join(_METHODS)}')
     if len(half := [method for method in _TOGETHER if method in present]) == 1:
-        raise PluginLoadError(f'plugin "{spec}": has {half[0]}, but {" and ".join(_TOGETHER)} belong together')
+        raise PluginLoadError(f'plugin "{spec}": has {half[0]}, but {" and ".join(_TOGETHER)} must be implemented together')
     for method in present:
         wanted, bound = _METHODS[method], getattr(plugin, method)
         try:

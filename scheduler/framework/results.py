@@ -1,9 +1,7 @@
-"""The results of plugins, their errors, and the victims of a preemption.
+"""The results and errors of plugins, the victims of a preemption, and the diagnosis of a failed attempt.
 
-Why a pod has no place: every plugin's verdict on every node, and the sentence that people read.
-
-The sentence is kube-scheduler's, to the letter: a node counts for the first plugin that refuses it, reasons are sorted as
-text. Source: FitError.Error in k8s.io/kubernetes/pkg/scheduler/framework/types.go
+The message of a `Diagnosis` is identical to kube-scheduler's: a node counts for the first plugin that refuses it, and
+reasons are sorted as text. Source: FitError.Error in k8s.io/kubernetes/pkg/scheduler/framework/types.go
 """
 
 import signal
@@ -26,7 +24,7 @@ from scheduler.cache.table import FloatArray
 
 Rank = tuple[int, int, int, int, float]
 _OFFSET = 1 << 31
-"""Makes every priority positive, so that more victims have a larger sum."""
+"""Makes every priority positive, so that the sum grows with the number of victims."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,13 @@ class Victims:
 
     node: str
     pods: Sequence[PlacedPod]
-    """At least one; the most important first."""
+    """At least one pod, the most important first."""
     violations: int = 0
-    """The number of them that a PodDisruptionBudget protects."""
+    """The number of victims that a PodDisruptionBudget protects."""
 
     @cached_property
     def rank(self) -> Rank:
-        """The sort key; the smallest is the best."""
+        """The sort key. The smallest key is the best."""
         highest = self.pods[0].priority
         started = min(pod.started for pod in self.pods if pod.priority == highest)
         total = sum(pod.priority + _OFFSET for pod in self.pods)
@@ -49,29 +47,31 @@ class Victims:
 
 
 def choose(candidates: Iterable[Victims]) -> Victims:
-    """The best of the candidates, of which there must be one; of equal ones the first."""
+    """Return the best candidate, or the first of equal ones. `candidates` must not be empty."""
     return min(candidates, key=lambda each: each.rank)
 
 
 MAX_SCORE = 100.0
 _ROUNDING = 1e-10
-"""Larger than the floating-point errors of a score, smaller than the distance of a true score from a whole number."""
+"""Larger than the floating-point error of a score, and smaller than the distance of a true score from an integer."""
 
 
 def whole(scores: FloatArray) -> FloatArray:
-    """Rounds scores down: kube-scheduler uses integer division, so nodes with nearly equal scores tie."""
+    """Round scores down. kube-scheduler uses integer division, so nodes with nearly equal scores tie."""
     found: FloatArray = np.floor(scores + _ROUNDING)
     return found
 
 
 CycleState = dict[str, Any]
-"""Data that the plugins of one cycle share with each other and with their own later methods. Keys start with the plugin's
-name."""
+"""Data that the plugins of one cycle share with each other and with their own later methods. Keys start with the name of the
+plugin."""
 
 
 class PluginError(Exception):
-    """A plugin raised, returned an invalid result, or did not return. The message names the plugin, the extension point, and
-    the line of its file."""
+    """A plugin raised an exception, returned an invalid result, or did not return.
+
+    The message names the plugin, the extension point, and the line of the plugin's file.
+    """
 
     def __init__(self, plugin: str, point: str, problem: BaseException) -> None:
         what = ": ".join(filter(None, (type(problem).__name__, str(problem))))
@@ -82,13 +82,15 @@ class PluginError(Exception):
 
     @property
     def severe(self) -> bool:
-        """Whether the plugin did not return in time, or raised an exception that ends tasks or processes. A leader all of
-        whose attempts end this way resigns (scheduler/scheduler.py)."""
+        """True if the plugin did not return in time, or raised an exception that ends tasks or processes.
+
+        A leader resigns if all its attempts end this way (scheduler/scheduler.py).
+        """
         return isinstance(self.problem, Overdue) or not isinstance(self.problem, Exception)
 
     @property
     def took_long(self) -> bool:
-        """Whether it delayed all other pods."""
+        """True if the plugin delayed all other pods."""
         return isinstance(self.problem, Stalled)
 
 
@@ -97,7 +99,7 @@ class Overdue(TimeoutError):
 
 
 def _place(problem: BaseException) -> str:
-    """The last line of the plugin's own file in the traceback; empty if the plugin had returned."""
+    """Return the last line of the plugin's own file in the traceback, or an empty string if the plugin had returned."""
     frames = [
         (frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line) for frame, line in walk_tb(problem.__traceback__)
     ]
@@ -114,9 +116,9 @@ class Status:
     """A result for the pod as a whole: skip the next method, or refuse the pod on all nodes."""
 
     reason: str = ""
-    """Why no node fits, as shown in the event. Empty: skip."""
+    """The reason in the event. An empty reason means skip."""
     unfinished: bool = False
-    """From PostFilter: the search is incomplete. The pod is tried again after its backoff, without waiting for an event."""
+    """From PostFilter: the search is incomplete. The pod is retried after its backoff without waiting for an event."""
 
 
 SKIP = Status()
@@ -129,32 +131,34 @@ class Cost:
     """The cost of one kind of item of a pod's spec in one decision."""
 
     seconds: float
-    """Estimated CPU time; an upper bound."""
+    """An upper bound of the CPU time."""
     number: int
     what: str
-    """The kind, such as "tolerations", as it follows the number in messages."""
+    """The kind of item, such as "tolerations", for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """From Permit: the pod waits until a plugin allows or rejects it; after `timeout` seconds it is rejected."""
+    """From Permit: the pod waits until a plugin allows or rejects it. It is rejected after `timeout` seconds."""
 
     timeout: float
 
 
 @dataclass(frozen=True, slots=True)
 class Nominated:
-    """From PostFilter: room for the pod is being made on this node. The pod is tried again; it may be placed elsewhere."""
+    """From PostFilter: victims are being evicted from this node. The pod is retried and may be placed on another node."""
 
     node: str
     reason: str = ""
-    """Appended to the message; may be empty."""
+    """Appended to the message. It may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """From PostFilter: preemption on each of these nodes would make room. Nothing has been deleted: extenders may remove
-    candidates or change victims. Then `settle` is called with the remaining ones, at least one."""
+    """From PostFilter: preemption on each of these nodes would help. No pod has been deleted.
+
+    Extenders may remove candidates or change victims. Then `settle` is called with the remaining candidates, at least one.
+    """
 
     plugin: str
     candidates: Sequence[Victims]
@@ -171,15 +175,16 @@ class PluginRejection:
 
     @property
     def message(self) -> str:
-        """In kube-scheduler's words."""
+        """The message in kube-scheduler's words."""
         return f"0/1 nodes are available: 1 {self.reason}."
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReasons:
-    """Why nodes are refused: a code per node, and for each code except 0 (the node passes) one or more reasons.
+    """The reasons for refused nodes: one code per node, and one or more reasons for each code except 0, which passes the node.
 
-    Reasons are counted over the nodes and shown as "3 Insufficient cpu", so equal problems must have equal reasons."""
+    Reasons are counted over the nodes, as in "3 Insufficient cpu", so equal problems need equal reasons.
+    """
 
     codes: NDArray[Any]
     reasons: Callable[[int], Sequence[str]]
@@ -187,19 +192,19 @@ class NodeReasons:
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """Which nodes pass, and why the others do not; `explain` is called only if no node is feasible."""
+    """The nodes that pass, and the reasons for the others. `explain` is called only if no node is feasible."""
 
     passed: BoolArray
     explain: Callable[[], NodeReasons]
     unresolvable: Callable[[], BoolArray] | None = None
-    """The nodes that it refuses whichever pods are removed from them; called before preemption only. None: no node, or all
-    refused nodes if the plugin does not list POD_FREED."""
+    """Returns the nodes that remain refused if any of their pods are removed. It is called only before preemption. None
+    means no node, or all refused nodes if the plugin does not list POD_FREED."""
     needs_pods: bool = False
-    """It passes nodes because of pods on them: it may refuse these nodes after the pods are removed."""
+    """True if nodes pass because of their pods. Such a node may be refused after its pods are removed."""
 
     @classmethod
     def refusing(cls, refused: BoolArray, reason: str) -> "FilterResult":
-        """For a filter with a single reason."""
+        """Create the result of a filter with a single reason."""
         passed = ~refused
         return cls(passed, lambda: NodeReasons(~passed, lambda _: (reason,)))
 
@@ -212,13 +217,16 @@ class FilterResult:
         *,
         needs_pods: bool = False,
     ) -> "FilterResult":
-        """For a filter with a fixed list of reasons: code n stands for `reasons[n]`, and 0 for passing."""
+        """Create the result of a filter with a fixed list of reasons. Code n means `reasons[n]`, and 0 means that the
+        node passes."""
         return cls(codes == 0, lambda: NodeReasons(codes, lambda code: (reasons[code],)), unresolvable, needs_pods)
 
 
 def failure(plugin: str, point: str, problem: BaseException) -> PluginError:
-    """The PluginError for an exception. A PluginError of another plugin, which this one has called, is returned unchanged.
-    Raises KeyboardInterrupt if the user has caused it."""
+    """Return the PluginError for an exception. A PluginError of a nested plugin call is returned unchanged.
+
+    Raise KeyboardInterrupt if the user pressed Ctrl-C.
+    """
     if isinstance(problem, PluginError):
         return problem
     if isinstance(problem, KeyboardInterrupt) and _interrupts_raise():
@@ -227,7 +235,7 @@ def failure(plugin: str, point: str, problem: BaseException) -> PluginError:
 
 
 def _interrupts_raise() -> bool:
-    """Whether Ctrl-C raises KeyboardInterrupt. In a component the event loop handles the signal instead
+    """Return True if Ctrl-C raises KeyboardInterrupt. In a component the event loop handles the signal instead
     (runtime/process.py)."""
     handler = signal.getsignal(signal.SIGINT)
     return callable(handler) and getattr(handler, "__module__", "") != "asyncio.unix_events"
@@ -239,17 +247,17 @@ NO_NODES = "no nodes available to schedule pods"
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Why an attempt failed. `refusals` are in the order in which the plugins ran."""
+    """The reasons for a failed attempt. `refusals` are in call order of the plugins."""
 
     nodes: int
     refusals: Sequence[tuple[str, FilterResult]] = ()
     """(plugin, result for all nodes)."""
     pre_filter: tuple[str, str] | None = None
-    """(plugin, reason) when a PreFilter refused the pod for all nodes."""
+    """(plugin, reason) if a PreFilter refused the pod on all nodes."""
     unresolvable: BoolArray | None = None
-    """Nodes on which removing pods does not help, in addition to those that plugins report."""
+    """Nodes on which removing pods does not help, in addition to the nodes that plugins report."""
     awaited: dict[bool, frozenset[str]] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """The plugins whose results must change, by whether the pod may preempt; cached for equivalent pods."""
+    """Cache of the plugins whose results must change, keyed by whether the pod may preempt."""
 
     @cached_property
     def feasible(self) -> BoolArray:
@@ -259,12 +267,14 @@ class Diagnosis:
         return reduce(np.logical_and, [result.passed for _, result in self.refusals])
 
     def passes(self, row: int) -> bool:
-        """Whether no plugin refuses the node."""
+        """Return True if no plugin refuses the node."""
         return self.pre_filter is None and all(result.passed[row] for _, result in self.refusals)
 
     def at(self, row: int) -> list[tuple[str, FilterResult]]:
-        """The refusals of one node, with reasons computed now, so the table may change afterwards. They pass all other nodes.
-        Raises PluginError."""
+        """Return the refusals of one node. All other nodes pass. Raise PluginError.
+
+        The reasons are computed immediately, so that the table may change afterwards.
+        """
         if self.pre_filter:
             plugin, reason = self.pre_filter
             return [(plugin, FilterResult.refusing(np.arange(self.nodes) == row, reason))]
@@ -277,7 +287,7 @@ class Diagnosis:
 
     @cached_property
     def counts(self) -> dict[str, Counter[str]]:
-        """For each plugin the number of refused nodes by reason. Raises PluginError."""
+        """The number of refused nodes by plugin and reason. Raises PluginError."""
         found: dict[str, Counter[str]] = {}
         left = np.ones(self.nodes, np.bool_)
         for plugin, result in self.refusals:
@@ -290,12 +300,13 @@ class Diagnosis:
 
     @property
     def plugins(self) -> frozenset[str]:
-        """The plugins whose results must change before the pod fits: for each node the first that refuses it."""
+        """The plugins whose results must change before the pod fits: for each node, the first plugin that refuses it."""
         return frozenset([self.pre_filter[0]] if self.pre_filter else self.counts)
 
     @cached_property
     def message(self) -> str:
-        """Such as "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint {gpu: true}."."""
+        """The message, for example "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint {gpu:
+        true}."."""
         if not self.nodes:
             return NO_NODES
         if self.pre_filter:
@@ -307,7 +318,7 @@ class Diagnosis:
 
 @contextmanager
 def _named(plugin: str) -> Iterator[None]:
-    """Turns exceptions into errors of the plugin."""
+    """Convert exceptions into errors of the plugin."""
     try:
         yield
     except BaseException as error:
@@ -315,7 +326,7 @@ def _named(plugin: str) -> Iterator[None]:
 
 
 def _only(row: int, verdicts: NodeReasons) -> FilterResult:
-    """The result for one node; it passes all others."""
+    """Return the result for one node. All other nodes pass."""
     codes = np.zeros(len(verdicts.codes), np.int64)
     codes[row] = 1
     reasons = verdicts.reasons(verdicts.codes[row])
@@ -323,7 +334,7 @@ def _only(row: int, verdicts: NodeReasons) -> FilterResult:
 
 
 def _count(verdicts: NodeReasons, nodes: BoolArray) -> Counter[str]:
-    """The number of these nodes by reason."""
+    """Return the number of these nodes by reason."""
     counter = Counter[str]()
     for code, number in _occurrences(verdicts.codes[nodes]):
         counter.update(dict.fromkeys(verdicts.reasons(code), number))
@@ -331,7 +342,7 @@ def _count(verdicts: NodeReasons, nodes: BoolArray) -> Counter[str]:
 
 
 def _occurrences(codes: NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """Each code in ascending order, and its count. Small codes are counted without sorting."""
+    """Yield each code and its count in ascending order. Small codes are counted without sorting."""
     if len(codes) and codes.min() >= 0 and codes.max() < _FEW:
         numbers = np.bincount(codes)
         found = np.flatnonzero(numbers)

@@ -1,20 +1,20 @@
-"""The equivalence cache: equivalent pods reuse the filter results and scores of the nodes that have not changed since.
+"""The equivalence cache: equivalent pods reuse the filter results and scores of unchanged nodes.
 
 Pods are equivalent if they have the same profile, template and identity. An `_EquivalenceClass` keeps the feasible nodes and
-their scores. The `Dependency` of each plugin says when it runs again:
+their scores. A plugin runs again according to its `Dependency`:
 
-    NODES           in a new generation of the table: the class is built again
+    NODES           in a new generation of the table, for which the class is rebuilt
     ROW             on dirty rows only (`NodeTable.dirty`)
-    FREE_RESOURCES  as ROW; in addition the results with one more such pod are computed ahead for all rows at once
-    EVERYTHING      for every pod, on all nodes; unless its SKIP holds for the generation
+    FREE_RESOURCES  as ROW; in addition, the results with one more such pod are computed ahead for all rows at once
+    EVERYTHING      for every pod, on all nodes, unless its SKIP is valid for the generation
 
 The result equals the framework's bit by bit: the same plugins run, and scores are added in the same order
 (tests/unit/scheduler/test_reuse.py). If no node is feasible, a PreFilter refuses, or a plugin fails, the framework decides and
-explains. Its diagnosis is reused for equivalent pods until a dirty row is no longer refused for the same reasons.
+explains. Its diagnosis is reused for equivalent pods while all dirty rows are refused for the same reasons.
 
-Filters see the table as pods of that priority do: resources that are reserved for nominated pods are not free, and each change
-of a nomination marks its row dirty. A nominated pod sees its own reserved resources, so it reuses only the results for its
-node of filters that do not depend on resources; the others run on that node alone.
+Filters use the table without the resources that are reserved for nominated pods. Each change of a nomination marks its row
+dirty. A nominated pod may use its own reserved resources. It therefore reuses only results for its node that do not depend
+on resources. The other filters run on this node alone.
 """
 
 from bisect import bisect_left
@@ -40,25 +40,27 @@ Best = Sequence[int] | IntArray
 
 _PASSES = 32
 _FEW = 16
-"""Dirty rows up to which a cached diagnosis is checked."""
+"""Maximum number of dirty rows for which a cached diagnosis is checked."""
 _MISSES = 16
-"""Rows that are evaluated one by one before the next lookahead."""
+"""Number of rows that are evaluated one by one before the next lookahead."""
 
 
 class EquivalenceCache:
-    """The equivalence classes of one table; the most recently used are kept."""
+    """The equivalence classes of one table. The least recently used classes are evicted."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
         self._classes: dict[Hashable, _EquivalenceClass] = {}
-        """By signature, the least recently used first."""
+        """Classes by signature, the least recently used first."""
 
     def __len__(self) -> int:
         return len(self._classes)
 
     def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework) -> Best | Diagnosis | None:
-        """The feasible rows with the highest score, in ascending order; or the cached diagnosis, with its state. None: the
-        framework must decide. Raises a severe PluginError."""
+        """Return the feasible rows with the highest score in ascending order, or the cached diagnosis with its state.
+
+        Return None if the framework must decide. Raise a severe PluginError.
+        """
         if nodes is not self._nodes or pod.volumes is not None:
             return None
         signature = _signature(pod, framework)
@@ -68,9 +70,9 @@ class EquivalenceCache:
                 found = _EquivalenceClass(framework, state, pod, nodes)
             best = found.best(state, pod, nodes)
         except PluginError as error:
-            if error.severe:  # running it again may take as long
+            if error.severe:  # a second run may take as long
                 raise
-            return None  # the framework meets it too, and tells
+            return None  # the framework runs the plugin again and reports the error
         except Exception:
             return None
         self._classes[signature] = found
@@ -79,8 +81,10 @@ class EquivalenceCache:
         return best
 
     def takes(self, pod: PodInfo, nodes: NodeTable, framework: Framework, row: int) -> bool:
-        """Whether the nominated pod fits on this node. False: it does not, or the framework must decide. Raises a severe
-        PluginError."""
+        """Return True if the nominated pod fits on this node. Return False if it does not, or if the framework must decide.
+
+        Raise a severe PluginError.
+        """
         if nodes is not self._nodes or pod.volumes is not None:
             return False
         found = self._classes.get(_signature(pod, framework))
@@ -89,12 +93,12 @@ class EquivalenceCache:
         except PluginError as error:
             if error.severe:
                 raise
-            return False  # the framework meets it too, and tells
+            return False  # the framework runs the plugin again and reports the error
         except Exception:
             return False
 
     def explain(self, state: CycleState, pod: PodInfo, framework: Framework, diagnosis: Diagnosis) -> None:
-        """Stores the diagnosis of the pod for its class, with the state that led to it."""
+        """Store the diagnosis and its state for the class of the pod."""
         if (found := self._classes.get(_signature(pod, framework))) is not None:
             found.explain(state, diagnosis)
 
@@ -117,11 +121,11 @@ class _Lookahead:
     feasible: Sequence[bool] = ()
     scores: Sequence[float] = ()
     known: set[int] = field(default_factory=set)
-    """The rows that are not dirty since."""
+    """The rows that have not changed since the computation."""
 
 
 class _EquivalenceClass:
-    """After a method has raised PluginError or _PreFilterRejection, the class must be discarded."""
+    """The cached results for equivalent pods. Discard it after a method raises PluginError or _PreFilterRejection."""
 
     def __init__(self, framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> None:
         self.generation = nodes.generation
@@ -136,9 +140,9 @@ class _EquivalenceClass:
         self._scores: FloatArray = np.zeros(len(nodes))
         self._top = np.inf
         self._best: list[int] = []
-        """The rows with the score `_top`; if empty, all scores are lower."""
+        """The rows with the score `_top`. If it is empty, all scores are lower."""
         self._columns = [column for each in framework.scorers if (column := self._column(each, state, pod, nodes)) is not None]
-        """In the order in which they are added."""
+        """Columns in the order of addition."""
         self._for_every_pod = any(column.dependency is Dependency.EVERYTHING for column in self._columns)
         self._requests = pod.requests
         seen = [dependency(each, "filter_depends_on") for each in self._row_filters.filters] + [
@@ -170,7 +174,7 @@ class _EquivalenceClass:
         return self._best or None
 
     def takes(self, pod: PodInfo, nodes: NodeTable, row: int) -> bool:
-        """As `EquivalenceCache.takes`. Results that depend on nodes alone are still valid for this node."""
+        """Check a nominated pod, as `EquivalenceCache.takes` does. Results that depend only on nodes are still valid."""
         if self._pre_filters or self._filters:
             return False
         return bool(self._by_nodes[row]) and self._row_filters.pass_row(pod, row, nodes.seen_at(pod.priority, pod.uid))
@@ -182,7 +186,7 @@ class _EquivalenceClass:
     # --- cached results
 
     def _still_refused(self, pod: PodInfo, nodes: NodeTable) -> bool:
-        """Whether all dirty rows are refused as before; then the cached diagnosis still holds."""
+        """Return True if all dirty rows are refused as before, so that the cached diagnosis is still valid."""
         dirty = nodes.dirty.since(self._position)
         if self._remembered is None or dirty is None:
             return False
@@ -194,7 +198,7 @@ class _EquivalenceClass:
         return True
 
     def _filter(self, framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> None:
-        """Runs the filters that depend on nodes, and classifies the others."""
+        """Run the filters that depend on nodes, and classify the others."""
         skipped = set()
         for plugin in framework.pre_filters:
             by_nodes = dependency(plugin, "filter_depends_on") is not Dependency.EVERYTHING
@@ -221,7 +225,7 @@ class _EquivalenceClass:
         self._row_filters = RowFilters(by_rows)
 
     def _column(self, scorer: Scorer, state: CycleState, pod: PodInfo, nodes: NodeTable) -> _Column | None:
-        """None: the scorer skips the pods of this class."""
+        """Return the column of a scorer, or None if it skips the pods of this class."""
         column = _Column(scorer, len(nodes))
         if column.dependency is not Dependency.EVERYTHING or dependency(scorer.plugin, "skip_depends_on") is Dependency.NODES:
             if column.scorer.skips(state, pod, nodes, self._feasible):
@@ -272,7 +276,7 @@ class _EquivalenceClass:
                 self._rank(row, score)
 
     def _ask(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> tuple[BoolArray, FloatArray]:
-        """Runs the plugins that depend on rows: which of these rows are feasible, and their scores."""
+        """Run the plugins that depend on rows. Return a mask of the feasible rows, and the scores."""
         state: CycleState = {}
         seen = nodes.seen_at(pod.priority)
         kept = seen is not nodes
@@ -298,7 +302,7 @@ class _EquivalenceClass:
         self._rank(row, score)
 
     def _rank(self, row: int, score: float) -> None:
-        """Updates the best rows with the new score of a row."""
+        """Update the best rows with the new score of a row."""
         best = self._best
         at = bisect_left(best, row)
         listed = at < len(best) and best[at] == row
@@ -313,7 +317,7 @@ class _EquivalenceClass:
     # --- results that are computed for every pod
 
     def _filter_for(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BoolArray | None:
-        """The feasible nodes; None: a PreFilter refused the pod."""
+        """Return the feasible nodes, or None if a PreFilter refused the pod."""
         if not self._pre_filters and not self._filters:
             return self._feasible
         nodes, skipped = nodes.seen_at(pod.priority), set()
@@ -345,7 +349,7 @@ class _PreFilterRejection(Exception):
 
 
 def equal_best(scores: FloatArray) -> IntArray:
-    """The rows with the highest score, in ascending order. An array, because there may be thousands."""
+    """Return the rows with the highest score in ascending order, as an array because there may be thousands."""
     return np.flatnonzero(scores == scores.max())
 
 
@@ -355,18 +359,18 @@ def _signature(pod: PodInfo, framework: Framework) -> Hashable:
 
 class CachedDiagnosis:
     def __init__(self, state: CycleState, diagnosis: Diagnosis, by_rows: RowFilters) -> None:
-        """`by_rows`: the filters that depend on rows; the results of the others must still hold. Raises PluginError."""
+        """`by_rows` has the filters that depend on rows. The results of the others must still be valid. Raise PluginError."""
         self.state = state
         self.diagnosis = diagnosis
         said = dict(diagnosis.refusals)
         self._by_rows = by_rows
         self._said = [said[each.name].explain() for each in by_rows.filters]
-        """Their reasons, in order, computed while they are available."""
+        """The reasons of the row filters in order, computed while their data is available."""
         self._reasons: list[dict[int, Set[str]]] = [{0: frozenset()} for _ in self._said]
-        """For each filter the reasons by code, computed on demand."""
+        """For each filter, the reasons by code, computed on demand."""
 
     def holds(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
-        """Whether the filters refuse these rows for the same reasons as before. Raises PluginError."""
+        """Return True if the filters refuse these rows for the same reasons as before. Raise PluginError."""
         if self._by_rows.rooms is not None:
             return self._lack(rows, pod, nodes.seen_at(pod.priority))
         some = slice(rows[0], rows[0] + 1) if len(rows) == 1 else np.array(rows)
@@ -375,7 +379,7 @@ class CachedDiagnosis:
         return all(_alike(then, rows, each) for then, each in zip(self._said, now, strict=True))
 
     def _lack(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
-        """`holds`, if all filters can check a single node."""
+        """Implement `holds` for filters that can check a single node."""
         for row in rows:
             free = partial(nodes.free_at, row)
             for then, known, each in zip(self._said, self._reasons, self._by_rows.rooms or (), strict=True):
@@ -388,7 +392,7 @@ class CachedDiagnosis:
 
 
 def _alike(then: NodeReasons, rows: Sequence[int], now: NodeReasons) -> bool:
-    """Whether the reasons are equal. `now` has these rows only."""
+    """Return True if the reasons are equal. `now` contains only these rows."""
     for before, after in zip(then.codes[rows].tolist(), now.codes.tolist(), strict=True):
         if bool(before) != bool(after) or (before and set(then.reasons(before)) != set(now.reasons(after))):
             return False

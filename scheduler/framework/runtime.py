@@ -1,4 +1,4 @@
-"""Runs the plugins of a profile. An error of a plugin fails one attempt. `Profiles` holds all profiles of a scheduler.
+"""Run the plugins of a profile. A plugin error fails one attempt. `Profiles` holds all profiles of a scheduler.
 
 `BindingPlugins` and `BindingCycle` run the plugins from Reserve to PostBind:
 
@@ -7,7 +7,7 @@
                 v          v         then, concurrently with later decisions:
              refused: Unreserve      [wait] --> PreBind --> Bind, or a batch --> PostBind
 
-The caller (scheduler.binding_cycle) finally calls exactly one of `bound` and `undo`, or neither if the outcome is unknown.
+The caller (scheduler.binding_cycle) finally calls exactly one of `bound` and `undo`, or neither if the result is unknown.
 `undo` calls Unreserve of all Reserve plugins in reverse order.
 """
 
@@ -95,11 +95,11 @@ class Scorer:
     pre_score: PreScorePlugin | None
     normalize: NormalizePlugin | None
     checked: bool
-    """Its answers are checked; those of this project's own plugins are not."""
+    """True if the scores are checked. Scores of built-in plugins are not."""
     faults: PluginErrorLog
 
     def skips(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> bool:
-        """Raises PluginError, as `scores`."""
+        """Run PreScore. Return True if the plugin skips the pod. Raise PluginError."""
         if self.pre_score is None:
             return False
         answer = call(self.plugin, "PreScore", self.pre_score.pre_score, state, pod, nodes, feasible)
@@ -110,7 +110,8 @@ class Scorer:
         return scores if self.weight == 1 else self.weight * scores
 
     def scores(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        """Of every node, without the weight. Those of built-in plugins are whole numbers, as kube-scheduler's are."""
+        """Return the unweighted scores of all nodes. Scores of built-in plugins are integers, as in kube-scheduler. Raise
+        PluginError."""
         plugin, point = self.plugin, "Score"
         scores = call(plugin, point, plugin.score, state, pod, nodes, feasible)
         if self.normalize is not None:
@@ -128,10 +129,10 @@ class Scorer:
 
 
 class Framework:
-    """One profile: pods that name `scheduler_name` are scheduled by these plugins."""
+    """One profile. It schedules the pods whose spec.schedulerName is `scheduler_name`."""
 
     def __init__(self, scheduler_name: str, profile: Profile) -> None:
-        """Raises ValueError when the plugins do not make a profile."""
+        """Raise ValueError if the plugins do not form a valid profile."""
         self.scheduler_name = scheduler_name
         self.profile = profile
         check(profile)
@@ -142,7 +143,7 @@ class Framework:
         self._faults = PluginErrorLog()
         plugins = [each.plugin for enabled in profile.values() for each in enabled]
         self.foreign = frozenset(each.name for each in plugins if not is_built_in(type(each)))
-        """The plugins that are not ours: their answers are checked."""
+        """The names of out-of-tree plugins, whose results are checked."""
         self._sorter = at(Point.QUEUE_SORT)[0]
         self._pre_enqueue = at(Point.PRE_ENQUEUE)
         self.pre_filters: list[PreFilterPlugin] = at(Point.PRE_FILTER)
@@ -161,10 +162,10 @@ class Framework:
         self.binding = BindingPlugins(
             at(Point.RESERVE), at(Point.PERMIT), at(Point.PRE_BIND), at(Point.BIND), at(Point.POST_BIND)
         )
-        """The plugins that take part once a node is chosen."""
+        """The plugins that run after a node is selected."""
 
     def gate(self, pod: PodInfo) -> Gate | None:
-        """What holds the pod back; None: it may be considered."""
+        """Return the plugin that gates the pod, or None. A plugin that fails does not gate it."""
         for plugin in self._pre_enqueue:
             try:
                 answer = call(plugin, "PreEnqueue", plugin.pre_enqueue, pod)
@@ -177,11 +178,11 @@ class Framework:
         return None
 
     def _gate_awaits(self, plugin: str) -> Change:
-        """Of what is held back at PreEnqueue. Anything, where the plugin says it wrongly."""
+        """Return the changes that may release a gated pod: all changes if `helped_by` is missing or invalid."""
         return self._awaits(self._hints.get(plugin, _ANYTHING))
 
     def _awaits(self, hint: EnqueueHint) -> Change:
-        """Its `helped_by`. Anything, where the plugin says it wrongly."""
+        """Return `helped_by` of the hint, or all changes if it is invalid."""
         if hint.name not in self.foreign:
             return hint.helped_by
         try:
@@ -200,7 +201,7 @@ class Framework:
             return ()
 
     def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change:
-        """The kinds of changes of which one may help a pod that these plugins refused; none: anything may."""
+        """Return the kinds of changes that may help a pod that these plugins refused: all changes if `refused_by` is empty."""
         awaited = Change.NONE
         for name in refused_by:
             for hint in self._helpers(name):
@@ -208,8 +209,12 @@ class Framework:
         return awaited or ANY
 
     def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """May the event help a pod that this plugin refused? Of a large pod only the kind of the event is asked: what it states
-        would be held against each event, of which there may be thousands a second."""
+        """Return True if the event may help a pod that this plugin refused.
+
+        For a large pod only the kind of the event is checked, because `helps` can be expensive and thousands of events
+        may occur per
+        second.
+        """
         for hint in self._helpers(plugin):
             if event.change & self._awaits(hint):
                 if not is_small(pod) and hint is not self._cost_bound:
@@ -224,16 +229,21 @@ class Framework:
         return False
 
     def _helpers(self, plugin: str) -> Iterator[EnqueueHint]:
-        """Who knows what may help a pod that the plugin refused: the plugin, and those that make room if room is lacking. What
-        no filter refuses is no matter of room."""
+        """Yield the hints for a pod that the plugin refused.
+
+        These are the plugin's own hint and, if removed pods may help, the hints of the plugins that preempt pods.
+        """
         hint = self._hints.get(plugin, _ANYTHING)
         yield hint
         if plugin in self._filtering and Change.POD_FREED in self._awaits(hint):
             yield from self._makers_of_room
 
     def awaited_plugins(self, pod: PodInfo, diagnosis: Diagnosis) -> frozenset[str]:
-        """Those of whose verdicts one must change before another attempt makes sense: of each node the first that refuses it;
-        for a pod that may preempt, see `_not_overcome`."""
+        """Return the plugins whose results must change before another attempt can succeed.
+
+        For a pod that may not preempt, these are the first plugins that refuse each node. Otherwise `_not_overcome`
+        returns them.
+        """
         may_preempt = bool(self._makers_of_room) and pod.raw.spec.preemptionPolicy != "Never"
         found = diagnosis.awaited.get(may_preempt)
         if found is None:
@@ -242,9 +252,14 @@ class Framework:
         return found
 
     def _not_overcome(self, diagnosis: Diagnosis) -> frozenset[str]:
-        """Where removing pods does not overcome what refuses a node, the first such plugin. Else it is up to all that refuse
-        the node, and to who would once pods have left it. Whom pods that come may help counts wherever it refuses: the search
-        for victims may have failed for it on other nodes."""
+        """Return the plugins that preemption does not overcome.
+
+        For a node that stays refused without its pods, this is the first plugin that refuses it. For other nodes, these
+        are all plugins
+        that refuse it, or may refuse it after pods are removed. A plugin that additional pods may satisfy counts on every
+        node, because
+        the search for victims may have failed on other nodes because of it.
+        """
         awaited, left = set(), np.ones(diagnosis.nodes, np.bool_)
         for plugin, result in diagnosis.refusals:
             lasting = self._lasting(plugin, result)
@@ -258,34 +273,34 @@ class Framework:
         return frozenset(awaited)
 
     def _needs_pods(self, plugin: str) -> bool:
-        """May it refuse a node that it passes, once pods have left it? Then pods that come may help."""
+        """Return True if the plugin may refuse a node after pods are removed, so that additional pods may help."""
         hint = self._hints.get(plugin)
         return hint is None or Change.POD_PLACED in self._awaits(hint)
 
     def _lasting(self, plugin: str, result: FilterResult) -> BoolArray | None:
-        """The nodes that it refuses whatever pods left them. None: there are none."""
+        """Return the nodes that the plugin refuses even without their pods, or None if there are none."""
         hint = self._hints.get(plugin)
         if hint is not None and Change.POD_FREED not in self._awaits(hint):
             return ~result.passed
         return result.unresolvable() if result.unresolvable is not None else None
 
     def too_costly(self, pod: PodInfo, nodes: NodeTable) -> Diagnosis | None:
-        """Why no decision may be made about the pod, before any plugin does its work. Raises PluginError."""
+        """Return a diagnosis if the estimated cost of the decision exceeds the limit, else None. Raise PluginError."""
         if is_small(pod):
             return None
         reason = self._cost_bound.refusal(pod, nodes)
         return Diagnosis(len(nodes), pre_filter=(CostLimit.name, reason)) if reason else None
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> float:
-        """Seconds of CPU that the items of the pod take, rather too much than too little. Raises PluginError."""
+        """Return an upper estimate of the CPU seconds for the items of the pod. Raise PluginError."""
         return self._cost_bound.estimate(pod, nodes)
 
     def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
-        """Seconds of CPU that `run_filters` takes, rather too much than too little. Raises PluginError."""
+        """Return an upper estimate of the CPU seconds of `run_filters`. Raise PluginError."""
         return self.cost(pod, nodes) + _JUDGE + len(nodes) * _JUDGE_NODE
 
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
-        """Every filter's verdict on every node. Raises PluginError."""
+        """Run all filters on all nodes. Raise PluginError."""
         rows = len(nodes)
         if not rows:
             return Diagnosis(0)
@@ -305,12 +320,12 @@ class Framework:
         return Diagnosis(rows, refusals)
 
     def ask(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None:
-        """One filter's verdict, without its PreFilter. None: the profile has no such filter. Raises PluginError."""
+        """Run one filter without its PreFilter. Return None if the profile does not have it. Raise PluginError."""
         found = next((each for each in self.filters if each.name == plugin), None)
         return run_filter(found, {}, pod, nodes) if found is not None else None
 
     def curable(self, diagnosis: Diagnosis) -> BoolArray:
-        """The nodes that might take the pod if other pods left them, as far as those say that refuse them."""
+        """Return the nodes that may fit the pod if other pods are removed, according to the plugins that refuse them."""
         curable = np.full(diagnosis.nodes, diagnosis.pre_filter is None)
         for plugin, result in diagnosis.refusals:
             if (lasting := self._lasting(plugin, result)) is not None:
@@ -320,8 +335,12 @@ class Framework:
         return curable
 
     def unresolvable(self, diagnosis: Diagnosis) -> BoolArray:
-        """The nodes whose first refusal no removal of pods resolves. kube-scheduler stops at the first filter that refuses a
-        node, so its message counts only these as "Preemption is not helpful for scheduling"."""
+        """Return the nodes whose first refusal remains if pods are removed.
+
+        kube-scheduler stops at the first filter that refuses a node, so its message counts only these nodes as
+        "Preemption is not
+        helpful for scheduling".
+        """
         found = np.full(diagnosis.nodes, diagnosis.pre_filter is not None)
         left = np.ones(diagnosis.nodes, np.bool_)
         for plugin, result in diagnosis.refusals:
@@ -331,12 +350,12 @@ class Framework:
         return found if diagnosis.unresolvable is None else found | (left & diagnosis.unresolvable)
 
     def lasting(self, diagnosis: Diagnosis) -> Sequence[tuple[str, FilterResult]]:
-        """The refusals that no removal of pods resolves, by plugin."""
+        """Return the refusals that remain if pods are removed, by plugin."""
         found = [(plugin, result, self._lasting(plugin, result)) for plugin, result in diagnosis.refusals]
         return [(plugin, FilterResult(~lasting, result.explain)) for plugin, result, lasting in found if lasting is not None]
 
     def one_by_one(self, diagnosis: Diagnosis) -> SingleNodeFilter | None:
-        """The filters as they judge each node by itself. None: one that had something to say about the pod sees more."""
+        """Return the filters for single nodes, or None if a filter that did not skip the pod depends on more than one node."""
         said = dict(diagnosis.refusals)
         by_nodes: list[BoolArray] = []
         by_rows: list[FilterPlugin] = []
@@ -356,8 +375,12 @@ class Framework:
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis
     ) -> tuple[Nominated, bool] | Proposed:
-        """After no node was found: the node where room is being made, and what is to be said of it, each may be empty; and
-        whether the pod is to be tried again in any case. Or where room could be made. Raises PluginError."""
+        """Run PostFilter for a pod without a feasible node. Raise PluginError.
+
+        Return the nominated node with a reason, both possibly empty, and True if the pod must be retried in any case. If
+        a plugin
+        proposes candidates, return its proposal.
+        """
         said, unfinished = [], False
         for plugin in self._post_filters:
             answer = call(plugin, "PostFilter", plugin.post_filter, state, pod, nodes, diagnosis)
@@ -373,7 +396,7 @@ class Framework:
         return Nominated("", " ".join(said)), unfinished
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        """The weighted sum of each node's scores; -inf where a node is not feasible. Raises PluginError."""
+        """Return the weighted sum of the scores of each node, or -inf for infeasible nodes. Raise PluginError."""
         total = np.zeros(len(nodes))
         for scorer in self.scorers:
             if not scorer.skips(state, pod, nodes, feasible):
@@ -383,11 +406,11 @@ class Framework:
 
 
 _JUDGE, _JUDGE_NODE = 50e-6, 60e-9
-"""Seconds, of an ordinary pod."""
+"""Estimated seconds of all filters for an ordinary pod, per call and per node."""
 
 
 class _Anything:
-    """The hint of a plugin that has none."""
+    """The hint of a plugin without EnqueueHint."""
 
     name = ""
     helped_by = ANY
@@ -398,7 +421,7 @@ class _Anything:
 
 _ANYTHING = _Anything()
 _REFUSING = (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
-"""Where a plugin can leave a pod without a place."""
+"""Extension points at which a plugin can make a pod unschedulable."""
 
 
 def _scorer(enabled: Enabled, faults: PluginErrorLog) -> Scorer:
@@ -414,7 +437,7 @@ def _scorer(enabled: Enabled, faults: PluginErrorLog) -> Scorer:
 
 
 class Profiles:
-    """Each pod is handled by the profile that its spec.schedulerName names; there must be one."""
+    """Dispatches each pod to the profile of its spec.schedulerName, which must exist."""
 
     def __init__(self, frameworks: Mapping[str, Framework]) -> None:
         self._frameworks = frameworks
@@ -438,43 +461,43 @@ class Profiles:
 P = TypeVar("P", bound=Plugin)
 
 PRE_BIND = 600.0
-"""Seconds for one plugin, at most; what Kubernetes gives volumes to be bound."""
+"""Maximum seconds for PreBind of one plugin. Kubernetes has the same limit for binding volumes."""
 OWN_PRE_BIND = 60.0
-"""Seconds for a plugin that is not ours and does not say how many it needs."""
+"""Default seconds for PreBind of an out-of-tree plugin."""
 
 
 @dataclass(slots=True, eq=False)
 class BindingCycle:
-    """Of one pod. `state` has what the plugins that take part left there in the scheduling cycle."""
+    """The binding cycle of one pod. `state` has the data that its plugins stored in the scheduling cycle."""
 
     plugins: "BindingPlugins"
     state: CycleState
     pod: PodInfo
     node: str
     reserved: bool = False
-    """Some Reserve plugin has not skipped it."""
+    """True if at least one Reserve plugin did not skip the pod."""
     waits: dict[str, float] = field(default_factory=dict)
-    """Seconds, by the Permit plugin that asks to wait."""
+    """The timeout in seconds by Permit plugin that returned Wait."""
     pre_binds: Sequence[PreBindPlugin] = ()
     binds: Sequence[BindPlugin] = ()
-    """Those to be asked before the pod goes to the batches."""
+    """The Bind plugins to call before the pod is added to a batch."""
     sent: bool = False
-    """One of them has been asked: it may have bound the pod."""
+    """True if a Bind plugin was called, so that the pod may be bound."""
     asked: tuple[str, str] = ("", "")
-    """(plugin, point) of the coroutine that was awaited last."""
+    """(plugin, extension point) of the coroutine that was awaited last."""
 
     @property
     def direct(self) -> bool:
-        """There is nothing to wait for: the pod can go to the batches."""
+        """True if no plugin remains, so that the pod can be added to a batch."""
         return not (self.waits or self.pre_binds or self.binds)
 
     @property
     def pre_bind_timeout(self) -> float:
-        """Seconds for all that PreBind."""
+        """The total seconds for PreBind of all plugins."""
         return sum(map(pre_bind_timeout, self.pre_binds))
 
     async def pre_bind(self) -> PluginRejection | None:
-        """Raises PluginError."""
+        """Run PreBind. Return the rejection or None. Raise PluginError."""
         for plugin in self.pre_binds:
             self.asked = plugin.name, "PreBind"
             seconds = pre_bind_timeout(plugin)
@@ -482,14 +505,14 @@ class BindingCycle:
                 async with asyncio.timeout(seconds) as deadline:
                     answer = await acall(plugin, "PreBind", plugin.pre_bind, self.state, self.pod, self.node)
             except TimeoutError:
-                assert deadline.expired()  # the plugin's own is a PluginError
+                assert deadline.expired()  # a TimeoutError of the plugin itself is a PluginError
                 raise self.overdue(seconds) from None
             if refused := objection(plugin, call(plugin, "PreBind", check_status, answer)):
                 return refused
         return None
 
     async def bind(self, fence: Fence) -> PluginRejection | bool:
-        """True: a plugin has bound the pod; False: it is for the batches. Raises PluginError."""
+        """Run Bind. Return True if a plugin bound the pod, or False if it must be added to a batch. Raise PluginError."""
         for plugin in self.binds:
             self.asked = plugin.name, "Bind"
             answer = await acall(plugin, "Bind", plugin.bind, self.state, self.pod, self.node, fence)
@@ -501,7 +524,7 @@ class BindingCycle:
         return False
 
     def overdue(self, seconds: float) -> PluginError:
-        """What is told of the coroutine that was awaited last, when its time is over."""
+        """Return the timeout error of the coroutine that was awaited last."""
         plugin, point = self.asked
         return PluginError(plugin, point, Overdue(f"it did not return within {seconds:g} s"))
 
@@ -520,14 +543,14 @@ class BindingCycle:
                 self._note(error)
 
     def _note(self, error: PluginError) -> None:
-        """Of what nothing follows: no event tells of the pod."""
+        """Log an error that has no effect on the pod and is not reported as an event."""
         failed = PluginFailed(error.plugin, error.point, type(error.problem).__name__, self.pod.key).extra
         log.error("pod %s: %s", self.pod.key, error, extra=failed)
         self.plugins.faults.note(error)
 
 
 class BindingPlugins:
-    """The plugins of one profile from Reserve on, each list in its order."""
+    """The plugins of one profile from Reserve to PostBind, in call order."""
 
     def __init__(
         self,
@@ -545,12 +568,14 @@ class BindingPlugins:
         self._batches = any(isinstance(plugin, BatchBindPlugin) for plugin in binds)
         self.faults = PluginErrorLog()
         self.none = self._batches and not (reserves or permits or pre_binds or self._binds or post_binds)
-        """Every pod goes to the batches, and nobody wants to know."""
+        """True if no plugin takes part, so that every pod is added to a batch directly."""
         self._prefixes = tuple({f"{plugin.name}." for plugin in (*reserves, *permits, *pre_binds, *binds, *post_binds)})
 
     def start(self, state: CycleState, pod: PodInfo, node: str) -> BindingCycle | PluginRejection | None:
-        """After the pod was assumed. None: no plugin has anything to do with it. Refused: all is undone. Raises PluginError,
-        and all is undone too."""
+        """Run Reserve, Permit and PreFlight for an assumed pod.
+
+        Return None if no plugin handles the pod. After a rejection or a PluginError, all reservations are undone.
+        """
         kept = {key: value for key, value in state.items() if isinstance(key, str) and key.startswith(self._prefixes)}
         cycle = BindingCycle(self, kept, pod, node)
         try:
@@ -569,7 +594,7 @@ class BindingPlugins:
         return None if cycle.direct and not cycle.reserved and not self.post_binds else cycle
 
     def need_batches(self) -> None:
-        """Raises PluginError when the pod cannot go there."""
+        """Raise PluginError if the profile has no plugin that binds in batches."""
         if not self._batches:
             name = self._binds[-1][0].name
             raise PluginError(name, "Bind", ValueError("it skips the pod, and no other plugin binds it"))
@@ -600,7 +625,7 @@ def _pre_flight(plugin: Plugin) -> PreFlightPlugin | None:
 
 
 def _interested(plugins: Iterable[tuple[P, PreFlightPlugin | None]], cycle: BindingCycle) -> Iterator[P]:
-    """Those that have something to do for the pod."""
+    """Yield the plugins that do not skip the pod in PreFlight."""
     for plugin, pre_flight in plugins:
         status = None
         if pre_flight is not None:
@@ -611,7 +636,8 @@ def _interested(plugins: Iterable[tuple[P, PreFlightPlugin | None]], cycle: Bind
 
 
 def pre_bind_timeout(plugin: PreBindPlugin) -> float:
-    """Seconds. A plugin that is not ours has OWN_PRE_BIND, unless it has an attribute `pre_bind_timeout`."""
+    """Return the timeout in seconds. Out-of-tree plugins can set the attribute `pre_bind_timeout`; the default is
+    OWN_PRE_BIND."""
     if is_built_in(type(plugin)):
         return PRE_BIND
     seconds = getattr(plugin, "pre_bind_timeout", OWN_PRE_BIND)

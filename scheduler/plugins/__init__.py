@@ -1,1 +1,1 @@
-"""Built-in plugins of the scheduler. Their list is in `scheduler.plugins.registry`."""
+"""Built-in plugins of the scheduler. `scheduler.plugins.registry` lists them."""

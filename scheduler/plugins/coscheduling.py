@@ -1,24 +1,25 @@
-"""Coscheduling: of a group of pods as many get nodes as can do their work together, or none.
+"""Coscheduling: gang scheduling for groups of pods. Either a sufficient number of pods of a group get nodes, or none do.
 
-A group is the pods of a namespace with the same label `pod-group.scheduling.sigs.k8s.io/name`; how many are enough each of them
-says by the label `.../min-available`. They should have the same priority and the same profile.
+A group is the set of pods in a namespace with the same label `pod-group.scheduling.sigs.k8s.io/name`. The label
+`.../min-available` on each pod sets the sufficient number. All pods of a group need the same priority and profile.
 
-    QueueSort   groups stay together, by the age of their first pod
-    PreFilter   fewer exist than are enough: refused, each by itself
-    Permit      one has a node: it waits, and those of its group that wait for an event are tried; with enough of them all go on
-    Unreserve   one that waited gives its node up (it timed out, was preempted or deleted): so do all that wait
-    PostFilter  one fits nowhere: all that wait give their nodes up, rather than hold them in vain
+    QueueSort   keeps groups together, ordered by the age of their first pod
+    PreFilter   refuses a pod if fewer than the sufficient number of pods exist
+    Permit      a pod waits and activates the other pods of its group, until a sufficient number have nodes and all continue
+    Unreserve   if a waiting pod loses its node (timeout, preemption or deletion), all waiting pods of the group lose theirs
+    PostFilter  if a pod fits on no node, all waiting pods of the group release their nodes
 
-Two groups may each hold what the other one lacks. Were both to give up, they could meet again and again. So the first that
-fails has a *turn*: the others give up, unless one has a higher priority, and none of its priority or below begins until it has
-its nodes, or fails once more. At that time nobody is in its way but pods that are in no group, and groups that stay. Who stood
-back is tried when the turn is over: no event may say so, as when the group is deleted.
+Two groups can each hold nodes that the other needs, and can collide again after both release them. Therefore the first
+group that fails gets a *turn*: all other groups release their nodes unless one has a higher priority, and no group of the
+same or a lower priority begins until the group with the turn has its nodes or fails again. During the turn, the group
+competes only with pods outside groups, and with groups that stay. The groups that did not begin are activated at the end
+of the turn, because no event reports it, for example if the group is deleted.
 
-Pods that were bound before, by whatever leader, count. Binds are not one transaction: when one fails, that pod is tried again.
+Pods that earlier leaders bound also count. The binds are not one transaction: a pod whose bind fails is retried.
 
 Argument: permitWaitingTimeSeconds (60).
-Source: https://github.com/kubernetes-sigs/scheduler-plugins, pkg/coscheduling (labels: kep/2-lightweight-coscheduling). There
-all groups that fail give up alike, one of which 10 % are lacking goes on waiting, and a label that says no number is none.
+Source: https://github.com/kubernetes-sigs/scheduler-plugins, pkg/coscheduling (labels: kep/2-lightweight-coscheduling). Unlike
+this plugin, it has no turns, lets a group wait if at most 10 % of its pods are missing, and ignores an invalid label.
 """
 
 from collections.abc import Mapping
@@ -54,7 +55,7 @@ _ASSIGNED = "Coscheduling.assigned"
 
 @dataclass(slots=True)
 class _Gathering:
-    """The pods of one group that wait in Permit, by uid."""
+    """The pods of one group that wait in Permit, by UID."""
 
     priority: int
     waiting: list[str] = field(default_factory=list)
@@ -72,16 +73,16 @@ class Coscheduling:
         self._members = handle.index(PODS, _counts_for)
         self._gathering: dict[str, _Gathering] = {}
         self._turn = ""
-        """One of those that gather, or none."""
+        """The gathering group that has the turn, or an empty string."""
         self._stood_back: dict[str, None] = {}
-        """The groups that did not begin because of the turn, in their order."""
+        """Groups that did not begin because of the turn, in order."""
         self._given_up: dict[str, set[str]] = {}
-        """By group, the pods that it rejected, and that still hold their nodes."""
+        """By group, rejected pods that still hold their nodes."""
         self._leaving: set[str] = set()
-        """The pods whose nodes are being given up for the turn."""
+        """Pods that release their nodes for the turn."""
 
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, float, float]:
-        """`since` is not looked at: a pod that has failed is as old as its group."""
+        """Return the sort key. `since` is ignored, so that a failed pod keeps the age of its group."""
         group = group_of(pod.raw)
         first = next(iter(self._members.under(group).values()), pod.raw)
         return -pod.priority, to_seconds(first.metadata.creationTimestamp), crc32(group.encode())
@@ -101,13 +102,16 @@ class Coscheduling:
         assigned = int(nodes.pods.pods(_selection(group)).sum()) - self._about_to_leave(group)
         if assigned < enough and self._must_stand_back(group, pod.priority):
             self._stood_back[group] = None
-            return Status(f"PodGroup {group} stands back until PodGroup {self._turn} has had its turn")
+            return Status(f"PodGroup {group} waits for the end of the turn of PodGroup {self._turn}")
         state[_ASSIGNED] = assigned
         return None
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """A pod of some group got a node, or gave it up: it may be one of this group, or have had its turn. Pods that wait
-        together may be of several groups. One that is new needs no event: it is tried, and then has the others tried."""
+        """Return True if a pod of any group gained or lost its node.
+
+        The event may concern this group or the group with the turn, and pods in one queue group may belong to different
+        pod groups. A new pod needs no event, because its own attempt activates the others.
+        """
         return event.pod is not None and NAME in event.pod.labels
 
     def post_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis) -> Status | None:
@@ -118,9 +122,9 @@ class Coscheduling:
         if others and group != self._turn and all(each.priority <= pod.priority for each in others.values()):
             for name, other in others.items():
                 self._leaving.update(other.waiting)
-                self._reject(name, f"PodGroup {name} gives way to PodGroup {group}")
+                self._reject(name, f"PodGroup {name} yields to PodGroup {group}")
             self._turn = group
-            return Status(f"PodGroup {group} has its turn: it is tried again without {', '.join(sorted(others))}.")
+            return Status(f"PodGroup {group} has the turn: it is retried without {', '.join(sorted(others))}.")
         self._reject(group, "optimistic rejection in PostFilter")
         return Status(f"PodGroup {group} gets rejected due to Pod {pod.name} is unschedulable even after PostFilter.")
 
@@ -154,7 +158,7 @@ class Coscheduling:
         return Wait(self._timeout)
 
     def _about_to_leave(self, group: str) -> int:
-        """How many of a group have nodes, and have been rejected: by this plugin, or while they waited by somebody else."""
+        """Return the number of pods of a group that still have nodes but have been rejected, by this plugin or otherwise."""
         gathering = self._gathering.get(group)
         waiting = gathering.waiting if gathering is not None else ()
         return len(self._given_up.get(group, ())) + sum(self._handle.waiting.get(uid) is None for uid in waiting)
@@ -178,7 +182,7 @@ class Coscheduling:
                 waiting.reject(self.name, reason)
 
     def _end(self, group: str) -> list[str]:
-        """The group does not gather any more. Those that wait."""
+        """End the gathering of the group. Return its waiting pods."""
         if self._turn == group:
             self._turn = ""
             stood_back, self._stood_back = self._stood_back, {}
@@ -189,22 +193,22 @@ class Coscheduling:
 
 
 def group_of(pod: Pod) -> str:
-    """namespace/name of the group; empty: the pod is in none."""
+    """Return the namespace/name of the pod's group, or an empty string."""
     name = pod.metadata.labels.get(NAME, "")
     return f"{pod.metadata.namespace}/{name}" if name else ""
 
 
 def _counts_for(pod: Pod) -> str:
-    """The group of a pod that has a node, or could get one."""
+    """Return the group of a pod that has a node or can get one, or an empty string."""
     return "" if pod.metadata.HasField("deletionTimestamp") or pod.spec.schedulingGates else group_of(pod)
 
 
 def _enough(pod: Pod) -> int:
-    """0: the label is wrong."""
+    """Return the sufficient number of pods, or 0 if the label is invalid."""
     return natural(pod.metadata.labels.get(MIN_AVAILABLE, "")) or 0
 
 
 def _selection(group: str) -> Selection:
-    """The pods of a group that have a node."""
+    """Return a selection of the pods of a group."""
     namespace, _, name = group.partition("/")
     return Selection(frozenset((namespace,)), LabelSelector((LabelRequirement(NAME, frozenset((name,))),)), living=True)

@@ -1,4 +1,4 @@
-"""DefaultPreemption: evict pods of lower priority to make room for a pod that fits on no node."""
+"""DefaultPreemption: evicts pods of lower priority for a pod without a feasible node."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ from scheduler.preemption import Bounds, Candidates, Found, SearchExhausted
 
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ON_THEIR_WAY = "preemption: not eligible due to a terminating pod on the nominated node."
-NOT_YET = "preemption: no candidate node found yet, the search goes on with the next attempt."
+NOT_YET = "preemption: no candidate node found yet, the search continues with the next attempt."
 _MOST = (1 << 31) - 1
 
 
@@ -45,8 +45,8 @@ class DefaultPreemption:
         self._handle = handle
         self._candidates = Candidates(Bounds(percentage, absolute))
         self._in_vain: tuple[Diagnosis, int, Status] | None = None
-        """Of the last search that found nothing: why no node takes the pod, the journal's position, and the answer. It holds as
-        long as the very same diagnosis is told, since the pods are alike (scheduler.framework.reuse), and nothing changes."""
+        """The last search without a result: the diagnosis, the journal's position, and the status. It is valid while
+        equivalent pods share the same diagnosis object (scheduler.framework.reuse) and the journal does not advance."""
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis
@@ -76,9 +76,12 @@ class DefaultPreemption:
         return Proposed(self.name, found, lambda candidates: self._make_room(pod, candidates, preemption))
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """Where there is not room enough even now, there may be so much now that removing pods makes it enough. Not while
-        victims are still on their way out: then there will be more. A pod whose node is gone, or whose victims are, without
-        making it fit, needs another."""
+        """Return True if preemption on the event's node may help after the event.
+
+        The node must have sufficient resources without its pods of lower priority, and no victims may still be leaving,
+        because more resources follow. A nominated pod whose node was removed, or whose victims are gone without making it
+        fit, is retried.
+        """
         preemption, row = self._handle.preemption, nodes.row(event.node)
         if preemption is None or pod.raw.spec.preemptionPolicy == "Never":
             return False
@@ -94,9 +97,10 @@ class DefaultPreemption:
 
 
 def _has_room(pod: PodInfo, row: int, nodes: NodeTable, preemption: Preemption) -> bool:
-    """Is there room enough for the pod on a node, with what pods of a lower priority take up, if there are any? Extended
-    resources may be somebody else's to count: whether they are, the profile's filter is asked, and only then, for it costs
-    more."""
+    """Return True if the node has pods of lower priority, and sufficient resources for the pod without them.
+
+    For missing extended resources the profile's filter decides, because it may ignore them. This check is more expensive.
+    """
     lower = preemption.cache.below(pod.priority)
     if PODS not in lower or not lower[PODS][row]:
         return False
@@ -109,10 +113,10 @@ def _has_room(pod: PodInfo, row: int, nodes: NodeTable, preemption: Preemption) 
 
 
 def _room(resource: str, row: int, nodes: NodeTable, lower: Mapping[str, IntArray]) -> int:
-    """What is free on a node, with what pods of a lower priority take up."""
+    """Return the free amount on a node plus the requests of its pods of lower priority."""
     return nodes.free_at(row, resource) + (int(lower[resource][row]) if resource in lower else 0)
 
 
 def _on_their_way(pod: PodInfo, node: str, preemption: Preemption) -> bool:
-    """Is a pod of a lower priority about to leave the node because it was preempted?"""
+    """Return True if a preempted pod of lower priority still exists on the node."""
     return any(each.priority < pod.priority and preemption.is_leaving(each) for each in preemption.cache.pods_on(node))

@@ -1,4 +1,4 @@
-"""What the built-in plugins share: checks of arguments, listers of other objects, and sums over topology domains."""
+"""Shared code of the built-in plugins: argument checks, lookups of other objects, and sums over topology domains."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
@@ -18,14 +18,14 @@ from scheduler.framework import BoolArray, FloatArray, NodeTable
 
 
 def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "") -> None:
-    """Of the fields; apiVersion and kind may always stand there."""
+    """Raise ValueError for an unknown field. apiVersion and kind are always allowed."""
     for name in args:
         if name not in (*allowed, "apiVersion", "kind"):
-            raise ValueError(f"{path}{name}: not supported; there are {', '.join(allowed)}")
+            raise ValueError(f"{path}{name}: unknown field; supported: {', '.join(allowed)}")
 
 
 def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
-    """Those of one object among the arguments, without those that are null."""
+    """Return the fields of a nested object without null values. Raise ValueError."""
     if not isinstance(raw, Mapping):
         raise ValueError(f"{path}: expected fields ({', '.join(allowed)})")
     check_names(raw, allowed, f"{path}.")
@@ -39,7 +39,7 @@ def items(raw: Any, path: str) -> list[Any]:
 
 
 def label_key(key: str, path: str) -> str:
-    """Also the name of a resource."""
+    """Check a label key or a resource name. Raise ValueError."""
     if problems := names.label_key(key):
         raise ValueError(f"{path}: {problems[0]}, got {key!r}")
     return key
@@ -53,7 +53,7 @@ def whole_number(args: Mapping[str, Any], name: str, default: int, least: int, m
 
 
 def flag(args: Mapping[str, Any], name: str) -> bool:
-    """False when it is not there."""
+    """Return a boolean argument, which is False by default. Raise ValueError."""
     value = args.get(name, False)
     if not isinstance(value, bool):
         raise ValueError(f"{name}: expected true or false, got {value!r}")
@@ -62,24 +62,24 @@ def flag(args: Mapping[str, Any], name: str) -> bool:
 
 T = TypeVar("T", bound=Object)
 MOST = 1_000
-"""Services that are looked at for one pod: three milliseconds."""
+"""Maximum number of Services to check per pod, which takes three milliseconds."""
 _SPREADING = ("ReplicaSet", "ReplicationController", "StatefulSet")
 
 
 class Objects(Protocol):
-    """What these plugins need of the framework's handle."""
+    """The methods of the framework's handle that these plugins use."""
 
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
-        """As an informer sees them, by "namespace/name" or "name"."""
+        """Return the informer's objects by "namespace/name" or "name"."""
         ...
 
     def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
-        """The same by a key that `by` makes of each."""
+        """Return an index of the objects by the key that `by` returns."""
         ...
 
 
 def _anchor(service: Service) -> str:
-    """By which a service is found: the label with the longest value, which few others have. "": it selects nothing."""
+    """Return the index key of a Service: its label with the longest value, or "" if it has no selector."""
     label = max(service.spec.selector.items(), key=lambda each: (len(each[1]), each), default=None)
     return _key(service.metadata.namespace, *label) if label is not None else ""
 
@@ -102,7 +102,7 @@ class Namespaces:
         return found.metadata.labels if found is not None else {}
 
     def covered(self, term: Term) -> frozenset[str] | None:
-        """The namespaces that a term is about; None: all."""
+        """Return the namespaces to which a term applies, or None for all."""
         selector = term.namespace_selector
         if selector is None:
             return term.namespaces
@@ -113,11 +113,14 @@ class Namespaces:
 
 
 class Siblings:
-    """The pods that a pod is to be spread among, if it does not say so itself: those of its ReplicaSet, ReplicationController
-    or StatefulSet, and of its services. Pods of other controllers, a Job for one, are spread among those of services only.
+    """Finds the pods among which a pod is spread by default.
 
-    Kubernetes reads the selectors of these controllers; an owner reference says the same. Services are looked up by one label
-    that they demand, in the namespace of the pod, and at most MOST of them: any user of a namespace can create 20,000.
+    These are the pods of its ReplicaSet, ReplicationController or StatefulSet, and of its Services. Pods of other
+    controllers, such as Jobs, are spread only among the pods of their Services.
+
+    Kubernetes matches the selectors of these controllers; owner references give the same result. Services are found by
+    one label of their selector in the pod's namespace. At most MOST are checked, because a user of a namespace can create
+    20,000.
     """
 
     needs = (SERVICES,)
@@ -126,7 +129,8 @@ class Siblings:
         self._services = handle.index(SERVICES, _anchor) if handle is not None else Index[Service](_anchor)
 
     def of(self, pod: PodInfo) -> Selection | None:
-        """Without those that are being deleted. None: it is on its own."""
+        """Return a selection of the pods without pods that are being deleted, or None if the pod has no controller or
+        Service."""
         owner = next((each for each in pod.raw.metadata.ownerReferences if each.controller), None)
         selector = controlled_by(owner.uid) if owner is not None and owner.kind in _SPREADING else LabelSelector()
         labels = pod.raw.metadata.labels
@@ -142,23 +146,23 @@ class Siblings:
 
 
 Weighted = tuple[str, Selection | Term, float]
-"""A topology key; the pods that are counted on each node; what their number is multiplied with."""
+"""A topology key, the counted pods, and the factor of their number."""
 
 
 def per_domain(numbers: FloatArray, labels: Coded[str | None]) -> FloatArray:
-    """For each node, the sum over its domain; 0 for a node without the label."""
+    """Return the sum over the domain of each node, or 0 for a node without the label."""
     return domain_sums(numbers, labels)[labels.codes]
 
 
 def domain_sums(numbers: FloatArray | BoolArray, labels: Coded[str | None]) -> FloatArray:
-    """By code of the label; 0 for the nodes without."""
+    """Return the sums by code of the label, with 0 for nodes without the label."""
     sums = np.bincount(labels.codes, numbers, minlength=1).astype(np.float64, copy=False)
     sums[0] = 0
     return sums
 
 
 def weighted_sum(nodes: NodeTable, items: Iterable[Weighted]) -> FloatArray:
-    """For each node, the sum of the items' sums over its domain in their topology."""
+    """Return the total of the items' domain sums for each node."""
     by_key: dict[str, list[tuple[Selection | Term, float]]] = {}
     for key, pods, weight in items:
         if nodes.has_label(key):

@@ -1,7 +1,7 @@
-"""InterPodAffinity: pods that want to be near other pods, or away from them, in some topology.
+"""InterPodAffinity: affinity and anti-affinity between pods in a topology.
 
-It holds both ways. A pod is refused where its own required terms are not met, and where a pod is that refuses it. Preferred
-terms of both sides count for the score; so do the required affinity terms of pods that are there (hardPodAffinityWeight).
+The filter evaluates the pod's own required terms, and the required anti-affinity of existing pods. The score uses the preferred
+terms of both sides, and the required affinity of existing pods with the weight hardPodAffinityWeight.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 """
@@ -40,7 +40,7 @@ EXISTING_REASON = "node(s) didn't satisfy existing pods anti-affinity rules"
 _REFUSING = "InterPodAffinity.refusing"
 _SCORES = "InterPodAffinity.scores"
 _BYTE, _NAMESPACE = 0.9e-6, 0.5e-6
-"""Seconds for a byte of the terms, and to hold a selector of namespaces against one."""
+"""Seconds per byte of the terms, and per namespace to evaluate a namespace selector."""
 
 
 class InterPodAffinity:
@@ -72,7 +72,7 @@ class InterPodAffinity:
         preferred = (each.preferredDuringSchedulingIgnoredDuringExecution for each in (near, away))
         number = sum(len(each) for each in required) + sum(len(each) for each in preferred)
         seconds = (near.ByteSize() + away.ByteSize()) * _BYTE
-        if seconds <= BUDGET:  # else it need not be known better
+        if seconds <= BUDGET:  # otherwise the pod is refused anyway
             seconds += _selecting_namespaces(near, away) * len(self._namespaces) * _NAMESPACE
         return [Cost(seconds, number, "terms of pod affinity and anti-affinity")]
 
@@ -91,13 +91,15 @@ class InterPodAffinity:
         if near := _own(pod, Kind.AFFINITY):
             codes[~self._near(near, pod, nodes)] = 1
         reasons = ["", AFFINITY_REASON, ANTI_AFFINITY_REASON, EXISTING_REASON]
-        # where nobody is to be near, nobody can leave
+        # removing pods does not help where the required affinity fails
         return FilterResult.coded(codes, reasons, lambda: codes == 1, needs_pods=bool(near))
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """A node that leaves a topology, or goes, may take pods with it that were in the way. One that comes back may bring
-        pods that make others of its topologies fit. A namespace that is labelled anew may have pods that this one wants to be
-        near, or none any more that it or they refuse."""
+        """Return True if the event may help the pod.
+
+        A node that is removed or leaves a topology may take conflicting pods with it. A node that is added may bring pods
+        that satisfy the affinity in its topologies. After a change of namespace labels, terms may apply to other pods.
+        """
         if event.change & (Change.NODE_LABELS | Change.NODE_REMOVED):
             return True
         if event.change & Change.NODE_ADDED:
@@ -131,19 +133,21 @@ class InterPodAffinity:
         return None
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        """How much is near that is wanted near, less what is wanted away."""
+        """Return the weighted number of pods that the terms prefer, minus the pods that they avoid."""
         scores: FloatArray = state[_SCORES]
         return scores
 
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
-        """The most is 100, the least is 0."""
+        """Map the highest score to 100 and the lowest to 0."""
         among = scores[feasible]
         least, most = among.min(), among.max()
         return (scores - least) * (MAX_SCORE / (most - least)) if most > least else np.zeros_like(scores)
 
     def _near(self, terms: Sequence[Term], pod: PodInfo, nodes: NodeTable) -> BoolArray:
-        """Where required affinity is met: in each topology there is a pod that all terms are about. The first pod of those
-        that want to be near each other has nobody to be near: it may go wherever the topologies are."""
+        """Return the nodes that satisfy the required affinity: each topology has a pod that all terms select.
+
+        The first pod of a set with affinity to itself has no such pod. It fits on all nodes that have the topology labels.
+        """
         if not all(nodes.has_label(term.topology_key) for term in terms):
             return np.zeros(len(nodes), np.bool_)
         selection = self._by_all(terms)
@@ -160,7 +164,7 @@ class InterPodAffinity:
         return reduce(np.logical_and, around)
 
     def _by_all(self, terms: Sequence[Term]) -> Selection:
-        """The pods that all the terms are about."""
+        """Return a selection of the pods that all terms select."""
         namespaces: frozenset[str] | None = None
         for term in terms:
             covered = self._namespaces.covered(term)
@@ -170,7 +174,7 @@ class InterPodAffinity:
         return Selection(namespaces, LabelSelector().and_also(requirements))
 
     def _about(self, terms: Iterable[Term], nodes: NodeTable) -> list[Weighted]:
-        """The pods that the pod's own terms are about."""
+        """Return the pods that the pod's own terms select, with weights."""
         return [
             (term.topology_key, Selection(self._namespaces.covered(term), term.labels), term.weight)
             for term in terms
@@ -178,7 +182,7 @@ class InterPodAffinity:
         ]
 
     def _stated(self, kind: Kind, pod: PodInfo, nodes: NodeTable) -> Iterator[Term]:
-        """The terms of pods on nodes that are about this one."""
+        """Yield the terms of existing pods that select this pod."""
         if nodes.pods.states(kind):
             labels = self._namespaces.labels(pod.namespace)
             for term in nodes.pods.stated(kind, pod.namespace, pod.raw.metadata.labels):
@@ -186,12 +190,12 @@ class InterPodAffinity:
                     yield term
 
     def _wanted(self, kind: Kind, weight: int, pod: PodInfo, nodes: NodeTable) -> list[Weighted]:
-        """The pods on nodes with terms about this one, and what these weigh."""
+        """Return the existing pods with terms that select this pod, with weights."""
         return [(term.topology_key, term, weight * term.weight) for term in self._stated(kind, pod, nodes)]
 
 
 def _selecting_namespaces(*stated: PodAffinity | PodAntiAffinity) -> int:
-    """How many terms select namespaces by labels."""
+    """Return the number of terms with a namespaceSelector."""
     terms = [term for each in stated for term in each.requiredDuringSchedulingIgnoredDuringExecution]
     terms += [each.podAffinityTerm for kind in stated for each in kind.preferredDuringSchedulingIgnoredDuringExecution]
     return sum(term.HasField("namespaceSelector") for term in terms)
@@ -202,7 +206,7 @@ def _own(pod: PodInfo, kind: Kind) -> list[Term]:
 
 
 def _by_own_labels(pod: PodInfo) -> bool:
-    """Are there terms that depend on the pod's labels? Pods that wait together may differ in them."""
+    """Return True if terms depend on the pod's labels. Pods in one queue group may differ in their labels."""
     affinity = pod.raw.spec.affinity
     return any(
         term.matchLabelKeys or term.mismatchLabelKeys

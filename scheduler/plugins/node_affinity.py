@@ -1,6 +1,6 @@
-"""NodeAffinity: nodeSelector and node affinity, as a filter and as a score.
+"""NodeAffinity: nodeSelector and node affinity as a filter and as a score.
 
-`addedAffinity` in the arguments is a node affinity that applies to every pod of the profile, in addition to its own.
+The argument `addedAffinity` is a node affinity that applies to every pod of the profile, in addition to the pod's own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ _REQUIRED, _PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "prefe
 
 
 def added_affinity(args: Mapping[str, Any]) -> ApiNodeAffinity:
-    """Empty when there is none. Raises ValueError."""
+    """Parse `addedAffinity`, which is empty by default. Raise ValueError."""
     check_names(args, (FIELD,))
     try:
         added = from_dict(ApiNodeAffinity, args.get(FIELD) or {}, (FIELD,))
@@ -46,7 +46,7 @@ def added_affinity(args: Mapping[str, Any]) -> ApiNodeAffinity:
     if added.HasField(_REQUIRED):
         terms = added.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms
         if not terms:
-            raise ValueError(f"{FIELD}.{_REQUIRED}.nodeSelectorTerms: expected at least one: without any, no node matches")
+            raise ValueError(f"{FIELD}.{_REQUIRED}.nodeSelectorTerms: expected at least one, an empty list matches no node")
         for index, term in enumerate(terms):
             _check(term, f"{FIELD}.{_REQUIRED}.nodeSelectorTerms[{index}]")
     for index, preferred in enumerate(added.preferredDuringSchedulingIgnoredDuringExecution):
@@ -88,7 +88,7 @@ def _expect(true: bool, otherwise: str) -> None:
 
 
 _BYTE, _BYTE_NODE = 0.5e-6, 0.1e-9
-"""Seconds for a byte of the terms, and for it on each node."""
+"""Seconds per byte of the terms, and additionally per byte and node."""
 _SELECTED = 2e-6
 ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
@@ -125,7 +125,7 @@ class NodeAffinity:
         return FilterResult.coded(np.where(~selected(self._required, nodes), 1, 2 * unmatched), ("", ENFORCED, AFFINITY_REASON))
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """Of one node, without a look at all of them: many pods may wait for a node each."""
+        """Return True if the event's node matches. Other nodes are not checked, because many pods may each wait for a node."""
         row = nodes.row(event.node)
         if row is None or not matches(pod.raw.spec, nodes.raw[row]):
             return False
@@ -135,7 +135,7 @@ class NodeAffinity:
         return None if self._preferred or _preferred(pod.raw.spec) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        """The weights of the preferred terms that match."""
+        """Return the total weight of the matching preferred terms."""
         scores: FloatArray = np.zeros(len(nodes))
         numbers = _Numbers(nodes)
         for preferred in (*self._preferred, *_preferred(pod.raw.spec)):
@@ -145,7 +145,7 @@ class NodeAffinity:
         return scores
 
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
-        """The most is 100."""
+        """Map the highest score to 100."""
         most = scores[feasible].max()
         return scores * (MAX_SCORE / most) if most > 0 else scores
 
@@ -170,8 +170,11 @@ def matching_nodes(spec: PodSpec, nodes: NodeTable) -> BoolArray:
 
 
 def selected(selector: NodeSelector, nodes: NodeTable) -> BoolArray:
-    """The nodes that one of the terms matches. There may be thousands of terms: those about a single label that must have one
-    of some values are asked together, and no more are asked once all nodes match."""
+    """Return the nodes that match at least one term.
+
+    There may be thousands of terms. Terms with a single In requirement on the same label are evaluated together, and the
+    evaluation ends when all nodes match.
+    """
     any_term = np.zeros(len(nodes), np.bool_)
     together: dict[str, list[str]] = {}
     numbers = _Numbers(nodes)
@@ -194,15 +197,14 @@ def selected(selector: NodeSelector, nodes: NodeTable) -> BoolArray:
 
 
 class _Numbers:
-    """The labels that are whole numbers, each parsed once for the requirements of one pod. Gt and Lt are about whole numbers;
-    what is none does not match."""
+    """Integer values of labels for Gt and Lt, parsed once per pod and label. A value that is not an integer does not match."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
         self._parsed: dict[str, tuple[BoolArray, IntArray]] = {}
 
     def holds(self, requirement: NodeSelectorRequirement) -> BoolArray:
-        """Of Gt or Lt."""
+        """Return the nodes that satisfy a Gt or Lt requirement."""
         bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
         if bound is None:
             return np.zeros(len(self._nodes), np.bool_)
@@ -210,7 +212,7 @@ class _Numbers:
         return whole & (number > bound if requirement.operator == "Gt" else number < bound)
 
     def _of(self, key: str) -> tuple[BoolArray, IntArray]:
-        """Which nodes have a whole number there, and which it is."""
+        """Return the mask of nodes with an integer value of the label, and the values."""
         found = self._parsed.get(key)
         if found is None:
             labels = self._nodes.label(key)
@@ -220,7 +222,7 @@ class _Numbers:
 
 
 def _term(term: NodeSelectorTerm, nodes: NodeTable, numbers: _Numbers) -> BoolArray | None:
-    """All requirements hold; a term without any matches nothing. None: no node matches."""
+    """Return the nodes that satisfy all requirements, or None if there are none. An empty term matches no node."""
     matching: BoolArray | None = None
     for requirement in term.matchExpressions:
         if not nodes.has_label(requirement.key):
@@ -255,7 +257,7 @@ def _expression(requirement: NodeSelectorRequirement, nodes: NodeTable, numbers:
 
 
 def _field(requirement: NodeSelectorRequirement, nodes: NodeTable) -> BoolArray:
-    """The only field is metadata.name, with In and NotIn."""
+    """Evaluate a field requirement. Only metadata.name with In or NotIn is supported."""
     among = np.zeros(len(nodes), np.bool_)
     if requirement.key != "metadata.name" or requirement.operator not in ("In", "NotIn"):
         return among

@@ -1,11 +1,11 @@
 """NodeResourcesFit and NodeResourcesBalancedAllocation, and the scoring strategies.
 
-The filter refuses a node on which a requested resource is not free (`pinnace.fit`). `ignoredResources` and
-`ignoredResourceGroups` name extended resources that the filter leaves out. The score is LeastAllocated by default: the mean,
-over cpu and memory, of the percentage that is left. `scoringStrategy` selects MostAllocated or RequestedToCapacityRatio.
+The filter refuses a node with too little of a requested resource (`pinnace.fit`). It skips the extended resources in
+`ignoredResources` and `ignoredResourceGroups`. The default score is LeastAllocated: the mean of the free percentages of CPU and
+memory. `scoringStrategy` selects MostAllocated or RequestedToCapacityRatio.
 
-The balance of a node is the standard deviation of its used shares. The score is 100 at a deviation of zero. A resource that a
-node does not have is not counted there.
+The balance of a node is the standard deviation of the used shares of its resources, with and without the pod. The score grows
+with the decrease of the deviation and is 75 if it does not change. Resources that a node does not have are not counted.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,11 +44,11 @@ USUAL = [{"name": resource, "weight": 1} for resource in SCORED]
 _RATIO_PATH = "scoringStrategy.requestedToCapacityRatio"
 _NATIVE = (*SCORED, "ephemeral-storage")
 _TOP = 10
-"""The best score in a shape."""
+"""The highest score in a shape."""
 
 
 def complete_strategy(raw: Any) -> dict[str, Any]:
-    """A strategy with its defaults filled in. Raises ValueError."""
+    """Return a strategy with defaults. Raise ValueError."""
     args = fields(raw, "scoringStrategy", ("type", "resources", "requestedToCapacityRatio"))
     kind = args.get("type", LEAST)
     if kind not in (LEAST, MOST, RATIO):
@@ -58,37 +58,39 @@ def complete_strategy(raw: Any) -> dict[str, Any]:
         ratio = fields(args.get("requestedToCapacityRatio", {}), _RATIO_PATH, ("shape",))
         found["requestedToCapacityRatio"] = {"shape": _shape(ratio.get("shape"), f"{_RATIO_PATH}.shape")}
     elif "requestedToCapacityRatio" in args:
-        raise ValueError(f"{_RATIO_PATH}: only with the type {RATIO}")
+        raise ValueError(f"{_RATIO_PATH}: requires the type {RATIO}")
     return found
 
 
 def resources(args: Mapping[str, Any], path: str = "") -> list[dict[str, Any]]:
-    """The field `resources`: names, and weights from 1 to 100."""
+    """Parse the field `resources`: names, and weights from 1 to 100."""
     found: list[dict[str, Any]] = []
     for index, raw in enumerate(items(args.get("resources") or USUAL, f"{path}resources")):
         where = f"{path}resources[{index}]"
         given = fields(raw, where, ("name", "weight"))
         name = given.get("name")
         if not isinstance(name, str) or not name or any(each["name"] == name for each in found):
-            raise ValueError(f"{where}.name: expected a resource, each once, got {name!r}")
+            raise ValueError(f"{where}.name: expected a resource name without duplicates, got {name!r}")
         found.append({"name": name, "weight": whole_number(given, "weight", 1, 1, 100, f"{where}.")})
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Of one resource, with the pod on the node; of all nodes."""
+    """The use of one resource on all nodes, including the pod."""
 
     weight: float
     used: FloatArray
     capacity: FloatArray
     requested: int
-    """By the pod itself; counted in `used`."""
+    """The pod's own request, which is included in `used`."""
 
 
 def uses(wanted: Sequence[Mapping[str, Any]], pod: PodInfo, nodes: NodeTable, *, assuming: bool = True) -> Iterator[Use]:
-    """Of those resources that count for the pod. `assuming`: for cpu and memory, a container that requests none counts as a
-    small one."""
+    """Yield the use of the resources that count for the pod.
+
+    With `assuming`, a container without a CPU or memory request counts with a default amount.
+    """
     requested = dict(pod.requests.amounts)
     for each in wanted:
         resource, weight = each["name"], each["weight"]
@@ -103,7 +105,7 @@ def uses(wanted: Sequence[Mapping[str, Any]], pod: PodInfo, nodes: NodeTable, *,
 
 
 def without_capacity(nodes: NodeTable) -> BoolArray | None:
-    """The nodes that do not have all of SCORED; None when, as nearly always, all have."""
+    """Return the nodes that lack a resource of SCORED, or None if there are none."""
     inverses = [nodes.inverse(scored) for scored in range(len(SCORED))]
     if all(inverse.all() for inverse in inverses):
         return None
@@ -112,13 +114,13 @@ def without_capacity(nodes: NodeTable) -> BoolArray | None:
 
 
 def share(use: Use) -> FloatArray:
-    """The used share, at most 1; 0 where the node has none of it."""
+    """Return the used share, at most 1, or 0 on nodes without the resource."""
     found: FloatArray = np.divide(use.used, use.capacity, out=np.zeros(len(use.used)), where=use.capacity > 0)
     return np.clip(found, 0, 1, out=found)
 
 
 def strategy_scorer(strategy: Mapping[str, Any]) -> Callable[[PodInfo, NodeTable], FloatArray]:
-    """The score of a completed strategy."""
+    """Return the scoring function of a strategy with all defaults."""
     wanted, kind = strategy["resources"], strategy["type"]
     shape = strategy["requestedToCapacityRatio"]["shape"] if kind == RATIO else []
     utilizations = [point["utilization"] for point in shape]
@@ -156,9 +158,9 @@ def _shape(listed: Any, path: str) -> list[dict[str, int]]:
 
 
 _CONTAINER, _RESOURCE, _RESOURCE_NODE = 25e-6, 5e-6, 6e-9
-"""Seconds for a container, for a request or limit, and for it on each node."""
+"""Seconds per container, per request or limit, and additionally per request or limit and node."""
 _BITS = 63
-"""Of a code that is not negative."""
+"""Number of usable bits in a code."""
 
 
 class NodeResourcesFit:
@@ -176,7 +178,7 @@ class NodeResourcesFit:
 
     @staticmethod
     def complete(args: Mapping[str, Any]) -> dict[str, Any]:
-        """The args with their defaults filled in. Raises ValueError."""
+        """Return the arguments with defaults. Raise ValueError."""
         check_names(args, ("ignoredResources", "ignoredResourceGroups", "scoringStrategy"))
         return {
             "ignoredResources": _names(args, "ignoredResources"),
@@ -208,7 +210,7 @@ class NodeResourcesFit:
             codes = _codes([lacking for _, lacking in lacked], len(short[0]))
 
             def reasons(code: int) -> list[str]:
-                """What any of the nodes with this code lacks, they all lack."""
+                """Return the reasons of a code. All nodes with the same code lack the same resources."""
                 row = np.argmax(codes == code)
                 return [reason for reason, lacking in lacked if lacking[row]]
 
@@ -232,7 +234,7 @@ class NodeResourcesFit:
         return _least_allocated(pod, nodes)
 
     def _requests(self, pod: PodInfo) -> Requests:
-        """Without what is ignored."""
+        """Return the pod's requests without ignored resources."""
         if not (self._ignored or self._ignored_groups):
             return pod.requests
         amounts = tuple((resource, amount) for resource, amount in pod.requests.amounts if not self._ignores(resource))
@@ -244,21 +246,26 @@ class NodeResourcesFit:
 
 
 def _least_allocated(pod: PodInfo, nodes: NodeTable) -> FloatArray:
-    """The strategy of that name over SCORED, with equal weights. A container that requests none counts as a small one: many of
-    them can be more than the node has; then nothing is left."""
+    """Return the LeastAllocated score over SCORED with equal weights.
+
+    Containers without requests count with default amounts. Their sum can exceed the capacity of the node; the free share
+    is then 0.
+    """
     cpu, memory = (
         whole(np.maximum((nodes.slack(scored) - pod.requests.scored[scored]) * nodes.inverse(scored) * MAX_SCORE, 0))
         for scored in range(len(SCORED))
     )
     scores: FloatArray = (cpu + memory) / 2
     if (lacking := without_capacity(nodes)) is not None:
-        scores[lacking] *= 2  # the other one alone counts there
+        scores[lacking] *= 2  # only the other resource counts there
     return scores
 
 
 def _codes(short: Sequence[BoolArray], nodes: int) -> NDArray[np.int64]:
-    """Nodes that lack the same have the same code, those that lack nothing 0: a bit for each resource, or where there are too
-    many of them, a number for each combination that there is."""
+    """Return a code per node that is equal for nodes that lack the same resources, and 0 for nodes that lack none.
+
+    A code has one bit per resource, or a number per combination if there are more than _BITS resources.
+    """
     if len(short) <= _BITS:
         codes = np.zeros(nodes, np.int64)
         for bit, lacking in enumerate(short):
@@ -280,7 +287,7 @@ def _groups(args: Mapping[str, Any], field: str) -> Sequence[str]:
     groups = _names(args, field)
     for index, group in enumerate(groups):
         if "/" in group:
-            raise ValueError(f"{field}[{index}]: expected what stands before the '/', got {group!r}")
+            raise ValueError(f"{field}[{index}]: expected only the part before the '/', got {group!r}")
     return groups
 
 
@@ -295,12 +302,12 @@ class NodeResourcesBalancedAllocation:
 
     @staticmethod
     def complete(args: Mapping[str, Any]) -> dict[str, Any]:
-        """The args with their defaults filled in. Raises ValueError."""
+        """Return the arguments with defaults. Raise ValueError."""
         check_names(args, ("resources",))
         found = resources(args)
         for index, each in enumerate(found):
             if each["weight"] != 1:
-                raise ValueError(f"resources[{index}].weight: expected 1, got {each['weight']}: each counts alike")
+                raise ValueError(f"resources[{index}].weight: expected 1, got {each['weight']}: all resources count equally")
         return {"resources": found}
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
@@ -314,12 +321,12 @@ class NodeResourcesBalancedAllocation:
         return scores
 
     def _deviations(self, pod: PodInfo, nodes: NodeTable) -> tuple[FloatArray, FloatArray]:
-        """The standard deviation of the used shares, at most 0.5, with the pod and without it."""
+        """Return the standard deviations of the used shares with the pod and without it. They are at most 0.5."""
         if not self._usual:
             found = list(uses(self._resources, pod, nodes, assuming=False))
             before = [replace(each, used=each.used - each.requested) for each in found]
             return _deviation(found, len(nodes)), _deviation(before, len(nodes))
-        # The deviation of two numbers is half their difference; of shares used, the same as of shares left.
+        # The deviation of two numbers is half their difference. It is the same for used and free shares.
         requested = dict(pod.requests.amounts)
         deviations = []
         for counted in (requested, {}):
@@ -335,7 +342,7 @@ class NodeResourcesBalancedAllocation:
 
 
 def _deviation(found: Sequence[Use], nodes: int) -> FloatArray:
-    """Of the used shares of those resources that a node has."""
+    """Return the standard deviation of the used shares of the resources that each node has."""
     shares = np.array([share(use) for use in found]).reshape(len(found), nodes)
     has = np.array([use.capacity > 0 for use in found]).reshape(shares.shape)
     count = np.maximum(has.sum(axis=0), 1)

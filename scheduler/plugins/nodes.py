@@ -1,7 +1,7 @@
 """Plugins that compare a pod with one property of each node.
 
-NodeUnschedulable, TaintToleration, NodeName, NodePorts, ImageLocality and NodePreferAvoidPods, with the reasons of
-kube-scheduler.
+These are NodeUnschedulable, TaintToleration, NodeName, NodePorts, ImageLocality and NodePreferAvoidPods. Their reasons are
+kube-scheduler's.
 """
 
 import json
@@ -55,7 +55,7 @@ class NodeUnschedulable:
 
 
 def untolerated(taints: Iterable[Taint], pod: PodInfo, effects: tuple[str, ...]) -> list[Taint]:
-    """The taints of these effects that none of the pod's tolerations lets past."""
+    """Return the taints with these effects that the pod does not tolerate."""
     tolerations = pod.tolerations
     return [taint for taint in taints if taint[2] in effects and not tolerations.tolerate(*taint)]
 
@@ -63,7 +63,7 @@ def untolerated(taints: Iterable[Taint], pod: PodInfo, effects: tuple[str, ...])
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
 SOFT_EFFECTS = ("PreferNoSchedule",)
 _TOLERATION = 1.5e-6
-"""Seconds."""
+"""Seconds per toleration."""
 _COUNTS = "TaintToleration.counts"
 
 
@@ -103,12 +103,12 @@ class TaintToleration:
         return None if counts.any() else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        """How many taints the pod would rather avoid."""
+        """Return the number of untolerated PreferNoSchedule taints."""
         counts: FloatArray = state[_COUNTS]
         return counts
 
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
-        """The fewer the better: none is 100, the most is 0."""
+        """Map 0 taints to 100 and the highest number to 0."""
         return MAX_SCORE - whole(scores * (MAX_SCORE / max(float(scores[feasible].max()), 1.0)))
 
 
@@ -133,7 +133,7 @@ class NodeName:
 
 
 _PORT, _USER = 12e-6, 0.3e-6
-"""Seconds for a port, and for each node where it is taken."""
+"""Seconds per port, and per node that uses it."""
 
 
 class NodePorts:
@@ -142,7 +142,7 @@ class NodePorts:
     helped_by = Change.NODE_ADDED | Change.POD_FREED
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
-        """What it takes to know the ports, and to look at the nodes where they are taken."""
+        """Return the cost of parsing the ports and of checking the nodes that use them."""
         spec = pod.raw.spec
         ports = sum(len(each.ports) for each in spec.containers) + sum(len(each.ports) for each in spec.initContainers)
         seconds = ports * _PORT
@@ -171,7 +171,7 @@ class ImageLocality:
     score_depends_on = Dependency.NODES
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
-        """Skipped where all scores are 0: every node has the small image of a pod's sandbox, say, and no other."""
+        """Skip the pod if all scores are 0, for example if nodes have only the small sandbox image."""
         spec = pod.raw.spec
         return None if nodes.largest_image * (len(spec.initContainers) + len(spec.containers)) > _LEAST else SKIP
 
@@ -187,7 +187,7 @@ class ImageLocality:
 
 
 def tagged(image: str) -> str:
-    """As nodes report it: without a tag, "latest" is meant."""
+    """Return the image name as nodes report it, with the tag "latest" if it has no tag."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 
@@ -219,7 +219,7 @@ class NodePreferAvoidPods:
 
 @lru_cache(maxsize=1024)
 def avoided(annotation: str) -> frozenset[tuple[str, str]]:
-    """The (kind, uid) of the controllers that an annotation names. One that cannot be read names none."""
+    """Return the (kind, UID) of the controllers in an annotation. An invalid annotation has none."""
     try:
         controllers = [each["podSignature"]["podController"] for each in json.loads(annotation)["preferAvoidPods"]]
         return frozenset((str(each["kind"]), str(each["uid"])) for each in controllers)

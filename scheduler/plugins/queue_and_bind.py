@@ -1,6 +1,6 @@
 """SchedulingGates, PrioritySort and DefaultBinder: the default plugins of the queue and of binding.
 
-The scheduling queue and the scheduling cycle contain most of the logic, so these classes are small.
+The scheduling queue and the binder contain most of the logic, so these classes are small.
 """
 
 from typing import Literal
@@ -16,7 +16,7 @@ class SchedulingGates:
         return not pod.raw.spec.schedulingGates
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """Nothing does but a change of the pod."""
+        """Return False, because only a change of the pod removes its gates."""
         return False
 
 

@@ -38,8 +38,8 @@ DEFAULT_PLUGINS: Mapping[str, tuple[type[Plugin], float]] = {
 }
 """Plugins that every profile enables by default: name -> (class, default weight of the score).
 
-Plugins run in this order, and the first filter that rejects a node gives the reason. A plugin with weight 0 does not score
-unless a configuration gives it a weight. Kubernetes has removed SelectorSpread and NodePreferAvoidPods: their weight is 0."""
+Plugins run in this order, and the first filter that refuses a node supplies the reason. A plugin with weight 0 scores only if a
+configuration sets a weight. SelectorSpread and NodePreferAvoidPods have the weight 0 because Kubernetes has removed them."""
 
 OPTIONAL_PLUGINS: Mapping[str, type[Plugin]] = {Coscheduling.name: Coscheduling}
 """Plugins that run only if a configuration enables them."""

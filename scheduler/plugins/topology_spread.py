@@ -1,7 +1,7 @@
-"""PodTopologySpread and SelectorSpread: pods of one set are spread over topology domains.
+"""PodTopologySpread and SelectorSpread: spread equivalent pods over topology domains.
 
 PodTopologySpread applies the pod's own constraints, or the default constraints of the configuration. SelectorSpread spreads the
-pods that share a Service or a controller, over nodes and zones.
+pods that share a Service or a controller over nodes and zones.
 """
 
 import math
@@ -62,12 +62,12 @@ class Constraint:
     topology_key: str
     max_skew: int
     pods: Selection | None
-    """Those that are spread; None: none are counted."""
+    """The pods to spread, or None to count no pods."""
     min_domains: int
     honors_affinity: bool
-    """Nodes that the pod's node affinity does not match do not count."""
+    """True if only nodes count that match the pod's node affinity."""
     honors_taints: bool
-    """Nor do those with taints that it does not tolerate."""
+    """True if only nodes count whose taints the pod tolerates."""
 
 
 def own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
@@ -88,7 +88,7 @@ def _own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
 
 
 def with_pods(constraint: TopologySpreadConstraint, pods: Selection | None) -> Constraint:
-    """`pods` stands for the constraint's selector."""
+    """Create a constraint that counts `pods` instead of its own selector."""
     return Constraint(
         constraint.topologyKey,
         constraint.maxSkew,
@@ -101,7 +101,8 @@ def with_pods(constraint: TopologySpreadConstraint, pods: Selection | None) -> C
 
 @lru_cache(maxsize=4096)
 def _parse(text: bytes, namespace: str, more: tuple[tuple[str, str], ...]) -> Constraint:
-    """`more`: labels that the counted pods must have besides. An empty selector counts no pods, as in Kubernetes."""
+    """Parse a constraint. `more` has additional labels of the counted pods. An empty selector counts no pods, as in
+    Kubernetes."""
     constraint = TopologySpreadConstraint.FromString(text)
     labels = selectors.from_message(constraint.labelSelector) if constraint.HasField("labelSelector") else NOTHING
     labels = labels.and_also(LabelRequirement(key, frozenset((value,))) for key, value in more)
@@ -109,20 +110,20 @@ def _parse(text: bytes, namespace: str, more: tuple[tuple[str, str], ...]) -> Co
 
 
 def default_constraints(args: Mapping[str, Any]) -> Sequence[TopologySpreadConstraint]:
-    """From the plugin's arguments. Raises ValueError."""
+    """Parse the default constraints from the plugin's arguments. Raise ValueError."""
     check_names(args, ("defaultingType", "defaultConstraints"))
     kind, listed = args.get("defaultingType", "System"), args.get("defaultConstraints") or []
     if kind not in ("System", "List"):
         raise ValueError(f"defaultingType: expected System or List, got {kind!r}")
     if kind == "System":
         if listed:
-            raise ValueError("defaultConstraints: only with defaultingType List")
+            raise ValueError("defaultConstraints: requires defaultingType List")
         return SYSTEM_DEFAULTS
     found = [_default(each, f"defaultConstraints[{index}]") for index, each in enumerate(items(listed, "defaultConstraints"))]
     pairs = [(each.topologyKey, each.whenUnsatisfiable) for each in found]
     for index, pair in enumerate(pairs):
         if pair in pairs[:index]:
-            raise ValueError(f"defaultConstraints[{index}]: there is one with {pair[0]} and {pair[1]} already")
+            raise ValueError(f"defaultConstraints[{index}]: duplicate constraint with {pair[0]} and {pair[1]}")
     return found
 
 
@@ -144,7 +145,7 @@ def _default(raw: Any, path: str) -> TopologySpreadConstraint:
 REASON = "node(s) didn't match pod topology spread constraints"
 LABEL_REASON = f"{REASON} (missing required label)"
 _BYTE, _NODE = 0.5e-6, 40e-9
-"""Seconds for a byte of the constraints, and for one over a label that nodes have, on each node."""
+"""Seconds per byte of the constraints, and per node for each constraint whose label nodes have."""
 _HARD = "PodTopologySpread.hard"
 _SOFT = "PodTopologySpread.soft"
 _SCORED = "PodTopologySpread.scored"
@@ -183,7 +184,7 @@ class PodTopologySpread:
         constraints: list[Constraint] = state[_HARD]
         counted = labelled(constraints, nodes)
         codes = np.zeros(len(nodes), np.int8)
-        if not counted.any():  # then nothing is too full anywhere
+        if not counted.any():  # no node has all labels
             codes[:] = 1
             return FilterResult.coded(codes, ["", LABEL_REASON, REASON], lambda: ~counted)
         eligible = Eligible(pod, nodes)
@@ -200,8 +201,11 @@ class PodTopologySpread:
         return FilterResult.coded(codes, ["", LABEL_REASON, REASON], lambda: ~counted)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """A node that leaves the topology may take the domain with it that had fewest pods: then others are not too full.
-        By default a pod is spread among those of its Services."""
+        """Return True if the event may help the pod.
+
+        A node that is removed or relabelled may remove the domain with the fewest pods, which changes the skew of the
+        others. By default a pod is spread among the pods of its Services.
+        """
         if event.change & Change.OBJECT:
             return event.resource == SERVICES.plural and not pod.raw.spec.topologySpreadConstraints
         own = [each for each in pod.raw.spec.topologySpreadConstraints if each.whenUnsatisfiable == HARD]
@@ -224,7 +228,7 @@ class PodTopologySpread:
         return None
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        """How many pods are in each node's domains: those of a topology with many domains weigh more, as each has fewer."""
+        """Return the weighted number of pods in each node's domains. Topologies with more domains have a larger weight."""
         constraints: list[Constraint] = state[_SOFT]
         scored: BoolArray = state[_SCORED]
         candidates = feasible & scored
@@ -244,7 +248,7 @@ class PodTopologySpread:
         return np.rint(scores)
 
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
-        """The fewest pods are 100; nodes that lack a topology are 0."""
+        """Map the lowest number to 100. Nodes that lack a topology label get 0."""
         scored: BoolArray = state[_SCORED]
         among = scores[feasible & scored]
         most = among.max(initial=0)
@@ -263,19 +267,19 @@ class PodTopologySpread:
 
 
 def labelled(constraints: Sequence[Constraint], nodes: NodeTable) -> BoolArray:
-    """The nodes that are in all the topologies."""
+    """Return the nodes that have the labels of all topologies."""
     if not all(nodes.has_label(each.topology_key) for each in constraints):
         return np.zeros(len(nodes), np.bool_)
     return reduce(np.logical_and, [~nodes.label(each.topology_key).equal(None) for each in constraints])
 
 
 def counts(constraint: Constraint, nodes: NodeTable) -> FloatArray:
-    """The pods that are spread, on each node, eligible or not."""
+    """Return the number of pods to spread on each node, including ineligible nodes."""
     return nodes.pods.pods(constraint.pods) if constraint.pods is not None else np.zeros(len(nodes))
 
 
 class Eligible:
-    """The nodes whose pods count for a constraint of one pod. Constraints that honor the same share an answer."""
+    """The nodes whose pods count for a constraint of one pod. Constraints with the same policies share a result."""
 
     def __init__(self, pod: PodInfo, nodes: NodeTable) -> None:
         self._pod = pod
@@ -298,7 +302,8 @@ class Eligible:
 
 
 def _is_counted(pod: PodInfo, constraint: Constraint) -> bool:
-    """Would the pod itself be one of those that are spread? With a selector that is empty, yes, although none are counted."""
+    """Return True if the constraint counts the pod itself. With an empty selector this is true, although no pods are
+    counted."""
     return constraint.pods is None or constraint.pods.labels.matches(selectable(pod.raw))
 
 
@@ -325,12 +330,12 @@ class SelectorSpread:
         return None
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        """How many of them a node has."""
+        """Return the number of sibling pods on each node."""
         scores: FloatArray = nodes.pods.pods(state[_SIBLINGS])
         return scores
 
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
-        """None is 100, and the most is 0, both of the nodes and of the zones."""
+        """Map no pods to 100 and the highest number to 0, for nodes and for zones."""
         spread = _fewest(scores, float(scores[feasible].max()))
         zones: IntArray = state[_ZONES]
         in_zone = zones > 0
@@ -347,6 +352,6 @@ def _fewest(counts: FloatArray, most: float) -> FloatArray:
 
 
 def _zones(nodes: NodeTable) -> IntArray:
-    """A number for each node's zone, which is one of its region; 0 for a node that is in neither."""
+    """Return a number for the region and zone of each node, or 0 for nodes without both."""
     regions, zones = nodes.label(REGION_LABEL).codes.astype(np.int64), nodes.label(ZONE_LABEL).codes
     return regions * (int(zones.max()) + 1) + zones

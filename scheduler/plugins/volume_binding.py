@@ -1,20 +1,19 @@
-"""VolumeBinding (NoVolumeNodeConflict): the volumes of a pod's claims must be reachable from its node.
+"""VolumeBinding (NoVolumeNodeConflict): the volumes of a pod's claims must be accessible from its node.
 
     bound claim                   the volume's nodeAffinity decides
-    unbound, of a class that      a free volume that satisfies the claim and is reachable from the node; or else the class's
-      waits for the consumer        provisioner, if it can create one. It is reserved in Reserve, and bound in PreBind
-    any other unbound claim       the pod waits until it is bound
+    unbound, of a class that      a free volume that satisfies the claim and is accessible from the node, otherwise the
+      waits for the consumer        provisioner of the class. Reserve selects the volume, and PreBind binds it
+    any other unbound claim       the pod waits until the claim is bound
 
-Matching: of the volumes that satisfy a claim the smallest is used, and of equal ones the first by name. A volume with a
-claimRef is used for that claim only. Claims are matched from the smallest to the largest, each with a volume of its own.
+The smallest volume that satisfies a claim is used, and of equal volumes the first by name. A volume with a claimRef is
+used only for its claim. Claims are matched from the smallest to the largest, each with a different volume.
 
-Before a volume is bound, and after one has been provisioned, it is checked against the node's current labels: either may have
-changed, or the provisioner may have ignored the node. PreBind stops waiting for a volume when the pod is gone; the number of
-pods that wait is limited. A reservation lasts until the claim is seen to be bound, or until Unreserve, because the informer
-may be late.
+Before a volume is bound, and after it is provisioned, its nodeAffinity is compared with the node's current labels. Either may
+have changed, or the provisioner may have ignored the node. PreBind stops waiting for a volume when the pod is deleted. A
+reservation lasts until the informer reports the claim as bound, or until Unreserve.
 
-Binding writes the volume first, then the claim; each names the other. It may be repeated. In Kubernetes the scheduler writes
-only the volume's side, and a controller the rest; there is no such controller here.
+A bind writes first the volume and then the claim; each refers to the other. It can be repeated. In Kubernetes, the scheduler
+writes only the volume, and a controller writes the rest. This project has no such controller.
 """
 
 import asyncio
@@ -62,7 +61,7 @@ FILESYSTEM = "Filesystem"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A version of a volume, and what is asked of it again and again."""
+    """One version of a volume with precomputed properties for matching."""
 
     volume: PersistentVolume
     name: str
@@ -70,12 +69,12 @@ class Candidate:
     mode: str
     access: frozenset[str]
     attributes: str
-    """The class of its attributes."""
+    """The volumeAttributesClassName."""
     labels: Mapping[str, str]
     affinity: bytes
-    """Equal for volumes that can be reached from the same nodes; empty: from all."""
+    """Equal for volumes that are accessible from the same nodes. Empty if all nodes can access the volume."""
     pin: tuple[str, tuple[str, ...]] | None
-    """The label, and its values, that say all about where it can be reached from; None: it is not that simple."""
+    """A label key and values that fully determine the nodes, or None for a more complex affinity."""
 
     @classmethod
     def of(cls, volume: PersistentVolume) -> "Candidate":
@@ -95,17 +94,17 @@ class Candidate:
 
 
 class Catalogue:
-    """The volumes of a store, which it follows; those that are free by class, size and name."""
+    """The volumes of a store. Free volumes are indexed by class, size and name."""
 
     def __init__(self, store: Mapping[str, PersistentVolume]) -> None:
         self._store = store
         self._known: dict[str, Candidate] = {}
         self._free: dict[str, SortedDict[tuple[Decimal, str], Candidate]] = {}
         self._kept: dict[str, dict[str, Candidate]] = {}
-        """By the key of the claim that they are bound to, or kept for."""
+        """Bound or reserved volumes by the key of their claim."""
 
     def follow(self) -> None:
-        """Looks at each volume of the store, and at those that have changed more closely."""
+        """Update the catalogue from the store. Only changed volumes are parsed."""
         for name, volume in self._store.items():
             known = self._known.get(name)
             if known is None or known.volume is not volume:
@@ -119,8 +118,11 @@ class Catalogue:
     def candidates(
         self, claim: PersistentVolumeClaim, taken: Mapping[str, str], known: dict[Hashable, list[Candidate]] | None = None
     ) -> list[Candidate]:
-        """The volumes that fulfil the claim, in the order in which they are tried; without those `taken` by others (by name:
-        the claim's key). `known`: what was found for claims of the same pod, for those that are alike."""
+        """Return the volumes that satisfy the claim in order of preference.
+
+        `taken` maps volume names to the keys of claims that reserve them. `known` caches results for equal claims of the
+        same pod.
+        """
         known = {} if known is None else known
         asked, key, mode = _size(claim.spec.resources.requests), store_key(claim), claim.spec.volumeMode or FILESYSTEM
         storage_class, access = class_of(claim), frozenset(claim.spec.accessModes)
@@ -170,19 +172,18 @@ class Catalogue:
 
 
 def in_order(claims: Sequence[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
-    """As they are served."""
+    """Sort the claims in matching order."""
     return sorted(claims, key=lambda claim: _size(claim.spec.resources.requests))
 
 
 def reachable(volume: PersistentVolume, nodes: NodeTable) -> BoolArray:
-    """The nodes from which a volume can be reached."""
+    """Return the nodes from which the volume is accessible."""
     affinity = volume.spec.nodeAffinity
     return selected(affinity.required, nodes) if affinity.HasField("required") else np.ones(len(nodes), np.bool_)
 
 
 def match(wanted: Sequence[Sequence[Candidate]], nodes: NodeTable) -> list[IntArray]:
-    """For each claim, in the order in which they are served, and each node: which of the claim's candidates it gets there;
-    NONE where there is none left."""
+    """Return, for each claim in matching order, the index of its candidate on each node, or NONE."""
     numbers: dict[str, int] = {}
     known: dict[int, _Choice] = {}
     chosen: list[IntArray] = []
@@ -198,24 +199,27 @@ def match(wanted: Sequence[Sequence[Candidate]], nodes: NodeTable) -> list[IntAr
 
 
 class _Choice:
-    """Of the candidates of one claim, or of claims that are alike. A candidate is in one of several lists: of those that can be
-    reached from everywhere, from the nodes with one value of a label, or from some nodes. So a node looks at a few short lists,
-    however many volumes there are; and each claim goes on where the one before it has stopped, as what is taken stays so."""
+    """The candidates of one claim, or of several equal claims.
+
+    Each candidate is in one list: for all nodes, for the nodes with one value of a label, or for some nodes. A node
+    therefore reads a few short lists, regardless of the number of volumes. A later claim continues where the previous
+    claim stopped, because a volume that is taken stays taken.
+    """
 
     def __init__(self, candidates: Sequence[Candidate], numbers: dict[str, int], nodes: NodeTable) -> None:
-        """`numbers`: of volumes, by name, the same for all claims of a pod."""
+        """`numbers` maps volume names to numbers that all claims of the pod share."""
         self._nothing = len(candidates)
         self._rows = len(nodes)
         self.numbers: IntArray = np.full(len(candidates) + 1, NONE, np.int64)
-        """By rank. The last one is for NONE."""
+        """Numbers by rank. The last element is for NONE."""
         for rank, candidate in enumerate(candidates):
             self.numbers[rank] = numbers.setdefault(candidate.name, len(numbers))
         self._lists = list(_lists(candidates, nodes))
         self._first = self._least(np.arange(self._rows), np.empty((0, self._rows), np.int64))
 
     def best(self, taken: IntArray) -> IntArray:
-        """For each node the first candidate that it reaches and that is not taken there. `taken`: the numbers of the volumes
-        that each earlier claim gets on each node."""
+        """Return the first free candidate of each node. `taken` has the numbers of the volumes that earlier claims use on each
+        node."""
         contested = ((taken == self.numbers[self._first]) & (taken != NONE)).any(axis=0).nonzero()[0]
         if len(contested):
             self._first[contested] = self._least(contested, taken[:, contested])
@@ -230,7 +234,7 @@ class _Choice:
 
 
 class _List:
-    """Ranks, in ascending order; for each node, a part of them."""
+    """Ranks in ascending order, of which each node uses a part."""
 
     def __init__(self, ranks: Sequence[int], start: IntArray, end: IntArray) -> None:
         self._ranks = np.array(ranks, np.int64)
@@ -238,7 +242,7 @@ class _List:
         self._end = end
 
     def first(self, rows: IntArray, taken: IntArray, numbers: IntArray, nothing: int) -> IntArray:
-        """The first rank of each of these rows that is not taken there; `nothing` where there is none."""
+        """Return the first free rank of each of these rows, or `nothing`."""
         found = np.full(len(rows), nothing, np.int64)
         at, end = self._at[rows], self._end[rows]
         left = (at < end).nonzero()[0]
@@ -302,7 +306,7 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
 async def bind_volume(client: Client, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
-    """Raises ApiError: a Conflict when somebody else has changed one of them."""
+    """Write both sides of the binding. Raise ApiError, for example Conflict if another client changed an object."""
     volumes, claims = client.of(PERSISTENT_VOLUMES), client.of(PERSISTENT_VOLUME_CLAIMS)
     own, theirs = PersistentVolume(), PersistentVolumeClaim()
     own.CopyFrom(volume)
@@ -322,7 +326,7 @@ async def bind_volume(client: Client, claim: PersistentVolumeClaim, volume: Pers
 
 
 async def choose_node(client: Client, claim: PersistentVolumeClaim, node: str) -> None:
-    """Asks the class's provisioner for a volume that can be reached from the node. Raises ApiError."""
+    """Request a volume for the node from the provisioner of the class. Raise ApiError."""
     theirs = PersistentVolumeClaim()
     theirs.CopyFrom(claim)
     if theirs.metadata.annotations.get(SELECTED_NODE) != node:
@@ -344,10 +348,10 @@ NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-exi
 TOO_MANY = "node(s) could not be checked: the pod has too many unbound persistentvolumeclaims for so many nodes"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 POLL = 0.1
-"""Seconds between looks at a claim whose volume is being made."""
+"""Seconds between reads of a claim whose volume is being provisioned."""
 _REASONS = (OUT_OF_REACH, NOTHING_TO_BIND, NO_SUCH_VOLUME)
 _MATCH, _ALWAYS_MATCHED = 8e-9, 16
-"""Seconds to hold one claim's volume against that of another on one node; the claims that are matched whatever it takes."""
+"""Seconds to compare the volumes of two claims on one node, and the number of claims that are always matched."""
 _STATE, _WORK = "VolumeBinding.claims", "VolumeBinding.work"
 
 
@@ -358,22 +362,22 @@ class Handle(Objects, Protocol):
 
 @dataclass(slots=True)
 class _Claims:
-    """Of one pod, and what `filter` found for those that wait."""
+    """The claims of one pod, and the results of `filter` for the unbound claims."""
 
     volumes: list[PersistentVolume] = field(default_factory=list)
     lost: bool = False
-    """A claim is bound to a volume that does not exist."""
+    """True if a claim is bound to a volume that does not exist."""
     waiting: list[PersistentVolumeClaim] = field(default_factory=list)
     candidates: list[list[Candidate]] = field(default_factory=list)
     chosen: list[IntArray] = field(default_factory=list)
     nodes: NodeTable | None = None
     too_many: bool = False
-    """Of those that wait: they are not matched, since a decision must end."""
+    """True if there are too many unbound claims, which are then not matched, to limit the time of the decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What PreBind has to do."""
+    """The work of PreBind."""
 
     bind: Sequence[tuple[PersistentVolumeClaim, PersistentVolume]]
     provision: Sequence[PersistentVolumeClaim]
@@ -391,9 +395,9 @@ class VolumeBinding:
         self._objects = Volumes(handle)
         self._catalogue = Catalogue(self._objects.volumes)
         self._taken: dict[str, str] = {}
-        """Volumes that are set aside: the claim's key, by name."""
+        """Reserved volumes: the key of the claim by volume name."""
         self._nodes: dict[str, str] = {}
-        """Claims for which a volume is to be made: the node, by key."""
+        """Claims with a volume to provision: the node by key of the claim."""
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         keys = claims_of(pod)
@@ -428,7 +432,7 @@ class VolumeBinding:
         passed = near & met & (not found.lost)
 
         def explain() -> NodeReasons:
-            """A code has one bit for each reason."""
+            """Return the reasons. A code has one bit per reason."""
             if found.too_many:
                 return NodeReasons(np.ones(len(nodes), np.int64), lambda _: [TOO_MANY])
             codes = ~near * 1 + ~met * 2 + np.full(len(nodes), found.lost) * 4
@@ -437,7 +441,7 @@ class VolumeBinding:
         return FilterResult(passed, explain)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """A volume that has been given to somebody helps nobody else."""
+        """Return True if the event may help. A volume that is reserved for another claim does not."""
         if Change.OBJECT not in event.change or event.resource == STORAGE_CLASSES.plural:
             return True
         if isinstance(event.obj, PersistentVolume):
@@ -484,15 +488,15 @@ class VolumeBinding:
         return await self._made(work.provision, pod, node)
 
     async def _made(self, claims: Iterable[PersistentVolumeClaim], pod: PodInfo, node: str) -> Status | None:
-        """Waits for the provisioner. It gives up by taking the node's name back."""
+        """Wait for the provisioner. It rejects the node by removing the annotation with the node's name."""
         for claim in claims:
             key, chosen = store_key(claim), False
             while True:
                 if self._is_gone(pod):
-                    return Status(f'pod "{pod.key}" does not exist any more')
+                    return Status(f'pod "{pod.key}" no longer exists')
                 now = self._objects.claims.get(key)
                 if now is None or now.metadata.uid != claim.metadata.uid:
-                    return Status(f'PVC "{key}" was deleted while its volume was being made')
+                    return Status(f'PVC "{key}" was deleted while its volume was being provisioned')
                 if is_bound(now):
                     if (volume := self._objects.volume_of(now)) is not None:
                         if (refused := self._out_of_reach(volume, node)) is not None:
@@ -506,19 +510,19 @@ class VolumeBinding:
         return None
 
     def _is_gone(self, pod: PodInfo) -> bool:
-        """Or going: nobody can bind it any more."""
+        """Return True if the pod is deleted or being deleted, so that it can no longer be bound."""
         now = self._handle.objects(PODS).get(pod.key)
         return now is None or now.metadata.uid != pod.uid or now.metadata.HasField("deletionTimestamp")
 
     def _out_of_reach(self, volume: PersistentVolume, name: str) -> Status | None:
-        """None: it is not, or the node is gone."""
+        """Return a Status if the volume is not accessible from the node, or None if it is or the node no longer exists."""
         node, affinity = self._handle.objects(NODES).get(name), volume.spec.nodeAffinity
         if node is None or not affinity.HasField("required") or selects(affinity.required, node):
             return None
         return Status(f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{name}"')
 
     def _meet(self, found: _Claims, nodes: NodeTable) -> BoolArray:
-        """The nodes on which every claim that waits gets a volume."""
+        """Return the nodes on which every unbound claim gets a volume."""
         met = np.ones(len(nodes), np.bool_)
         if not found.waiting:
             return met
@@ -547,18 +551,18 @@ class VolumeBinding:
         return met
 
     def _chosen_node(self, claim: PersistentVolumeClaim) -> str:
-        """The node for which the claim's volume is being made; empty: it is not."""
+        """Return the node for which the claim's volume is being provisioned, or an empty string."""
         return claim.metadata.annotations.get(SELECTED_NODE) or self._nodes.get(store_key(claim), "")
 
     def _can_make(self, claim: PersistentVolumeClaim, nodes: NodeTable) -> BoolArray:
-        """The nodes for which the class's provisioner can make a volume."""
+        """Return the nodes for which the class's provisioner can create a volume."""
         storage_class = self._objects.classes[class_of(claim)]
         if storage_class.provisioner == NO_PROVISIONER:
             return np.zeros(len(nodes), np.bool_)
         return _allowed(storage_class, nodes)
 
     def _settle(self) -> None:
-        """Forgets what was set aside for claims that are seen to be bound, or are gone."""
+        """Drop the reservations of claims that are bound or deleted."""
         for name, key in list(self._taken.items()):
             if name not in self._objects.volumes or self._is_settled(key):
                 del self._taken[name]
@@ -571,12 +575,12 @@ class VolumeBinding:
 
 
 def binds_at_once(objects: Volumes, claim: PersistentVolumeClaim) -> bool:
-    """Is it unbound, and to be bound by somebody else than this plugin?"""
+    """Return True if the claim is unbound and this plugin does not bind it."""
     return not is_bound(claim) and bool(claim.spec.volumeName or not objects.waits_for_consumer(claim))
 
 
 def _allowed(storage_class: StorageClass, nodes: NodeTable) -> BoolArray:
-    """The nodes in the topologies of the class; a term without requirements allows none."""
+    """Return the nodes in the allowed topologies of the class. A term without requirements allows no node."""
     terms = storage_class.allowedTopologies
     allowed = np.full(len(nodes), not terms)
     for term in terms:

@@ -1,7 +1,7 @@
-"""VolumeRestrictions, VolumeZone and NodeVolumeLimits, and the lookup of a pod's claims that all volume plugins use.
+"""VolumeRestrictions, VolumeZone and NodeVolumeLimits, and the lookup of a pod's claims for all volume plugins.
 
-VolumeRestrictions refuses a node where another pod uses the disk or the ReadWriteOncePod claim. VolumeZone requires the zone
-labels of the volume. NodeVolumeLimits counts volumes per CSI driver against the limit of the node.
+VolumeRestrictions refuses a node where another pod uses the same disk or ReadWriteOncePod claim. VolumeZone requires the zone
+labels of the volume. NodeVolumeLimits compares the number of volumes per CSI driver with the limit of the node.
 """
 
 import re
@@ -35,7 +35,7 @@ from scheduler.plugins.helper import Objects
 
 
 class Volumes:
-    """The objects as they are now."""
+    """Live views of claims, volumes and storage classes."""
 
     def __init__(self, handle: Objects) -> None:
         self.claims: Mapping[str, PersistentVolumeClaim] = handle.objects(PERSISTENT_VOLUME_CLAIMS)
@@ -43,7 +43,7 @@ class Volumes:
         self.classes: Mapping[str, StorageClass] = handle.objects(STORAGE_CLASSES)
 
     def claim_of(self, pod: PodInfo, key: str) -> PersistentVolumeClaim | str:
-        """A claim that the pod uses; or why the pod cannot use it."""
+        """Return a claim of the pod, or the reason why the pod cannot use it."""
         name = key.partition("/")[2]
         claim = self.claims.get(key)
         if claim is None:
@@ -62,7 +62,7 @@ class Volumes:
         return self.volumes.get(claim.spec.volumeName) if claim.spec.volumeName else None
 
     def waits_for_consumer(self, claim: PersistentVolumeClaim) -> bool:
-        """Is the claim only bound when a pod that uses it is scheduled?"""
+        """Return True if the claim is bound only when a pod that uses it is scheduled."""
         storage_class = self.classes.get(class_of(claim))
         return storage_class is not None and storage_class.volumeBindingMode == "WaitForFirstConsumer"
 
@@ -71,7 +71,7 @@ _NOT_FOUND = 'persistentvolumeclaim "{}" not found'
 
 
 def not_there(pod: PodInfo, key: str) -> str:
-    """Of a claim that the pod uses, in the words of an event, as Kubernetes has them."""
+    """Return the reason for a missing claim of the pod, in Kubernetes' words."""
     name = key.partition("/")[2]
     if _is_ephemeral(pod, key):
         return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
@@ -79,13 +79,13 @@ def not_there(pod: PodInfo, key: str) -> str:
 
 
 def missing(reason: str) -> str:
-    """The name of a claim that somebody has to create, if this is what `not_there` says; else empty."""
+    """Return the name of a claim that a user must create if `reason` comes from `not_there`, or an empty string."""
     found = re.fullmatch(_NOT_FOUND.format("(.+)"), reason)
     return found[1] if found is not None else ""
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Both sides know of each other: whoever bound them has said so."""
+    """Return True if the claim and its volume refer to each other."""
     completed = claim.status.phase == "Bound" or BIND_COMPLETED_ANNOTATION in claim.metadata.annotations
     return bool(claim.spec.volumeName) and completed
 
@@ -95,15 +95,17 @@ def claims_of(pod: PodInfo) -> tuple[str, ...]:
 
 
 def is_about_claims(event: ClusterEvent, pod: PodInfo) -> bool:
-    """Is it perhaps one of the pod's claims that has changed? By name alone, for all pods of one template; the names of
-    ephemeral claims are not those of the template."""
+    """Return True if the event may concern a claim of the pod or of a pod with the same template.
+
+    Claims are compared by name only. Any claim may match an ephemeral volume.
+    """
     if event.resource != PERSISTENT_VOLUME_CLAIMS.plural or event.obj is None:
         return False
     return may_be_claim_of(pod, event.obj.metadata.name)
 
 
 def may_be_claim_of(pod: PodInfo, name: str) -> bool:
-    """Has the pod, or one that is alike, a claim of this name?"""
+    """Return True if the pod, or a pod with the same template, may have a claim with this name."""
     sources = [volume.volumeSource for volume in pod.raw.spec.volumes]
     names = [source.persistentVolumeClaim.claimName for source in sources]
     return name in names or any(source.HasField("ephemeral") for source in sources)
@@ -116,7 +118,7 @@ def _is_ephemeral(pod: PodInfo, key: str) -> bool:
 DISK = "node(s) had no available disk"
 IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 _VOLUME, _USER = 12e-6, 0.2e-6
-"""Seconds for a claim or disk, and for each node that uses it."""
+"""Seconds per claim or disk, and per node that uses it."""
 _REASONS = ("", DISK, IN_USE)
 
 
@@ -130,7 +132,7 @@ class VolumeRestrictions:
         self._claims = handle.objects(PERSISTENT_VOLUME_CLAIMS)
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
-        """Also that of the other plugins that look at each volume."""
+        """Return the cost of this plugin and of the other plugins that read each volume."""
         volumes = pod.raw.spec.volumes
         number = len(volumes)
         if number * _VOLUME <= BUDGET:
@@ -154,7 +156,7 @@ class VolumeRestrictions:
         return FilterResult.coded(codes, _REASONS)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """A pod that leaves may have had the claim of one pod: then others of the nodes take it."""
+        """Return True if the event may help. A pod that is removed may free a ReadWriteOncePod claim for other nodes."""
         if Change.OBJECT in event.change:
             return is_about_claims(event, pod)
         if event.change & Change.POD_FREED and not event.change & Change.VOLUMES_FREED:
@@ -162,13 +164,13 @@ class VolumeRestrictions:
         return bool(claims_of(pod)) or event.node not in set(_conflicting(pod, nodes))
 
     def _alone(self, pod: PodInfo) -> Iterator[str]:
-        """The claims that no other pod may use at the same time."""
+        """Yield the claims that only one pod may use at a time."""
         there = (key for key in claims_of(pod) if key in self._claims)
         return (key for key in there if "ReadWriteOncePod" in self._claims[key].spec.accessModes)
 
 
 def _conflicting(pod: PodInfo, nodes: NodeTable) -> Iterator[str]:
-    """Nodes with a pod that has one of the disks, unless both only read."""
+    """Yield the nodes with a pod that uses one of the disks, unless both pods only read it."""
     for disk in pod.volumes.disks if pod.volumes is not None else ():
         yield from nodes.used_volumes.users(Disk(disk.kind, disk.identity, False))
         if not disk.read_only:
@@ -182,7 +184,7 @@ NO_VOLUME = "PersistentVolume had no name"
 TODAY = {OLD_ZONE_LABEL: ZONE_LABEL, OLD_REGION_LABEL: REGION_LABEL}
 LABELS = (*TODAY, *TODAY.values())
 SEPARATOR = "__"
-"""Between the zones of a volume that is in several."""
+"""Separator of the zones of a volume in several zones."""
 _STATE = "VolumeZone.volumes"
 
 
@@ -220,7 +222,7 @@ class VolumeZone:
         return Change.OBJECT not in event.change or about_others or is_about_claims(event, pod)
 
     def _volume(self, pod: PodInfo, key: str) -> PersistentVolume | Status | None:
-        """None: there is none yet, and need not be."""
+        """Return the volume of a claim, or None if the claim is unbound and may stay so until the pod is scheduled."""
         claim = self._objects.claims.get(key)
         if claim is None:
             return Status(not_there(pod, key))
@@ -236,7 +238,8 @@ class VolumeZone:
 
 
 def _near(volume: PersistentVolume, nodes: NodeTable) -> BoolArray:
-    """The nodes that have, of each of the volume's labels, one of its values. An old label may stand under today's name."""
+    """Return the nodes that have one of the values of each zone label of the volume. A deprecated label also matches its
+    current name."""
     near = np.ones(len(nodes), np.bool_)
     for label in LABELS:
         if label in volume.metadata.labels:
@@ -291,14 +294,14 @@ class NodeVolumeLimits:
         return FilterResult.refusing(refused, LIMIT_REASON)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """A pod that leaves without volumes leaves the node with as many."""
+        """Return True if the event may help. A pod without volumes does not change the number of volumes when it is removed."""
         if event.change & Change.POD_FREED:
             return bool(event.change & Change.VOLUMES_FREED)
         is_limit = event.resource == CSI_NODES.plural
         return Change.OBJECT not in event.change or is_limit or is_about_claims(event, pod)
 
     def _driver(self, key: str) -> str | None:
-        """The driver of a claim; empty for a volume of no CSI driver. None: it is not known yet."""
+        """Return the driver of a claim, "" for a volume without a CSI driver, or None if it is not known yet."""
         claim = self._objects.claims.get(key)
         if claim is None:
             return None
@@ -309,14 +312,17 @@ class NodeVolumeLimits:
         return storage_class.provisioner if storage_class is not None else None
 
     def _has_volume(self, key: str) -> bool:
-        """Then the driver of the claim stays what it is."""
+        """Return True if the claim has a volume, so that its driver no longer changes."""
         claim = self._objects.claims.get(key)
         return claim is not None and self._objects.volume_of(claim) is not None
 
 
 class _Ledger:
-    """Columns by driver: what is attached to each node, and its limit. They follow what has changed since they were last asked
-    for, at a cost of the claims on the nodes that changed; and in a new epoch, of a look at each node's CSINode."""
+    """Columns by driver: the number of volumes on each node, and its limit.
+
+    An update costs time for the claims on changed nodes. In a new generation of the table, it also reads the CSINode of
+    each node.
+    """
 
     def __init__(self, driver: Callable[[str], str | None], has_volume: Callable[[str], bool]) -> None:
         self._driver = driver
@@ -328,11 +334,11 @@ class _Ledger:
         self._limits: dict[str, Counts] = {}
         self._attached: dict[str, Counts] = {}
         self._open: set[str] = set()
-        """Nodes with a claim that had no volume when they were counted: its driver may be another one once it has. They are
-        counted again each time; no more than those whose pods have not begun, as a pod only runs with its volumes."""
+        """Nodes with a claim that had no volume at the last count, so that its driver may change. They are counted again
+        at each update. Their number is small, because a pod starts only after its volumes exist."""
 
     def limits(self, driver: str) -> Counts | None:
-        """None: no node limits it."""
+        """Return the limit of each node, or None if no node limits the driver."""
         return self._limits.get(driver)
 
     def attached(self, driver: str) -> Counts:

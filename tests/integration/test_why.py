@@ -74,7 +74,7 @@ async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Cl
     other = tmp_path / "packing.yaml"
     other.write_text(PACKING)
     given = await run(apiserver, "why", "pod/web", "--config", str(other))
-    assert given.stdout.splitlines()[0].endswith(f"uses another configuration than {other}.")
+    assert given.stdout.splitlines()[0].endswith(f"uses a configuration other than {other}.")
 
     queue = await run(apiserver, "sched", "queue", "--http", scheduler.http)
     assert queue.stdout.startswith("scheduler-0: 0 active, 0 backoff, 1 unschedulable, 0 gated, 0 wait in Permit\n")
@@ -111,7 +111,7 @@ async def test_why_follows_the_configuration_of_the_scheduler_that_decides(
     unread = await run(apiserver, "why", "pod/web")
     assert unread.returncode == 0 and "chance" not in unread.stdout
     assert 'no profile is named "cheap" in the default configuration' in unread.stdout
-    assert 'own, which leads election "cheap" and decides, uses another configuration' in unread.stdout
+    assert 'own, which leads election "cheap" and decides, uses a configuration other' in unread.stdout
 
     here = await run(apiserver, "why", "pod/web", "--config", CHEAP)
     first, second, *_ = here.stdout.splitlines()

@@ -68,7 +68,7 @@ def test_it_is_read_and_written_back() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ("{added: {}}", "added: not supported; there are addedAffinity"),
+        ("{added: {}}", "added: unknown field; supported: addedAffinity"),
         ("{addedAffinity: {required: {}}}", "addedAffinity.required: unknown field"),
         (f"{{addedAffinity: {{{REQUIRED}: {{}}}}}}", "nodeSelectorTerms: expected at least one"),
         (
@@ -105,5 +105,5 @@ def test_what_no_label_fulfils_is_refused(requirement: str, message: str) -> Non
 
 def test_why_says_that_it_is_not_the_pod() -> None:
     enforcing = configuration(f"{{addedAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{ZONED}]}}}}}}")
-    told = "label a node as addedAffinity of the scheduler's configuration wants -> plain"
+    told = "label a node to match addedAffinity in the scheduler's configuration -> plain"
     assert remedies(make_pod("a"), [NODES[2]], configuration=enforcing) == [told]

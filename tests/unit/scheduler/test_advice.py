@@ -16,11 +16,11 @@ from tests.unit.scheduler.volume_objects import claim, storage_class, volume
 
 def test_resources() -> None:
     assert remedies(make_pod("a").req(cpu=1, memory="40Gi"), THREE) == [
-        "ask for less, or add a larger node: it asks for 40Gi memory, and n0, which comes nearest of 3 nodes, has 32Gi -> "
+        "reduce its requests, or add a larger node: it requests 40Gi memory; n0, the closest of 3 nodes, has 32Gi -> "
     ]
     assert remedies(make_pod("a").req(cpu=1, memory="32Gi"), THREE[1:2], BUSY[1:2]) == [
-        "free 500m cpu and 1Gi memory on n1, or ask for that much less: "
-        "it asks for 1 cpu, 500m of 4 is free; it asks for 32Gi memory, 31Gi of 32Gi is free -> n1"
+        "free 500m cpu and 1Gi memory on n1, or reduce its requests accordingly: "
+        "it requests 1 cpu, 500m of 4 is free; it requests 32Gi memory, 31Gi of 32Gi is free -> n1"
     ]
     full = make_node("n0").capacity(cpu=4, memory="1Gi", pods=1)
     assert remedies(make_pod("a"), [full], [make_pod("b").node("n0")]) == [
@@ -28,7 +28,7 @@ def test_resources() -> None:
     ]
     assert details(make_pod("a").req(cpu=1, memory=1500 << 20), [full], [make_pod("b").req(memory=1000).node("n0")]) == [
         "NodeResourcesFit: Too many pods: it runs 1 of at most 1 pods",
-        "NodeResourcesFit: Insufficient memory: it asks for 1500Mi memory, 1024.0Mi of 1Gi is free, 476.0Mi is missing",
+        "NodeResourcesFit: Insufficient memory: it requests 1500Mi memory, 1024.0Mi of 1Gi is free, 476.0Mi is missing",
     ]
 
 
@@ -39,7 +39,7 @@ def test_the_last_one_of_seventy_resources() -> None:
         node.extended(resource, 1)
     found = explained(make_pod("a").container(dict.fromkeys((*there, last), 1)), [node])
     assert found.message == f"0/1 nodes are available: 1 Insufficient {last}."
-    assert [each.text for each in found.remedies] == [f"ask for less, or add a larger node: it asks for 1 {last}, and n0 has 0"]
+    assert [each.text for each in found.remedies] == [f"reduce its requests, or add a larger node: it requests 1 {last}; n0 has 0"]
 
 
 def test_taints_and_cordons() -> None:
@@ -53,11 +53,11 @@ def test_taints_and_cordons() -> None:
     assert remedies(make_pod("a"), nodes) == [
         "tolerate gpu=true:NoSchedule -> n0 n1",
         "uncordon n3 -> n3",
-        "make the nodes well again, which ends node.kubernetes.io/not-ready:NoExecute, or tolerate it -> n2",
+        "repair the nodes, which removes node.kubernetes.io/not-ready:NoExecute, or tolerate it -> n2",
     ]
     assert details(make_pod("a"), nodes) == ["TaintToleration: it does not tolerate the taint gpu=true:NoSchedule"]
     assert details(make_pod("a"), nodes, node="n3") == [
-        "NodeUnschedulable: the node is cordoned: `pinnace uncordon n3` lets pods onto it again"
+        "NodeUnschedulable: the node is cordoned: run `pinnace uncordon n3` to allow new pods"
     ]
 
 
@@ -82,24 +82,24 @@ class TestCordonsWithTheirTaint:
 
             The smallest changes that would help, any one of them:
               * uncordon n0  -> n0
-              * free 1 cpu on n1, or ask for that much less: it asks for 1 cpu, 0 of 4 is free  -> n1
+              * free 1 cpu on n1, or reduce its requests accordingly: it requests 1 cpu, 0 of 4 is free  -> n1
         """)
 
     def test_all_are_cordoned(self) -> None:
         nodes = [cordoned("n0"), cordoned("n1")]
         assert remedies(make_pod("a"), nodes) == ["uncordon n0, n1 -> n0 n1"]
         assert details(make_pod("a"), nodes) == [
-            "NodeUnschedulable: the node is cordoned: `pinnace uncordon n0` lets pods onto it again"
+            "NodeUnschedulable: the node is cordoned: run `pinnace uncordon n0` to allow new pods"
         ]
         assert remedies(make_pod("a").req(cpu=1), nodes[:1], [make_pod("b").req(cpu=4).node("n0")]) == [
-            "uncordon n0; and free 1 cpu on n0, or ask for that much less: it asks for 1 cpu, 0 of 4 is free -> n0"
+            "uncordon n0; and free 1 cpu on n0, or reduce its requests accordingly: it requests 1 cpu, 0 of 4 is free -> n0"
         ]
 
     def test_other_taints_are_another_thing(self) -> None:
         nodes = [cordoned("n0").taint("gpu", "true")]
         assert remedies(make_pod("a"), nodes) == ["uncordon n0; and tolerate gpu=true:NoSchedule -> n0"]
         assert details(make_pod("a"), nodes) == [
-            "NodeUnschedulable: the node is cordoned: `pinnace uncordon n0` lets pods onto it again",
+            "NodeUnschedulable: the node is cordoned: run `pinnace uncordon n0` to allow new pods",
             "TaintToleration: it does not tolerate the taint gpu=true:NoSchedule",
         ]
         tolerant = make_pod("a").tolerate("node.kubernetes.io/unschedulable", operator="Exists")
@@ -141,47 +141,47 @@ class TestCordonsWithTheirTaint:
 def test_node_affinity() -> None:
     nodes = [make_node("n0").label("disk", "hdd").label("zone", "a"), make_node("n1").label("zone", "a")]
     pod = make_pod("a").node_selector("disk", "ssd").node_selector("zone", "a")
-    assert remedies(pod, nodes) == ["drop nodeSelector disk=ssd (no node has it), or label a node accordingly -> n0 n1"]
+    assert remedies(pod, nodes) == ["remove nodeSelector disk=ssd (no node has it), or label a node accordingly -> n0 n1"]
     assert details(pod, nodes) == ["NodeAffinity: nodeSelector disk=ssd: the node has disk=hdd"]
     assert details(pod, nodes, node="n1") == ["NodeAffinity: nodeSelector disk=ssd: the node has no label disk"]
 
     assert remedies(make_pod("a").node_selector("disk", "ssd").node_selector("zone", "b"), nodes) == [
-        "drop nodeSelector disk=ssd and nodeSelector zone=b, or label a node accordingly -> n0 n1"
+        "remove nodeSelector disk=ssd and nodeSelector zone=b, or label a node accordingly -> n0 n1"
     ]
     pod = make_pod("a").node_affinity(("zone", "In", ["a", "b"]), ("disk", "NotIn", ["hdd"]), ("gpu", "Exists", []))
-    assert remedies(pod, nodes) == ["drop node affinity gpu Exists, or label a node accordingly -> n1"]
+    assert remedies(pod, nodes) == ["remove node affinity gpu Exists, or label a node accordingly -> n1"]
     assert details(pod, nodes) == [
         "NodeAffinity: node affinity disk NotIn [hdd]: the node has disk=hdd",
         "NodeAffinity: node affinity gpu Exists: the node has no label gpu",
     ]
     assert remedies(make_pod("a").node_fields("In", ["n7"]), nodes) == [
-        "drop node affinity metadata.name In [n7], or label a node accordingly -> n0 n1"
+        "remove node affinity metadata.name In [n7], or label a node accordingly -> n0 n1"
     ]
 
 
 def test_host_ports() -> None:
     question = make_pod("a").host_port(80).host_port(81), THREE[:1], [make_pod("web").host_port(80).node("n0")]
     assert remedies(*question) == ["free host port 80/TCP, which default/web has on n0 -> n0"]
-    assert details(*question) == ["NodePorts: host port 80/TCP is taken by default/web"]
+    assert details(*question) == ["NodePorts: host port 80/TCP is used by default/web"]
 
 
 def test_pods_that_want_or_shun_others() -> None:
     host, one = "kubernetes.io/hostname", THREE[:1]
     near = make_pod("a").affinity("app=db", host), one
     assert remedies(*near) == [
-        f"place pods with app=db in the same {host} as one of these nodes, or only prefer to be near -> n0"
+        f"place pods with app=db in the same {host} as one of these nodes, or use preferred affinity -> n0"
     ]
-    assert details(*near) == [f"InterPodAffinity: it wants to be near pods with app=db in the same {host}, and there are none"]
+    assert details(*near) == [f"InterPodAffinity: it requires pods with app=db in the same {host}, but none exist"]
 
     away = make_pod("a").anti_affinity("app=web", host), one, [make_pod("w").label("app", "web").node("n0")]
     assert remedies(*away) == [
-        f"move pods with app=web in the same {host} as one of these nodes away, or only prefer not to be near -> n0"
+        f"remove pods with app=web in the same {host} as one of these nodes, or use preferred anti-affinity -> n0"
     ]
-    assert details(*away) == [f"InterPodAffinity: it will not be near pods with app=web in the same {host}: default/w"]
+    assert details(*away) == [f"InterPodAffinity: its anti-affinity excludes pods with app=web in the same {host}: default/w"]
 
     shunned = make_pod("a").label("app", "web"), one, [make_pod("lonely").anti_affinity("app=web", host).node("n0")]
-    assert remedies(*shunned) == ["move away what will not have it near: default/lonely -> n0"]
-    assert details(*shunned) == ["InterPodAffinity: pods in the same topology will not have it near: default/lonely"]
+    assert remedies(*shunned) == ["remove pods whose anti-affinity excludes it: default/lonely -> n0"]
+    assert details(*shunned) == ["InterPodAffinity: pods in the same topology exclude it by anti-affinity: default/lonely"]
 
 
 def test_a_node_outside_the_topology_is_near_nothing() -> None:
@@ -189,16 +189,16 @@ def test_a_node_outside_the_topology_is_near_nothing() -> None:
     question = make_pod("a").affinity("app=db", "zone").affinity("tier=db", "rack"), nodes
     wanted = "pods with app=db in the same zone and pods with tier=db in the same rack"
     assert remedies(*question) == [
-        f"label the nodes with rack, or only prefer to be near {wanted} -> n0",
-        f"label the nodes with zone, or only prefer to be near {wanted} -> n1",
-        f"label the nodes with zone and rack, or only prefer to be near {wanted} -> n2",
+        f"label the nodes with rack, or use preferred affinity for {wanted} -> n0",
+        f"label the nodes with zone, or use preferred affinity for {wanted} -> n1",
+        f"label the nodes with zone and rack, or use preferred affinity for {wanted} -> n2",
     ]
-    assert details(*question, node="n1") == [f"InterPodAffinity: it wants to be near {wanted}, and the node has no label zone"]
+    assert details(*question, node="n1") == [f"InterPodAffinity: it requires {wanted}, but the node has no label zone"]
 
     near = make_pod("a").affinity("app=db", "zone"), nodes
     assert remedies(*near) == [
-        "label the nodes with zone, or only prefer to be near pods with app=db in the same zone -> n1 n2",
-        "place pods with app=db in the same zone as one of these nodes, or only prefer to be near -> n0",
+        "label the nodes with zone, or use preferred affinity for pods with app=db in the same zone -> n1 n2",
+        "place pods with app=db in the same zone as one of these nodes, or use preferred affinity -> n0",
     ]
 
 
@@ -212,11 +212,11 @@ def test_topology_spread() -> None:
     assert remedies(*question) == [
         "uncordon n1 -> n1",
         "label the nodes with zone -> n2",
-        "allow more than a maxSkew of 1 over zone, or say ScheduleAnyway -> n0",
+        "increase maxSkew above 1 over zone, or use ScheduleAnyway -> n0",
     ]
     assert details(*question) == ["PodTopologySpread: maxSkew 1 over zone: a has 1 of the pods with app=web"]
     assert details(*question, node="n2") == [
-        "PodTopologySpread: the node has no label zone, over which the pod is to be spread"
+        "PodTopologySpread: the node has no label zone, which a topology spread constraint of the pod requires"
     ]
 
 
@@ -242,7 +242,7 @@ def test_where_two_plugins_refuse_every_node() -> None:
     nodes = [make_node("n0").taint("gpu", "true"), make_node("n1").taint("gpu", "true")]
     placed = [make_pod("b").req(cpu=3).node("n0"), make_pod("c").req(cpu=2).node("n1")]
     assert remedies(make_pod("a").req(cpu=3), nodes, placed) == [
-        "tolerate gpu=true:NoSchedule; and free 1 cpu on n1, or ask for that much less: it asks for 3 cpu, 2 of 4 is free -> n1"
+        "tolerate gpu=true:NoSchedule; and free 1 cpu on n1, or reduce its requests accordingly: it requests 3 cpu, 2 of 4 is free -> n1"
     ]
 
 
@@ -267,25 +267,25 @@ def test_a_claim_that_does_not_exist_is_one_thing_in_the_way() -> None:
         (
             claim("c", storage_class="manual"),
             (),
-            "create the StorageClass manual, with provisioner: kubernetes.io/no-provisioner and "
+            "create the StorageClass manual with provisioner: kubernetes.io/no-provisioner and "
             "volumeBindingMode: WaitForFirstConsumer",
         ),
         (
             claim("c", storage_class="fast"),
             (storage_class("fast", volumeBindingMode="Immediate"),),
-            "make the StorageClass fast anew, with volumeBindingMode: WaitForFirstConsumer: "
-            "nobody binds its claims at once here",
+            "recreate the StorageClass fast with volumeBindingMode: WaitForFirstConsumer: "
+            "immediate binding is not supported",
         ),
         (
             claim("c"),
             (),
             "give the PersistentVolumeClaim c a class with volumeBindingMode: WaitForFirstConsumer: "
-            "nobody binds claims without one here",
+            "claims without a class are not bound",
         ),
         (
             claim("c", volumeName="v"),
             (volume("v"),),
-            "bind the PersistentVolumeClaim c to v, which it names: nobody does that here",
+            "bind the PersistentVolumeClaim c to its volume v: the scheduler does not bind it",
         ),
     ],
     ids=["no such class", "Immediate", "without a class", "pre-bound"],

@@ -109,7 +109,7 @@ class TestOpinion:
     def test_nodes_that_it_is_not_about_are_not_chosen(self) -> None:
         diagnosis = self.diagnosis(ExtenderResult(frozenset({"n0", "gone"}), [ExtenderRejections(URL, {"gone": "no"})]), 0)
         assert not diagnosis.feasible.any()
-        assert diagnosis.message == "0/4 nodes are available: 1 full, 3 node(s) came up while extenders were asked."
+        assert diagnosis.message == "0/4 nodes are available: 1 full, 3 node(s) were added while extenders were called."
 
     def test_knows_where_preemption_cannot_help(self) -> None:
         about: Any = {"n0": "no", "n1": "never"}

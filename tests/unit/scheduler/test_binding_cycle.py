@@ -152,7 +152,7 @@ def test_pods_that_nobody_is_interested_in_cost_nothing(world: World) -> None:
 
 def test_a_pre_flight_cannot_refuse(world: World) -> None:
     world.plugin("A", pre_flight=NO, pre_bind=None)
-    with pytest.raises(PluginError, match="it must answer None or SKIP"):
+    with pytest.raises(PluginError, match="expected None or SKIP"):
         world.start()
 
 

@@ -175,7 +175,7 @@ class TestPluginConfig:
         [
             ("{}", "pluginConfig: expected a list"),
             ("[{name: Nonsense}]", 'pluginConfig[0].name: no plugin "Nonsense"'),
-            ("[{name: NodePorts, args: []}]", "pluginConfig[0].args: expected fields"),
+            ("[{name: NodePorts, args: []}]", "pluginConfig[0].args: expected an object"),
             ("[{name: NodePorts}, {name: PodFitsPorts}]", "pluginConfig[1].name: NodePorts is configured twice"),
             ("[{name: NodePorts, args: {kind: NodeNameArgs}}]", "args.kind: expected NodePortsArgs"),
             ("[{name: NodePorts, args: {apiVersion: v1}}]", "args.apiVersion: expected kubescheduler.config.k8s.io/v1"),
@@ -189,7 +189,7 @@ class TestPluginConfig:
     @pytest.mark.parametrize(
         ("config", "message"),
         [
-            ("[{name: NodePorts, args: {a: 1}}]", 'profile default-scheduler: plugin "NodePorts": takes no args'),
+            ("[{name: NodePorts, args: {a: 1}}]", 'profile default-scheduler: plugin "NodePorts": accepts no args'),
             (f'[{{name: "{GATE}", args: {{open: maybe}}}}]', f'plugin "{GATE}": open: expected true or false'),
         ],
     )
@@ -213,7 +213,7 @@ class TestProfiles:
         assert schedule_one(pod, cache, frameworks["packing"], 0) == Placed("n")
 
     def test_names_are_unique(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"profiles\[1\].schedulerName: default-scheduler has a profile already"):
+        with pytest.raises(ConfigurationError, match=r"profiles\[1\].schedulerName: duplicate schedulerName default-scheduler"):
             parse(HEAD + "profiles: [{schedulerName: default-scheduler}, {schedulerName: default-scheduler}]")
 
     @pytest.mark.parametrize(("profiles", "nameless"), [("{}, {schedulerName: a}", 0), ("{schedulerName: a}, {}", 1)])
@@ -299,10 +299,10 @@ def test_what_is_null_or_says_nothing_is_left_out(text: str) -> None:
         (HEAD + "parallelism: 16", "parallelism: unknown field; supported: apiVersion"),
         (HEAD + "leaderElection: {leaseDuration: 15s}", "leaderElection.leaseDuration: unknown field"),
         (HEAD + "profiles: [{plugins: {blind: {}}}]", "profiles[0].plugins.blind: unknown field"),
-        (HEAD + "profiles: [{plugins: {filter: {enabled: [{name: Nonsense}]}}}]", 'no plugin "Nonsense"; there are'),
-        (HEAD + "profiles: [{plugins: {filter: {disabled: [{name: Nonsense}]}}}]", 'no plugin "Nonsense"; there are'),
+        (HEAD + "profiles: [{plugins: {filter: {enabled: [{name: Nonsense}]}}}]", 'no plugin "Nonsense"; valid names are'),
+        (HEAD + "profiles: [{plugins: {filter: {disabled: [{name: Nonsense}]}}}]", 'no plugin "Nonsense"; valid names are'),
         (HEAD + "profiles: [{plugins: {score: {enabled: [{name: NodeName, weight: -1}]}}}]", "weight: expected an integer"),
-        (HEAD + "profiles: [{plugins: {score: {enabled: [{name: NodeName}]}}}]", "NodeName takes no part in score"),
+        (HEAD + "profiles: [{plugins: {score: {enabled: [{name: NodeName}]}}}]", "NodeName does not implement score"),
         (
             HEAD + "profiles: [{plugins: {filter: {enabled: [{name: NodePorts}, {name: PodFitsPorts}]}}}]",
             "NodePorts is enabled twice",
@@ -312,7 +312,7 @@ def test_what_is_null_or_says_nothing_is_left_out(text: str) -> None:
         (HEAD + "profiles: [{schedulerName: 5}]", "profiles[0].schedulerName: expected text"),
         (
             HEAD + "podInitialBackoffSeconds: 20",
-            "podMaxBackoffSeconds: expected podInitialBackoffSeconds (20) at least, got 10",
+            "podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (20), got 10",
         ),
         (HEAD + "podMaxBackoffSeconds: soon", "podMaxBackoffSeconds: expected a number of seconds"),
     ],
@@ -330,13 +330,13 @@ class Typo:
 
 
 def test_a_plugin_that_would_never_be_asked_is_a_mistake() -> None:
-    with pytest.raises(ConfigurationError, match=r"Typo takes part in nothing: it has no method pre_enqueue,.* score,"):
+    with pytest.raises(ConfigurationError, match=r"Typo implements no extension point: it has no method pre_enqueue,.* score,"):
         parse(HEAD + f"profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: '{__name__}:Typo'}}]}}}}}}]")
 
 
 def test_a_plugin_of_the_command_line_that_takes_part_in_nothing_is_refused() -> None:
     """It was accepted, and did nothing."""
-    with pytest.raises(ConfigurationError, match="--plugin: Typo takes part in nothing: it has no method pre_enqueue"):
+    with pytest.raises(ConfigurationError, match="--plugin: Typo implements no extension point: it has no method pre_enqueue"):
         with_plugin(Configuration(), f"{__name__}:Typo")
 
 

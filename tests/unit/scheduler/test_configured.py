@@ -46,14 +46,14 @@ def test_a_leader_with_another_configuration_is_not_explained_by_the_defaults(tm
     """It was: `why` then said that chance had chosen."""
     source, why, assumed, _ = said([led(offer(tmp_path).load())])
     assert (source, assumed) == (DEFAULT, True)
-    assert why.endswith('leads election "scheduler" and decides, uses another configuration than the default configuration')
+    assert why.endswith('leads election "scheduler" and decides, uses a configuration other than the default configuration')
 
 
 def test_what_was_given_is_followed_and_compared(tmp_path: Path) -> None:
     given = offer(tmp_path)
     assert said([led(given.load())], given=given) == ("policy.yaml", "", False, "")
     source, why, assumed, _ = said([led(Configuration())], given=given)
-    assert (source, assumed) == ("policy.yaml", False) and why.endswith("uses another configuration than policy.yaml")
+    assert (source, assumed) == ("policy.yaml", False) and why.endswith("uses a configuration other than policy.yaml")
     with pytest.raises(ConfigurationError):
         select_configuration(NAME, [], ConfigurationSource("x", "", ["nowhere:Nothing"]))
 
@@ -62,7 +62,7 @@ def test_a_leader_that_publishes_no_digest_and_elections_that_may_not_be_listed(
     assert said([led("")])[1:3] == (
         'scheduler-0, which leads election "scheduler" and decides, does not publish a digest of its configuration', True,
     )  # fmt: skip
-    assert said(None)[1:3] == ("you may not list elections, so it is not known which scheduler decides", True)
+    assert said(None)[1:3] == ("you have no permission to list elections, so the deciding scheduler is unknown", True)
 
 
 def test_a_local_configuration_that_cannot_be_loaded_any_more(tmp_path: Path) -> None:

@@ -130,11 +130,11 @@ def test_differences_are_named(world: World) -> None:
     world.pod(make_pod("missed").node("n0"))
     world.cache.observe(info(make_pod("gone").uid("uid-gone").node("n0")), "n0")
     assert world.differences == [
-        "node n1: the cache does not have it",
+        "node n1: missing from the cache",
         "node n0: the cache has version 1, the informer 2",
-        "node n2: only the cache has it",
-        "pod default/missed: the cache has it on no node, the informer on n0",
-        "pod with uid uid-gone: only the cache has it, on n0",
+        "node n2: only in the cache",
+        "pod default/missed: on no node in the cache, on n0 in the informer",
+        "pod with UID uid-gone: only in the cache, on n0",
     ]
 
 
@@ -145,8 +145,8 @@ def test_sums_that_are_wrong_are_named(world: World) -> None:
     assert not world.differences
     world.cache.nodes.release("n0", info(make_pod("b").req(cpu=1)).requests)
     assert sorted(world.differences) == [
-        "node n0: 110 of pods is free in the table, and 109 by its pods",
-        "node n0: 4000 of cpu is free in the table, and 3000 by its pods",
+        "node n0: the table has 110 of pods free, but the pods leave 109",
+        "node n0: the table has 4000 of cpu free, but the pods leave 3000",
     ]
 
 
@@ -197,7 +197,7 @@ async def test_the_documents(world: World) -> None:
             "assumed": {"number": 1, "first": [{"pod": "default/soon", "node": "n0"}]},
             "differences": {
                 "number": 1,
-                "first": ["pod default/missed: the cache has it on no node, the informer on n0"],
+                "first": ["pod default/missed: on no node in the cache, on n0 in the informer"],
             },
         }
     )

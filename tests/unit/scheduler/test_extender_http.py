@@ -141,8 +141,8 @@ async def test_bind_passes_the_fence_on() -> None:
     [
         ({"Error": "out of order"}, ": out of order"),
         (500, ", code 500"),
-        (b"sorry", ": the answer is not JSON"),
-        ([], ": the answer: expected an object"),
+        (b"sorry", ": the response is not JSON"),
+        ([], ": the response: expected an object"),
         ({"NodeNames": [1]}, ": NodeNames[]: expected text"),
         ({"FailedNodes": {"n0": 1}}, ": FailedNodes[n0]: expected text"),
     ],
@@ -158,7 +158,7 @@ async def test_answers_that_are_none(answer: Any, problem: str) -> None:
 async def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout_says() -> None:
     released = threading.Event()
     async with serving({"bind": lambda args: released.wait() and {}}, timeout=0.1) as (transport, _):
-        with pytest.raises(AnswerLost, match=r"/bind: no answer within 0.1 s"):
+        with pytest.raises(AnswerLost, match=r"/bind: no response within 0.1 s"):
             await transport.bind(BINDING, FENCE)
         released.set()
 

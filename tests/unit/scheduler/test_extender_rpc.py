@@ -99,7 +99,7 @@ async def test_what_the_extender_says_went_wrong() -> None:
 async def test_an_answer_that_cannot_be_read() -> None:
     garbage = SimpleNamespace(SerializeToString=lambda: b"\xff")
     async with serving("Bind", answering(garbage)) as (transport, _):
-        with pytest.raises(ExtenderError, match="/Bind: the answer is no ExtenderBindingResult"):
+        with pytest.raises(ExtenderError, match="/Bind: the response is not a valid ExtenderBindingResult"):
             await transport.bind(Binding(), Fence())
 
 
@@ -108,7 +108,7 @@ async def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout
         await asyncio.get_running_loop().create_future()
 
     async with serving("Bind", silent, timeout=0.1) as (transport, _):
-        with pytest.raises(AnswerLost, match=r"/Bind: no answer within 0.1 s"):
+        with pytest.raises(AnswerLost, match=r"/Bind: no response within 0.1 s"):
             await transport.bind(Binding(), Fence())
 
 

@@ -273,7 +273,7 @@ def test_points_that_belong_together(missing: Point, message: str) -> None:
 
 
 def test_a_plugin_that_is_never_asked_to_bind_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="Custom would never be asked to bind"):
+    with pytest.raises(ValueError, match="Custom would never be called to bind"):
         framework(Enabled(Custom(bind=boom)))
 
 

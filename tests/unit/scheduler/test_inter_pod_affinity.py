@@ -235,7 +235,7 @@ def test_arguments() -> None:
         ({"hardPodAffinityWeight": 101}, "hardPodAffinityWeight: expected a whole number from 0 to 100, got 101"),
         ({"hardPodAffinityWeight": "1"}, "hardPodAffinityWeight: expected a whole number from 0 to 100, got '1'"),
         ({"ignorePreferredTermsOfExistingPods": 1}, "ignorePreferredTermsOfExistingPods: expected true or false, got 1"),
-        ({"weight": 1}, "weight: not supported; there are hardPodAffinityWeight, ignorePreferredTermsOfExistingPods"),
+        ({"weight": 1}, "weight: unknown field; supported: hardPodAffinityWeight, ignorePreferredTermsOfExistingPods"),
     ],
 )
 def test_arguments_that_are_wrong(args: dict[str, object], problem: str) -> None:

@@ -77,7 +77,7 @@ def test_the_constructor_gets_what_it_names(tmp_path: Path) -> None:
     assert shown.waiting is handle.waiting and args == {"a": 1}
     file.write_text(f"{G}{method}")
     load(f"{file}:Good")
-    with pytest.raises(PluginLoadError, match="takes no args"):
+    with pytest.raises(PluginLoadError, match="accepts no args"):
         load(f"{file}:Good", a=1)
 
 

@@ -14,9 +14,9 @@ from scheduler.metrics import QueueCollector, register
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--plugin", "nonsense"], 'no plugin "nonsense"; there are'),
+        (["--plugin", "nonsense"], 'no plugin "nonsense"; valid names are'),
         (["--plugin", "no.such:Plugin"], "cannot import no.such"),
-        (["--plugin", "scheduler.plugins.nodes:NodeName"], "is called NodeName, as NodeName is"),
+        (["--plugin", "scheduler.plugins.nodes:NodeName"], "duplicate plugin name NodeName, also used by NodeName"),
         (["--http", "nowhere"], '"nowhere" is not HOST:PORT'),
         (["--config", "no/such/file"], "does not exist"),
     ],

@@ -241,8 +241,8 @@ def test_default_constraints_of_ones_own() -> None:
     ("args", "problem"),
     [
         ({"defaultingType": "Both"}, "defaultingType: expected System or List, got 'Both'"),
-        ({"defaultConstraints": DEFAULTS["defaultConstraints"]}, "defaultConstraints: only with defaultingType List"),
-        ({"skew": 1}, "skew: not supported; there are defaultingType, defaultConstraints"),
+        ({"defaultConstraints": DEFAULTS["defaultConstraints"]}, "defaultConstraints: requires defaultingType List"),
+        ({"skew": 1}, "skew: unknown field; supported: defaultingType, defaultConstraints"),
         ({"defaultConstraints": 1}, "defaultConstraints: expected a list"),
         ({"defaultConstraints": [1]}, r"defaultConstraints\[0\]: expected fields"),
         ({"defaultConstraints": [{"labelSelector": {}}]}, r"defaultConstraints\[0\].labelSelector: not supported"),
@@ -262,7 +262,7 @@ def test_default_constraints_of_ones_own() -> None:
         ),
         (
             {"defaultConstraints": [{"topologyKey": "a", "maxSkew": skew, "whenUnsatisfiable": SOFT} for skew in (1, 2)]},
-            r"defaultConstraints\[1\]: there is one with a and ScheduleAnyway already",
+            r"defaultConstraints\[1\]: duplicate constraint with a and ScheduleAnyway",
         ),
     ],
 )

@@ -133,7 +133,7 @@ def test_cpu_cannot_be_ignored() -> None:
         ({"ignoredResources": ["example.com/a/b"]}, r"ignoredResources\[0\]: a valid label key"),
         (
             {"ignoredResourceGroups": [GPU]},
-            r"ignoredResourceGroups\[0\]: expected what stands before the '/', got 'example.com/gpu'",
+            r"ignoredResourceGroups\[0\]: expected only the part before the '/', got 'example.com/gpu'",
         ),
         ({"ignoredResourceGroups": ["a" * 64]}, r"ignoredResourceGroups\[0\]: name part must be no more than 63 bytes"),
         ({"scoringStrategy": []}, "scoringStrategy: expected fields"),
@@ -144,7 +144,7 @@ def test_cpu_cannot_be_ignored() -> None:
         ),
         (strategy("MostAllocated", ("cpu", 1), ("cpu", 1)), r"resources\[1\].name: expected a resource, each once"),
         (strategy("RequestedToCapacityRatio"), "requestedToCapacityRatio.shape: expected a list"),
-        (strategy("MostAllocated", requestedToCapacityRatio={}), "only with the type RequestedToCapacityRatio"),
+        (strategy("MostAllocated", requestedToCapacityRatio={}), "requires the type RequestedToCapacityRatio"),
         (
             strategy("RequestedToCapacityRatio", requestedToCapacityRatio={"shape": [SHAPE[1], SHAPE[0]]}),
             r"shape\[1\].utilization: expected more than 50, got 0",
@@ -168,7 +168,7 @@ def test_balance_of_any_resources() -> None:
 
 
 def test_balance_knows_no_weights() -> None:
-    with pytest.raises(ValueError, match=r"resources\[1\].weight: expected 1, got 2: each counts alike"):
+    with pytest.raises(ValueError, match=r"resources\[1\].weight: expected 1, got 2: all resources count equally"):
         NodeResourcesBalancedAllocation({"resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 2}]})
 
 

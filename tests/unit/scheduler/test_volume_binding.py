@@ -312,7 +312,7 @@ async def test_a_pod_that_is_gone_waits_for_no_volume(how: str) -> None:
         stores.put((later.uid("another") if how == "another" else later.uid("new").terminating()).build())
     async with asyncio.timeout(5):
         status = await task
-    assert status is not None and status.reason == 'pod "ns/new" does not exist any more'
+    assert status is not None and status.reason == 'pod "ns/new" no longer exists'
 
 
 async def test_a_volume_that_was_made_out_of_reach() -> None:

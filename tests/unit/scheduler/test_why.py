@@ -69,7 +69,7 @@ def test_why_pending_for_several_reasons() -> None:
 
         The smallest changes that would help, any one of them:
           * tolerate gpu=true:NoSchedule  -> n3
-          * free 2200m cpu on n0, the nearest of 3 nodes, or ask for that much less: it asks for 3 cpu, 800m of 4 is free  -> n0
+          * free 2200m cpu on n0, the closest of 3 nodes, or reduce its requests accordingly: it requests 3 cpu, 800m of 4 is free  -> n0
     """)
 
 
@@ -80,7 +80,7 @@ def test_why_not_that_node() -> None:
 
         n1 cannot take it:
           PLUGIN             WHY
-          NodeResourcesFit   Insufficient cpu: it asks for 1 cpu, 500m of 4 is free, 500m is missing
+          NodeResourcesFit   Insufficient cpu: it requests 1 cpu, 500m of 4 is free, 500m is missing
     """)
 
 
@@ -114,7 +114,7 @@ def test_no_nodes_at_all() -> None:
 
 def test_gated() -> None:
     assert why(make_pod("a").req().gate("quota").gate("budget"), THREE[:1], BUSY[:1]) == dedent("""\
-        pod default/a is pending: it has scheduling gates: quota, budget; until they are removed it is not tried.
+        pod default/a is pending: it has scheduling gates: quota, budget; it is not scheduled until they are removed.
         1 of 1 node can take it. The best score is that of n0.
 
         The smallest change that would help:
@@ -201,7 +201,7 @@ def test_a_pod_of_a_node_that_does_not_exist() -> None:
 def test_a_bound_pod_that_would_not_be_tried() -> None:
     pod = make_pod("a").gate("g").node("n0")
     said = why(pod, THREE, [pod]).splitlines()
-    assert said[1] == "It would not be placed: it has scheduling gates: g; until they are removed it is not tried."
+    assert said[1] == "It would not be placed: it has scheduling gates: g; it is not scheduled until they are removed."
 
 
 def test_extenders_are_not_asked_but_named() -> None:
@@ -295,7 +295,7 @@ def test_the_document() -> None:
         indent=2,
     )
     found = to_json(explained(make_pod("a").req(cpu=5), THREE[:1]))
-    text = "ask for less, or add a larger node: it asks for 5 cpu, and n0 has 4"
+    text = "reduce its requests, or add a larger node: it requests 5 cpu; n0 has 4"
     assert found["remedies"] == [{"text": text, "nodes": [], "plugins": ["NodeResourcesFit"]}]
     assert found["asked"] is None
 
@@ -307,7 +307,7 @@ def test_servers_that_are_too_slow() -> None:
         said = subprocess.run(command, capture_output=True, check=True).stdout
     assert json.loads(said) == {
         "explanation": None,
-        "unexplained": {"error": "the API servers took more than 0.2 s", "kind": "too slow", "status": ""},
+        "unexplained": {"error": "the API servers did not respond within 0.2 s", "kind": "too slow", "status": ""},
     }
 
 

@@ -16,7 +16,7 @@ class TestNominated:
     """Room is kept for pods whose victims are going, as the scheduler keeps it."""
 
     BOSS = make_pod("boss").req(cpu="3").priority(1000).nominated("n0")
-    KEPT = "as room is kept for default/boss"
+    KEPT = "because resources are reserved for default/boss"
 
     def test_room_that_is_kept_is_no_room(self) -> None:
         assert why(make_pod("small").req(cpu=2), THREE[:1], [self.BOSS]) == dedent(f"""\
@@ -28,14 +28,14 @@ class TestNominated:
               NodeResourcesFit   1       1       Insufficient cpu   n0
 
             The smallest change that would help:
-              * free 1 cpu on n0, or ask for that much less: it asks for 2 cpu, 1 of 4 is free, {self.KEPT}  -> n0
+              * free 1 cpu on n0, or reduce its requests accordingly: it requests 2 cpu, 1 of 4 is free, {self.KEPT}  -> n0
         """)
         assert details(make_pod("small").req(cpu=2), THREE[:1], [self.BOSS]) == [
-            f"NodeResourcesFit: Insufficient cpu: it asks for 2 cpu, 1 of 4 is free, {self.KEPT}, 1 is missing"
+            f"NodeResourcesFit: Insufficient cpu: it requests 2 cpu, 1 of 4 is free, {self.KEPT}, 1 is missing"
         ]
         one = make_node("n0").capacity(cpu=4, memory="1Gi", pods=1)
         assert remedies(make_pod("small"), [one], [self.BOSS]) == [
-            "free room for 1 pod on n0: it runs 0 of at most 1 pods, and room is kept for default/boss -> n0"
+            "free room for 1 pod on n0: it runs 0 of at most 1 pods, and resources are reserved for default/boss -> n0"
         ]
 
     @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ class TestNominated:
         web = make_pod("web").host_port(80)
         assert explained(web, THREE[:2], [boss]).feasible == 1
         assert remedies(web, THREE[:1], [boss]) == ["free host port 80/TCP, which default/boss has on n0 -> n0"]
-        assert details(web, THREE[:1], [boss]) == ["NodePorts: host port 80/TCP is taken by default/boss"]
+        assert details(web, THREE[:1], [boss]) == ["NodePorts: host port 80/TCP is used by default/boss"]
         away = make_pod("away").anti_affinity("app=web", "kubernetes.io/hostname")
         assert details(away, THREE[:1], [boss]) == [
-            "InterPodAffinity: it will not be near pods with app=web in the same kubernetes.io/hostname: default/boss"
+            "InterPodAffinity: its anti-affinity excludes pods with app=web in the same kubernetes.io/hostname: default/boss"
         ]
 
     def test_a_reason_is_told_once(self) -> None:
@@ -82,7 +82,7 @@ class TestNominated:
         pod = make_pod("a").req(cpu=3).priority(10)
         victim = make_pod("victim").req(cpu=3).priority(1).node("n0")
         assert explained(pod, THREE[:1], [victim, self.BOSS]).preemption == (
-            "it would not help: no node could take it, not even without its pods of lower priority than 10"
+            "it would not help: no node fits the pod even without its pods of lower priority than 10"
         )
 
     @pytest.mark.parametrize(("cpu", "ports"), [(1, [80]), (2, [80]), (1, [80, 80, 80]), (2, [])])
@@ -106,14 +106,14 @@ def test_preemptible() -> None:
         make_pod("less").req(cpu=1).priority(1).node("n0"),
         make_pod("mighty").req(cpu=2).priority(10).node("n1"),
     ]
-    would = "1 node could take it without its pods of lower priority than 10; on n0 default/more would have to go"
+    would = "1 node fits the pod without its pods of lower priority than 10; on n0 the victims would be default/more"
     assert explained(pod, THREE[:2], placed).preemption == f"{would}; but no plugin of the profile preempts"
     preempting = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why_preemption:Preempts")
     assert f"\nPreemption: {would}.\n" in why(pod, THREE[:2], placed, configuration=preempting)
     never = make_pod("a").req(cpu=3).priority(10).preemption_policy("Never")
     assert f"\nPreemption: {would}; but its preemptionPolicy is Never.\n" in why(never, THREE[:2], placed)
     assert explained(make_pod("a").req(cpu=5).priority(10), THREE[:2], placed).preemption == (
-        "it would not help: no node could take it, not even without its pods of lower priority than 10"
+        "it would not help: no node fits the pod even without its pods of lower priority than 10"
     )
     assert explained(make_pod("a").req(cpu=3), THREE[:2], placed).preemption == ""
 
@@ -127,21 +127,21 @@ class TestOneNodeIsEmptied:
         placed = [make_pod("db").req(cpu=1).label("app", "db").node("n0"), make_pod("busy").req(cpu=4).node("n1")]
         boss = make_pod("boss").req(cpu=2).priority(10).affinity("app=db", "zone")
         assert explained(boss, self.NODES, placed).preemption.startswith(
-            "1 node could take it without its pods of lower priority than 10; on n1 default/busy would have to go"
+            "1 node fits the pod without its pods of lower priority than 10; on n1 the victims would be default/busy"
         )
 
     def test_who_is_in_the_way_elsewhere_stays(self) -> None:
         placed = [make_pod(f"x{node}").label("app", "x").node(f"n{node}") for node in range(2)]
         boss = make_pod("boss").priority(10).anti_affinity("app=x", "zone")
         assert explained(boss, self.NODES, placed).preemption == (
-            "it would not help: no node could take it, not even without its pods of lower priority than 10"
+            "it would not help: no node fits the pod even without its pods of lower priority than 10"
         )
 
     def test_many_are_not_counted(self) -> None:
         nodes = [make_node(f"n{number}") for number in range(MAX_PREEMPTION_NODES + 1)]
         placed = [make_pod(f"b{number}").req(cpu=4).node(f"n{number}") for number in range(MAX_PREEMPTION_NODES + 1)]
         assert explained(make_pod("a").req(cpu=1).priority(10), nodes, placed).preemption.startswith(
-            "100 nodes or more could take it without their pods of lower priority than 10; on n"
+            "100 nodes or more fit the pod without their pods of lower priority than 10; on n"
         )
 
 

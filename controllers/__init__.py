@@ -1,4 +1,5 @@
-"""Controllers: each compares the wanted state of an object with the actual state, one key at a time, and writes the difference.
+"""Controllers: each compares the desired state of an object with its actual state, one key at a time, and writes the
+difference.
 
-`runtime.py` has what all controllers share. Each other module is one controller, or a helper that several controllers need.
+`runtime.py` has the shared code of all controllers. Each other module is one controller, or a helper for several controllers.
 """

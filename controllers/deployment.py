@@ -1,19 +1,20 @@
-"""The deployment controller: rolls replica sets from one version of the pod template to the next.
+"""The deployment controller: rolls out changes of the pod template from old replica sets to the new one.
 
-    its replica sets: the one of the present template, and older ones
-        paused, or resized   --> all grow or shrink in proportion
-        Recreate             --> the old ones to 0, then the new one
-        RollingUpdate        --> the new one up, the old ones down
+    its replica sets: the one of the current template, and older ones
+        paused, or resized   --> all are scaled in proportion
+        Recreate             --> the old ones are scaled to 0, then the new one is scaled up
+        RollingUpdate        --> the new one is scaled up, the old ones are scaled down
     --> cleanup of the history, conditions and status
 
 The decisions are pure; times are Unix time. A plan contains changed copies of the replica sets.
 
-Revisions: a replica set is named after a hash of its template, and has the hash as a label, on its pods too. The present
-template has the highest revision. To roll back, give the deployment the template of an older replica set.
+Revisions: the name of a replica set contains a hash of its template, which is also a label of the replica set and its pods. The
+replica set of the current template has the highest revision. To roll back, set the deployment's template to the template of an
+older replica set.
 
-Rolling update guarantee: at most maxUnavailable of spec.replicas become unavailable, and at most maxSurge pods exist beyond
-spec.replicas, even if replica sets lag behind their sizes. Unlike in Kubernetes, pods that are being removed are not available
-but take room, and nothing moves while a replica set has not observed its present size.
+Guarantee of a rolling update: at most maxUnavailable of spec.replicas become unavailable, and at most maxSurge pods exist
+beyond spec.replicas, even if the status of replica sets is outdated. Unlike in Kubernetes, terminating pods are
+unavailable but count as existing, and nothing is scaled until every replica set has observed its current size.
 
     Progressing:  NewReplicaSetCreated, FoundNewReplicaSet, ReplicaSetUpdated --> NewReplicaSetAvailable   it is complete
                         |                                      '--progressDeadlineSeconds--> ProgressDeadlineExceeded (False)
@@ -54,11 +55,11 @@ from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, O
 from pinnace.client.informer import Delta
 
 Sizes = dict[str, int]
-"""What spec.replicas is to be, by name of the replica set."""
+"""The new spec.replicas by name of the replica set."""
 
 
 def bounds(deployment: Deployment) -> tuple[int, int]:
-    """maxSurge, rounded up, and maxUnavailable, rounded down; not both 0."""
+    """Return maxSurge, rounded up, and maxUnavailable, rounded down. At least one is not 0, unless spec.replicas is 0."""
     spec = deployment.spec
     if spec.strategy.type != "RollingUpdate":
         return 0, 0
@@ -68,7 +69,7 @@ def bounds(deployment: Deployment) -> tuple[int, int]:
 
 
 def most(deployment: Deployment) -> int:
-    """Pods that there may be at once. Sizes and counts are int32: a surge that goes beyond is as much as can be said."""
+    """Return the maximum number of concurrent pods, limited to the range of int32."""
     return min(MAX_INT32, deployment.spec.replicas + bounds(deployment)[0])
 
 
@@ -81,12 +82,12 @@ def available(each: ReplicaSet) -> int:
 
 
 def lags(each: ReplicaSet) -> bool:
-    """Is what it says of its pods from before it had its present size?"""
+    """Return True if the replica set has not observed its current generation."""
     return each.status.observedGeneration < each.metadata.generation
 
 
 def room(deployment: Deployment, sets: Iterable[ReplicaSet]) -> int:
-    """Pods that may be made beside those that there are, or may be. None while a replica set lags."""
+    """Return the number of pods that may be created in addition to the existing pods, or 0 while a replica set lags."""
     there = 0
     for each in sets:
         if lags(each):
@@ -100,7 +101,7 @@ def oldest_first(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
 
 
 def new_size(deployment: Deployment, size: int, sets: Iterable[ReplicaSet]) -> int:
-    """Of the new replica set, which has `size` now. `sets`: those that there are."""
+    """Return the size of the new replica set, which has `size` now. `sets` has the existing replica sets."""
     wanted = deployment.spec.replicas
     if deployment.spec.strategy.type != "RollingUpdate" or size > wanted:
         return wanted
@@ -108,7 +109,7 @@ def new_size(deployment: Deployment, size: int, sets: Iterable[ReplicaSet]) -> i
 
 
 def step(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
-    """What changes size now: the new one as long as it can, else the old ones."""
+    """Return the sizes to change now: the new replica set if it can be scaled, otherwise the old ones."""
     size = new_size(deployment, new.spec.replicas, (new, *old))
     if size != new.spec.replicas:
         return {new.metadata.name: size}
@@ -116,7 +117,7 @@ def step(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> 
 
 
 def _shrink(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
-    """First those that are not available: they are missed by nobody. Then those that new ones stand in for."""
+    """Scale down unavailable pods of old replica sets first, and then pods that available new pods replace."""
     if any(map(lags, (new, *old))):
         return {}
     minimum = deployment.spec.replicas - bounds(deployment)[1]
@@ -137,15 +138,15 @@ def _shrink(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) 
 
 
 MAX_HISTORY = 2_000
-"""Characters of HISTORY_ANNOTATION. Source: maxRevHistoryLengthInChars in
+"""Maximum length of HISTORY_ANNOTATION in characters. Source: maxRevHistoryLengthInChars in
 https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/deployment/sync.go"""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""Kubernetes' for generated names: they form no words."""
+"""Kubernetes' alphabet for generated names, which forms no words."""
 _LENGTH = 10
 
 
 def template_hash(template: PodTemplateSpec, collisions: int) -> str:
-    """`collisions`: how often the name that this makes was somebody else's."""
+    """Return the hash of the template. `collisions` is the number of earlier name collisions."""
     digest = hashlib.blake2b(template.SerializeToString(deterministic=True), digest_size=_LENGTH)
     if collisions:
         digest.update(str(collisions).encode())
@@ -153,7 +154,7 @@ def template_hash(template: PodTemplateSpec, collisions: int) -> str:
 
 
 def split(deployment: Deployment, sets: Iterable[ReplicaSet]) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
-    """The replica set of the present template, the oldest if there are several; and all others."""
+    """Return the replica set of the current template, the oldest if there are several, and all others."""
     ordered = oldest_first(sets)
     wanted = bare(deployment.spec.template)
     new = next((each for each in ordered if equal(bare(each.spec.template), wanted)), None)
@@ -161,7 +162,7 @@ def split(deployment: Deployment, sets: Iterable[ReplicaSet]) -> tuple[ReplicaSe
 
 
 def new_replica_set(deployment: Deployment, size: int, old: Sequence[ReplicaSet]) -> ReplicaSet:
-    """The replica set of the present template, to create."""
+    """Return the replica set to create for the current template."""
     spec, metadata = deployment.spec, deployment.metadata
     template = bare(spec.template)
     hash_ = template_hash(template, deployment.status.collisionCount)
@@ -179,7 +180,7 @@ def new_replica_set(deployment: Deployment, size: int, old: Sequence[ReplicaSet]
 
 
 def describe(new: ReplicaSet, deployment: Deployment, old: Sequence[ReplicaSet]) -> None:
-    """Gives the new replica set what it has from its deployment, and the highest revision."""
+    """Copy annotations and minReadySeconds from the deployment, and set the highest revision."""
     new.spec.minReadySeconds = deployment.spec.minReadySeconds
     annotations = new.metadata.annotations
     annotations.update({key: value for key, value in deployment.metadata.annotations.items() if key not in OWN_ANNOTATIONS})
@@ -192,20 +193,21 @@ def describe(new: ReplicaSet, deployment: Deployment, old: Sequence[ReplicaSet])
 
 
 def _history(earlier: str, latest: int) -> str:
-    """Revisions, without the oldest of those that are too many."""
+    """Return the list of revisions without the oldest revisions beyond the maximum length."""
     history = f"{earlier},{latest}" if earlier else str(latest)
     return history if len(history) <= MAX_HISTORY else history[-MAX_HISTORY - 1 :].partition(",")[2]
 
 
 def resize(replica_set: ReplicaSet, deployment: Deployment, size: int) -> None:
-    """With a note of what size the deployment has."""
+    """Set the size, and the annotations with the size of the deployment."""
     replica_set.spec.replicas = size
     annotations = replica_set.metadata.annotations
     annotations[DESIRED_ANNOTATION], annotations[MAX_ANNOTATION] = str(deployment.spec.replicas), str(most(deployment))
 
 
 def history_to_delete(deployment: Deployment, old: Sequence[ReplicaSet]) -> list[ReplicaSet]:
-    """Beyond revisionHistoryLimit, the lowest revisions; not those that have pods, or have not said that they have none."""
+    """Return the old replica sets beyond revisionHistoryLimit, the lowest revisions first, if they are known to have no
+    pods."""
     there = [each for each in old if not each.metadata.HasField("deletionTimestamp")]
     surplus = max(0, len(there) - deployment.spec.revisionHistoryLimit)
     lowest = sorted(there, key=lambda each: revision(each.metadata.annotations))[:surplus]
@@ -213,18 +215,18 @@ def history_to_delete(deployment: Deployment, old: Sequence[ReplicaSet]) -> list
 
 
 def noted(replica_set: ReplicaSet, annotation: str) -> int | None:
-    """What one of the two says; None: nothing, or no number."""
+    """Return the number in one of the size annotations, or None if it is missing or invalid."""
     return natural(replica_set.metadata.annotations.get(annotation, ""))
 
 
 def is_resized(deployment: Deployment, sets: Sequence[ReplicaSet]) -> bool:
-    """Since its replica sets were given their sizes."""
+    """Return True if the deployment's size has changed since its replica sets were scaled."""
     sizes = [noted(each, DESIRED_ANNOTATION) for each in sets if each.spec.replicas]
     return any(size is not None and size != deployment.spec.replicas for size in sizes)
 
 
 def scaled(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> Sizes:
-    """The sizes of all that have pods, those that stay as they are too: they were given them for the present size."""
+    """Return the proportional sizes of all replica sets with pods, including unchanged sizes to renew their annotations."""
     wanted = deployment.spec.replicas
     active = [each for each in (*old, *([new] if new is not None else [])) if each.spec.replicas]
     if len(active) <= 1:
@@ -238,7 +240,10 @@ def scaled(deployment: Deployment, new: ReplicaSet | None, old: Sequence[Replica
 
 
 def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes:
-    """The largest comes first, and has what is left of rounding; of equals the newest, or where some are to go the oldest."""
+    """Scale the replica sets in proportion. The largest takes the rounding difference.
+
+    Of equal sizes, the newest is first when scaling up, and the oldest when scaling down.
+    """
     room = most(deployment) if deployment.spec.replicas else 0
     change = room - total(active)
     sign = -1 if change > 0 else 1
@@ -255,7 +260,7 @@ def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes
 
 
 def _share(deployment: Deployment, each: ReplicaSet, room: int) -> int:
-    """What it would grow by, if it grew as the deployment does."""
+    """Return the change of the replica set's size in proportion to the deployment."""
     before = noted(each, MAX_ANNOTATION) or deployment.status.replicas
     if not deployment.spec.replicas:
         return -each.spec.replicas
@@ -278,7 +283,7 @@ def condition(status: DeploymentStatus, type_: str) -> DeploymentCondition | Non
 def say(
     status: DeploymentStatus, type_: str, value: str, reason: str, message: str, now: float, *, renew: bool = False
 ) -> None:
-    """Sets a condition. One that says so already stays as it is, but to `renew` its time."""
+    """Set a condition. A condition with the same status and reason is unchanged, except that `renew` updates its time."""
     old = condition(status, type_)
     if old is not None and (old.status, old.reason) == (value, reason) and not renew:
         return
@@ -292,7 +297,7 @@ def unsay(status: DeploymentStatus, type_: str) -> None:
 
 
 def calculate_status(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], now: float) -> DeploymentStatus:
-    """The present status with new counts, and with Available."""
+    """Return the current status with updated counts and the condition Available."""
     sets = (*old, *([new] if new is not None else []))
     status = DeploymentStatus()
     status.CopyFrom(deployment.status)
@@ -313,7 +318,7 @@ def calculate_status(deployment: Deployment, new: ReplicaSet | None, old: Sequen
 
 
 def _count(numbers: Iterable[int]) -> int:
-    """Their sum, as far as an int32 can say it: replica sets may be of any size, and say anything."""
+    """Return the sum, limited to the range of int32 because replica sets can report any counts."""
     return min(MAX_INT32, sum(numbers))
 
 
@@ -323,7 +328,7 @@ def has_deadline(deployment: Deployment) -> bool:
 
 
 def pausing(deployment: Deployment, status: DeploymentStatus, now: float) -> None:
-    """Time in which a deployment is paused does not count against its deadline; one that it has missed stays so."""
+    """Exclude the time during which the deployment is paused from its deadline. A missed deadline stays missed."""
     said = condition(status, PROGRESSING)
     reason = said.reason if said is not None else ""
     if not has_deadline(deployment) or reason == EXCEEDED:
@@ -345,8 +350,10 @@ def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
 def progress(
     deployment: Deployment, status: DeploymentStatus, new: ReplicaSet | None, old: Sequence[ReplicaSet], now: float
 ) -> None:
-    """Says how the rollout goes: by what has changed in `status` since the deployment's own. Of several failures that of the
-    new replica set is told."""
+    """Update the conditions of the rollout by the changes of `status` since the deployment's own status.
+
+    Of several failures, the failure of the new replica set is reported.
+    """
     if not has_deadline(deployment):
         unsay(status, PROGRESSING)
     else:
@@ -382,7 +389,7 @@ def _has_progressed(new: DeploymentStatus, old: DeploymentStatus) -> bool:
 
 
 def deadline(deployment: Deployment, status: DeploymentStatus, now: float) -> float | None:
-    """Seconds until the rollout has made no progress for too long; None: it need make none, or has been reported."""
+    """Return the seconds until the progress deadline, or None if no progress is required or the failure is already reported."""
     said = condition(status, PROGRESSING)
     if said is None or said.reason in (COMPLETE, EXCEEDED, PAUSED) or not has_deadline(deployment):
         return None
@@ -396,14 +403,17 @@ class DeploymentPlan:
     status: DeploymentStatus
     create: ReplicaSet | None = None
     update: list[tuple[ReplicaSet, ReplicaSet]] = field(default_factory=list)
-    """Each as it is, and as it is to be."""
+    """Pairs of the current and the changed replica set."""
     delete: list[ReplicaSet] = field(default_factory=list)
     revision: str = ""
-    """The deployment's, where it has another one; empty: it has it."""
+    """The new revision of the deployment, or empty if it is unchanged."""
 
 
 def plan(deployment: Deployment, sets: Sequence[ReplicaSet], lingering: bool, now: float) -> DeploymentPlan:
-    """`sets`: its own. `lingering`: do pods of old templates run, or end? `now` is Unix time."""
+    """Plan one sync. `sets` are the deployment's replica sets. `lingering` is True if pods of old templates exist.
+
+    `now` is Unix time.
+    """
     new, old = split(deployment, sets)
     if deployment.metadata.HasField("deletionTimestamp"):
         return DeploymentPlan(calculate_status(deployment, new, old, now))
@@ -474,7 +484,7 @@ def _status(
 
 
 _LATER = 1.0
-"""Seconds after a deadline at which it is looked for: times in a status are whole seconds."""
+"""Seconds after a deadline at which the key is synced, because times in a status are whole seconds."""
 
 
 class DeploymentController:
@@ -523,7 +533,7 @@ class DeploymentController:
             await self._create(key, deployment, wanted.create)
         try:
             latest = await self._change(key, deployment, wanted)
-        except (NotFound, Conflict):  # the next look is at something else
+        except (NotFound, Conflict):  # the objects have changed; the next sync reads them again
             raise
         except ApiError:
             await self._tell(key, deployment, wanted.status)
@@ -548,7 +558,10 @@ class DeploymentController:
         self._tell_scaled(deployment, name, 0, new.spec.replicas)
 
     async def _collide(self, key: str, deployment: Deployment, new: ReplicaSet) -> None:
-        """The name is taken: by ourselves, or by somebody with another template. The next one is named otherwise."""
+        """Handle a name that is already in use: by this deployment, or by an object with another template.
+
+        In the second case the collision count of the deployment changes the next name.
+        """
         metadata = new.metadata
         found = await self._sets_client.get(metadata.name, metadata.namespace)
         reference = controller_of(found)
@@ -570,7 +583,7 @@ class DeploymentController:
             await self._tell(key, deployment, status)
 
     async def _change(self, key: str, deployment: Deployment, wanted: DeploymentPlan) -> Deployment:
-        """As it is stored afterwards, but for its status."""
+        """Write the planned changes. Return the stored deployment with its old status."""
         for before, after in wanted.update:
             stored = await self._sets_client.update(after)
             self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
@@ -604,14 +617,14 @@ class DeploymentController:
             self._events.event(deployment, "Normal", "ScalingReplicaSet", text)
 
     def _lingering(self, deployment: Deployment, sets: Iterable[ReplicaSet]) -> bool:
-        """Do pods of old templates run, or end? Nobody but Recreate waits for them."""
+        """Return True if pods of old templates exist. Only Recreate waits for them."""
         if deployment.spec.strategy.type != "Recreate":
             return False
         _, old = split(deployment, sets)
         return any(not ended(pod) for each in old for pod in self._pods.under(kept_by(each)).values())
 
     def _of_set(self, delta: Delta[ReplicaSet]) -> Iterable[str]:
-        """Its deployment, or those that would adopt it."""
+        """Return the deployment of the replica set, or the deployments that would adopt it."""
         yield from its_controller(DEPLOYMENTS)(delta)
         metadata = delta.obj.metadata
         if delta.kind != DELETED and controller_of(delta.obj) is None:
@@ -621,7 +634,7 @@ class DeploymentController:
                     yield store_key(each)
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
-        """One that has gone or ended may be the last that a Recreate waits for."""
+        """Return the deployment of a deleted or terminated pod, which can be the last pod that Recreate waits for."""
         if delta.kind != DELETED and not ended(delta.obj):
             return
         for key in its_controller(REPLICA_SETS)(delta):

@@ -1,7 +1,7 @@
-"""The disruption controller: keeps the status of pod disruption budgets.
+"""The disruption controller: maintains the status of pod disruption budgets.
 
-The Evict verb takes disruptions from this status. Both compare the budget's version: an eviction that the controller has not
-seen makes its write fail, and the controller starts again.
+The eviction API takes disruptions from this status. Both compare the resource version of the budget. If the controller has not
+seen an eviction, its write fails and the sync is retried.
 
 Source: https://kubernetes.io/docs/tasks/run-application/configure-pdb/, and pkg/controller/disruption of Kubernetes.
 """
@@ -25,7 +25,7 @@ from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
 
 UNCONFIRMED = 120.0
-"""Seconds for which a pod whose eviction was granted counts as gone; then the disruption is given back."""
+"""Seconds for which a pod with a granted eviction counts as disrupted. Then the disruption is returned to the budget."""
 _ALLOWED = "DisruptionAllowed"
 _UNMANAGED = (
     "Some of the pods have no controller, and are not expected: the status cannot be calculated correctly. To account for them "
@@ -35,8 +35,10 @@ _UNMANAGED = (
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Of all controllers of the pods together. `unknown`: why it is not known; empty: it is. `unmanaged`: a pod has none, and
-    does not count."""
+    """The total size of the controllers of all selected pods.
+
+    `unknown` is the reason why it is unknown, or empty. `unmanaged` is True if a pod has no controller; such pods do not count.
+    """
 
     total: int
     unknown: str = ""
@@ -44,23 +46,24 @@ class Scale:
 
 
 def needs_scale(budget: PodDisruptionBudget) -> bool:
-    """A number of pods that must be available does not depend on how many there should be."""
+    """Return True if the budget depends on the expected number of pods. An integer in minAvailable does not."""
     return budget.spec.HasField("maxUnavailable") or budget.spec.minAvailable.type == STRING
 
 
 def status_of(
     budget: PodDisruptionBudget, pods: Sequence[PodFacts], scale: Scale, now: float
 ) -> tuple[PodDisruptionBudgetStatus, float | None]:
-    """The status, and the seconds until a disruption is given back; None: none will be. `pods`: those that it selects."""
+    """Return the status, and the seconds until a disruption is returned to the budget, or None. `pods` are the selected
+    pods."""
     status = PodDisruptionBudgetStatus()
     status.CopyFrom(budget.status)
     status.observedGeneration = budget.metadata.generation
     if needs_scale(budget) and scale.unknown:
-        status.disruptionsAllowed = 0  # what cannot be counted is not given away
+        status.disruptionsAllowed = 0  # no disruptions if the number of pods is unknown
         _say(status, "False", "SyncFailed", scale.unknown, now)
         return status, None
     bounds = _bounds(budget, len(pods), scale.total)
-    status.expectedPods, status.desiredHealthy = (min(MAX_INT32, each) for each in bounds)  # it cannot say more
+    status.expectedPods, status.desiredHealthy = (min(MAX_INT32, each) for each in bounds)  # the fields are int32
     going, again = disrupted(budget.status.disruptedPods, pods, now)
     status.ClearField("disruptedPods")
     for name, since in going.items():
@@ -74,7 +77,7 @@ def status_of(
 
 
 def remark(pods: Sequence[PodFacts], scale: Scale) -> tuple[str, str, str] | None:
-    """Why a budget may allow less than its author expects, as an event: type, reason, message."""
+    """Return an event (type, reason, message) that explains why a budget may allow fewer disruptions than expected, or None."""
     if not pods:
         return "Normal", "NoPods", "No matching pods found"
     if scale.unknown:
@@ -84,14 +87,14 @@ def remark(pods: Sequence[PodFacts], scale: Scale) -> tuple[str, str, str] | Non
 
 
 def spared(before: PodDisruptionBudgetStatus, now: PodDisruptionBudgetStatus, pods: Iterable[PodFacts]) -> list[Pod]:
-    """Whose eviction is not believed in any more: it was granted, and they are still there."""
+    """Return the pods that still exist although their eviction was granted UNCONFIRMED seconds ago."""
     given_back = before.disruptedPods.keys() - now.disruptedPods.keys()
     return [each.pod for each in pods if each.pod.metadata.name in given_back and not each.deleting]
 
 
 def disrupted(granted: Mapping[str, Time], pods: Iterable[PodFacts], now: float) -> tuple[dict[str, float], float | None]:
-    """Whose eviction was granted and is still to be seen, by name, since when; and the seconds until the first of them is not
-    believed in any more."""
+    """Return the disrupted pods by name with the time of the eviction, and the seconds until the first entry expires, or
+    None."""
     if not granted:
         return {}, None
     there = {each.pod.metadata.name for each in pods if not each.deleting}
@@ -101,7 +104,7 @@ def disrupted(granted: Mapping[str, Time], pods: Iterable[PodFacts], now: float)
 
 
 def _bounds(budget: PodDisruptionBudget, pods: int, scale: int) -> tuple[int, int]:
-    """Expected pods, and how many of them must be healthy."""
+    """Return the number of expected pods and the required number of healthy pods."""
     spec = budget.spec
     if spec.HasField("maxUnavailable"):
         return scale, max(0, scale - scaled_value(spec.maxUnavailable, scale, up=True))
@@ -116,7 +119,7 @@ def _say(status: PodDisruptionBudgetStatus, value: str, reason: str, message: st
 
 
 def selector_of(budget: PodDisruptionBudget) -> LabelSelector:
-    """Without one it selects nothing."""
+    """Return the selector of the budget. A budget without a selector selects no pods."""
     return from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING
 
 
@@ -171,7 +174,7 @@ class DisruptionController:
         return again
 
     def _scale(self, pods: Iterable[Pod]) -> Scale:
-        """Pods without a controller do not count, as in Kubernetes."""
+        """Return the total size of the pods' controllers. Pods without a controller do not count, as in Kubernetes."""
         sizes: dict[str, int] = {}
         seen, unmanaged = set[str](), False
         for pod in pods:
@@ -188,18 +191,18 @@ class DisruptionController:
             top = controller_of(replica_set)
             deployment = self._deployments.get(f"{namespace}/{top.name}") if top is not None else None
             if deployment is not None and top is not None and deployment.metadata.uid != top.uid:
-                deployment = None  # a later one of its name
+                deployment = None  # a later deployment with the same name
             owner: ReplicaSet | Deployment = deployment if deployment is not None else replica_set
             sizes[owner.metadata.uid] = owner.spec.replicas
         return Scale(sum(sizes.values()), unmanaged=unmanaged)
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
-        """The budgets that select it now or did."""
+        """Return the budgets that select the pod now or before the change."""
         labels = [obj.metadata.labels for obj in (delta.obj, delta.old) if obj is not None]
         return self._that_select(delta.obj.metadata.namespace, labels)
 
     def _of_workload(self, delta: Delta[ReplicaSet | Deployment]) -> Iterable[str]:
-        """When its size changes, so does what its pods' budgets expect."""
+        """Return the budgets that select the pods of a workload whose size has changed."""
         if delta.old is not None and delta.old.spec.replicas == delta.obj.spec.replicas:
             return ()
         return self._that_select(delta.obj.metadata.namespace, [delta.obj.spec.template.metadata.labels])

@@ -1,10 +1,11 @@
-"""The endpoint slice controller: keeps the addresses of the pods of each service. The decisions are pure.
+"""The endpoint slice controller: maintains the addresses of each service's pods. The decisions are pure.
 
     pods of a service --> endpoints, grouped by address type and ports --> slices
 
-A slice has at most CAPACITY endpoints of one group. An endpoint stays in its slice. New endpoints fill slices that change
-anyway, then new slices; the last few go into another slice with room for all. So few slices change: each change goes to every
-node. Slices of ports that no longer exist are reused for new groups. A service without endpoints has one empty slice.
+A slice has at most CAPACITY endpoints of one group. An endpoint stays in its slice. New endpoints first fill slices that change
+anyway, and then new slices. The last incomplete slice is merged into another slice if it has room. This limits the number of
+changed slices, because each change is sent to every node. Slices of ports that no longer exist are reused for new groups. A
+service without endpoints has one empty slice.
 
 Source: https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#distribution-of-endpointslices
 """
@@ -32,14 +33,14 @@ from pinnace.client.informer import Delta
 
 
 class Group(NamedTuple):
-    """What all endpoints of a slice have in common. `ports`: serialized, in order, so that groups can be told apart."""
+    """The common properties of all endpoints of a slice. `ports` are serialized in order, for comparison."""
 
     address_type: str
     ports: tuple[bytes, ...]
 
 
 def grouped(service: Service, pods: Iterable[Pod], zone_of: Callable[[str], str]) -> dict[Group, list[Endpoint]]:
-    """`pods`: those that the service selects. `zone_of`: the zone of a node; empty: unknown."""
+    """Return the endpoints by group. `pods` are the selected pods. `zone_of` returns the zone of a node, or an empty string."""
     groups: dict[Group, list[Endpoint]] = {}
     for pod in pods:
         if ended(pod) or not pod.status.podIP:
@@ -79,7 +80,7 @@ def _ports(service: Service, pod: Pod) -> Iterable[bytes]:
 
 
 def _number(port: ServicePort, pod: Pod) -> int | None:
-    """Of a port that is named, the pod's own: its containers', else its sidecars'; None: it has none of that name.
+    """Return the target port. A named port is looked up in the containers and then in the sidecars; None if it is missing.
 
     Source: FindPort in https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/endpointslice/utils.go
     """
@@ -103,7 +104,7 @@ _HEADLESS_LABEL = "service.kubernetes.io/headless"
 
 @dataclass(slots=True)
 class Changes:
-    """What is to be updated is a copy."""
+    """The slices to write. Updated slices are copies."""
 
     create: list[EndpointSlice] = field(default_factory=list)
     update: list[EndpointSlice] = field(default_factory=list)
@@ -111,8 +112,10 @@ class Changes:
 
 
 def changes(service: Service, wanted: Mapping[Group, Sequence[Endpoint]], existing: Iterable[EndpointSlice]) -> Changes:
-    """`existing`: the slices of a service of this name that are managed here. Those of an earlier one are the garbage
-    collector's already: nothing is put into them."""
+    """Return the changes for the wanted endpoints. `existing` are the managed slices of services with this name.
+
+    Slices of an earlier service with the same name are left to the garbage collector.
+    """
     by_group: dict[Group, list[EndpointSlice]] = {group: [] for group in wanted or [_nothing(service)]}
     found = Changes()
     for each in sorted(existing, key=lambda each: each.metadata.name):
@@ -153,7 +156,7 @@ def _arrange(
 
 
 def _with_room(kept: Sequence[Sequence[Endpoint]], changed: Sequence[bool], count: int) -> int | None:
-    """The fullest of the slices that do not change which has room for so many; None: none has, or they are a slice's worth."""
+    """Return the fullest unchanged slice with room for `count` endpoints, or None. A complete slice is never merged."""
     if count == CAPACITY:
         return None
     fits = [index for index, own in enumerate(kept) if not changed[index] and len(own) + count <= CAPACITY]
@@ -161,7 +164,7 @@ def _with_room(kept: Sequence[Sequence[Endpoint]], changed: Sequence[bool], coun
 
 
 def _recycled(service: Service, found: Changes) -> Changes:
-    """What would go becomes what would be made: one write instead of two, and who watches never sees both, or neither."""
+    """Update slices to delete instead of creating slices. This saves a write, and watchers see no intermediate state."""
     kept = Changes(update=found.update)
     spare: dict[str, list[EndpointSlice]] = {}
     for each in found.delete:
@@ -179,7 +182,7 @@ def _recycled(service: Service, found: Changes) -> Changes:
 
 
 def _nothing(service: Service) -> Group:
-    """Of the slice of a service that has no endpoints."""
+    """Return the group of the empty slice of a service without endpoints."""
     family = next(iter(service.spec.ipFamilies), "IPv6" if ":" in service.spec.clusterIP else "IPv4")
     return Group(family, ())
 
@@ -208,7 +211,7 @@ def _updated(service: Service, each: EndpointSlice, endpoints: Sequence[Endpoint
 
 
 def _labels(service: Service) -> dict[str, str]:
-    """The service's own, and what says whose slice it is: that is not the service's to say."""
+    """Return the labels of a slice: the service's labels, and the labels that identify the service and this controller."""
     labels = {**service.metadata.labels, SERVICE_LABEL: service.metadata.name, MANAGED_BY_LABEL: MANAGER}
     labels.pop(_HEADLESS_LABEL, None)
     if service.spec.clusterIP == "None":
@@ -217,7 +220,7 @@ def _labels(service: Service) -> dict[str, str]:
 
 
 def service_of(each: EndpointSlice) -> str:
-    """For an index: "namespace/name" of the service whose slice it is; empty: it is not managed here."""
+    """Return the "namespace/name" of the slice's service for an index, or an empty string if another controller manages it."""
     labels = each.metadata.labels
     if labels.get(MANAGED_BY_LABEL) != MANAGER or not labels.get(SERVICE_LABEL):
         return ""
@@ -225,7 +228,7 @@ def service_of(each: EndpointSlice) -> str:
 
 
 def selector_of(service: Service) -> LabelSelector:
-    """A service without a selector has its endpoints from elsewhere."""
+    """Return the selector. A service without a selector selects no pods; its endpoints are managed elsewhere."""
     wanted = service.spec.selector
     return from_message(SelectorMessage(matchLabels=wanted)) if wanted else NOTHING
 
@@ -246,7 +249,7 @@ class EndpointSliceController:
         self._slices = informers.index(ENDPOINT_SLICES, service_of)
         self._expectations = Expectations(informers)
         self._missed: dict[str, set[str]] = {}
-        """By service: the nodes that are not there, of pods that it would have."""
+        """By service, the missing nodes of its selected pods."""
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
@@ -258,7 +261,7 @@ class EndpointSliceController:
         )
 
     async def sync(self, key: str) -> float | None:
-        """The slices of a service that is gone are the garbage collector's."""
+        """Sync the slices of a service. The garbage collector deletes the slices of a deleted service."""
         await self._expectations.met(key)
         self._missed.pop(key, None)
         service = self._services.get(key)
@@ -281,8 +284,10 @@ class EndpointSliceController:
         return None
 
     def _reachable(self, key: str, service: Service) -> list[Pod]:
-        """The pods that it selects, without those whose node is gone: nobody tells any more how they are. A service that
-        publishes pods that are not ready has them all the same."""
+        """Return the selected pods without pods of missing nodes, whose state is unknown.
+
+        A service with publishNotReadyAddresses includes them.
+        """
         pods = self._pods.select(service.metadata.namespace, selector_of(service).matches)
         missed = {name for pod in pods if (name := pod.spec.nodeName) and name not in self._nodes}
         if not missed or service.spec.publishNotReadyAddresses:
@@ -308,13 +313,15 @@ class EndpointSliceController:
         return _zone(found) if found is not None else ""
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
-        """The services that select it now or did."""
+        """Return the services that select the pod now or before the change."""
         namespace, pods = delta.obj.metadata.namespace, [pod for pod in (delta.obj, delta.old) if pod is not None]
         return {store_key(each) for pod in pods for each in self._selecting.that_select(namespace, pod.metadata.labels)}
 
     def _of_node(self, delta: Delta[Node]) -> Iterable[str]:
-        """Little where a term begins: the services are looked at then anyhow. A node that changes concerns services only if its
-        zone does, which endpoints repeat."""
+        """Return the services to sync after a change of a node.
+
+        An added node concerns the services that miss it. A changed node concerns services only if its zone changes.
+        """
         name = delta.obj.metadata.name
         if delta.kind == ADDED:
             yield from [key for key, missed in self._missed.items() if name in missed]
@@ -328,5 +335,6 @@ def _zone(node: Node) -> str:
 
 
 def _of_slice(delta: Delta[EndpointSlice]) -> Iterable[str]:
-    """The service whose slice it is now, and the one whose it was: that one lacks it when its label is taken away."""
+    """Return the service of the slice now and before the change. If the label is removed, the previous service lacks a
+    slice."""
     return {key for each in (delta.obj, delta.old) if each is not None and (key := service_of(each))}

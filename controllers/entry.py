@@ -1,4 +1,4 @@
-"""Where the installed `pinnace-controllers` begins. An interrupt ends it without a word until its event loop runs."""
+"""Entry point of the installed `pinnace-controllers`. An interrupt ends the process silently until the event loop runs."""
 
 from pinnace.runtime.interrupts import end_at_once
 

@@ -1,27 +1,27 @@
-"""The garbage collector: objects whose owners are gone, and owners that wait for their dependents.
+"""The garbage collector: deletes objects whose owners are gone, and completes foreground and orphan deletions.
 
     owners                                              the object
     at least one stays                                  stays, without the references to the others
-    none stays, one waits, the object has dependents    is deleted in the foreground: its dependents go first
-    none stays                                          is deleted, as its own finalizers say
+    none stays, one waits, the object has dependents    is deleted in the foreground: its dependents are deleted first
+    none stays                                          is deleted with the policy of its own finalizers
 
-If the cache does not have an owner, the collector asks the API server, once for each kind, place and uid. The answer holds only
-for this combination: a reference with a living object's uid, but another name, kind or namespace, does not affect the
-dependents of that object. A reference to an owner in another namespace causes an event. If only the API server has the owner,
-the collector asks again until the cache has it, because it would not see the deletion.
+If the cache does not have an owner, the collector reads it from the API server, once per kind, name and UID. The result applies
+only to this combination: a reference with the UID of an existing object, but another name, kind or namespace, does not
+affect the dependents of this object. A reference to an owner in another namespace causes an event. If only the API server
+has the owner, the collector reads it again until the cache has it, because it would otherwise miss the deletion.
 
 Cycles: an owner is deleted after its dependents. In a cycle of owners, each would wait for the next, so an owner does not wait
-for a dependent of its own cycle. Two searches, one step each in turn, find out whether a dependent waits for the owner:
+for a dependent of its own cycle. Two alternating searches determine whether a dependent waits for the owner:
 
     up     from the owner, through the owners that wait for it
     down   from the dependent, through the dependents that it waits for
 
-The dependent waits for the owner if `up` finds it. It does not if either search ends without the other's start. A cycle that
-was found is remembered for its other members.
+The dependent waits for the owner if `up` finds it. It does not if either search ends without reaching the start of the other.
+Cycles are cached for their other members.
 
-Any user who can create objects can create cycles and chains of any size. So each search looks at QUICK references. Longer
-searches run one at a time and with pauses; meanwhile other owners are kept and synced again later. A search ends after MOST
-references. Then the owner does not wait, and the order of deletion is given up.
+Any user who can create objects can create cycles and chains of any size. Therefore each search follows only QUICK references.
+Longer searches run one at a time with pauses; in the meantime other owners are kept and synced again later. A search ends after
+MOST references. Then the owner does not wait, and the order of deletion is not guaranteed.
 
 Source: https://kubernetes.io/docs/concepts/architecture/garbage-collection/
 """
@@ -48,24 +48,24 @@ from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import TimeSlice
 
 QUICK = 100
-"""References that any owner may look at in each direction: a millisecond."""
+"""Maximum number of references per direction of a short search, which takes about a millisecond."""
 MOST = 500_000
-"""References of one search: some seconds of CPU, in which others have their turns."""
+"""Maximum number of references of one search, which takes several seconds of CPU and yields to other tasks."""
 PAUSE = 4.0
-"""Times its length, after a long search, until the next one may begin."""
+"""Minimum pause after a long search, as a multiple of its duration."""
 LATER = 1.0
-"""Seconds until an owner that needs a long search is looked at again..."""
+"""Minimum seconds until an owner that needs a long search is synced again."""
 RATE = 50.0
-"""...or as many as it takes so that there are no more than so many of them in a second."""
+"""Maximum number of such syncs per second."""
 _EVERY = 64
-"""Steps between two looks at the clock."""
+"""Number of steps between checks of the time slice."""
 
 Edges = Callable[[Object], Iterable[Object | None]]
-"""From one object to others, an item for each reference that is looked at: None where it leads to no object that waits."""
+"""Yields one item per reference of an object: the referenced object if it waits, otherwise None."""
 
 
 class SearchDeferred(Exception):
-    """It takes a long search, which cannot be made now. `seconds`: after which to ask again."""
+    """A long search is required and cannot run now. `seconds` is the delay until the next attempt."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"again in {seconds:.0f} s")
@@ -73,8 +73,10 @@ class SearchDeferred(Exception):
 
 
 class Cycles:
-    """`up`: from an object to the owners that wait for it. `down`: from an object that waits to the dependents that it waits
-    for, and that wait themselves."""
+    """Finds cycles of owners. `up` yields the owners that wait for an object.
+
+    `down` yields the dependents that a waiting object waits for, if they wait themselves.
+    """
 
     def __init__(self, up: Edges, down: Edges, clock: Clock) -> None:
         self._up = up
@@ -82,18 +84,21 @@ class Cycles:
         self._clock = clock
         self._numbers = count()
         self._circle: dict[str, int] = {}
-        """By uid: the circle that an object was found to be in."""
+        """The number of an object's cycle, by UID."""
         self._open: dict[str, None] = {}
-        """The uids of owners that need a long search."""
-        self._free_at = 0.0  # when the next long search may begin, on the monotonic clock
+        """UIDs of owners that need a long search."""
+        self._free_at = 0.0  # the earliest start of the next long search, in monotonic seconds
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
+        """Drop a deleted object."""
         self._circle.pop(uid, None)
         self._open.pop(uid, None)
 
     async def wait_in_turn(self, owner: Object, dependents: Sequence[Object]) -> bool:
-        """Do all of these dependents, being deleted in the foreground, wait for their owner? Raises SearchDeferred."""
+        """Return True if all of these dependents, which are being deleted in the foreground, wait for the owner.
+
+        Raise SearchDeferred.
+        """
         circle = self._circle.get(owner.metadata.uid)
         missing = {each.metadata.uid: each for each in dependents if circle is None or not self._is_in(circle, each)}
         if not missing:
@@ -126,7 +131,7 @@ class Cycles:
 
 class _Search:
     def __init__(self, up: Edges, down: Edges, owner: Object, missing: dict[str, Object]) -> None:
-        """`missing`: dependents of which it is not known whether they wait for the owner."""
+        """`missing` has the dependents that are not yet known to wait for the owner."""
         self._down = down
         self._owner = owner
         self._missing = missing
@@ -136,7 +141,7 @@ class _Search:
         self._downwards = _walk(down, next(iter(missing.values())), self._below)
 
     async def run(self, steps: int, turn: TimeSlice) -> bool | None:
-        """Do all of them wait for the owner? None: it takes more steps."""
+        """Return True if all dependents wait for the owner, or None if more steps are needed."""
         uid = self._owner.metadata.uid
         for step in range(1, steps + 1):
             if (found := next(self._upwards, None)) is None:
@@ -151,7 +156,7 @@ class _Search:
         return None
 
     async def circle(self, turn: TimeSlice) -> Iterable[str]:
-        """The uids of what waits for the owner, and of what the owner waits for in turn."""
+        """Return the UIDs of the objects in the owner's cycle."""
         members = dict[str, Object]()
 
         def down(obj: Object) -> Iterable[Object | None]:
@@ -166,7 +171,7 @@ class _Search:
 
 
 def _walk(edges: Edges, start: Object, found: dict[str, Object]) -> Iterator[str]:
-    """Adds all that can be reached to `found`, by uid. One step for each reference: the uid that it leads to, or ""."""
+    """Add all reachable objects to `found`, by UID. Yield the UID of each reference, or "" for None."""
     found[start.metadata.uid] = start
     left = [start]
     yield start.metadata.uid
@@ -183,12 +188,12 @@ def _walk(edges: Edges, start: Object, found: dict[str, Object]) -> Iterator[str
 
 
 class Place(NamedTuple):
-    """Where an object is in the informers' stores."""
+    """The location of an object in the informers' stores."""
 
     resource: Resource[Any]
     key: str
     blocks: bool = False
-    """One of its references to this owner has blockOwnerDeletion."""
+    """True if one of its references to this owner has blockOwnerDeletion."""
 
 
 class Dependents:
@@ -196,7 +201,7 @@ class Dependents:
         self._of: dict[str, dict[str, Place]] = {}
 
     def of(self, uid: str) -> Mapping[str, Place]:
-        """Those that name the object with this uid as an owner, by their own uid."""
+        """Return the dependents of the owner with this UID, by their own UID."""
         return self._of.get(uid, {})
 
     def follow(self, resource: Resource[Any], deltas: Sequence[Delta[Any]]) -> None:
@@ -218,14 +223,14 @@ class Dependents:
 
 
 class Owner(IntEnum):
-    """What one reference finds. Where several have the same uid, the greatest counts: an owner that one of them finds is there,
-    whatever the others call it."""
+    """The state of an owner. If several references have the same UID, the greatest value counts, so that an owner that one
+    reference finds exists for all of them."""
 
     GONE = auto()
-    """There is none with that uid."""
+    """No object has this UID."""
     STAYS = auto()
     WAITS = auto()
-    """It is being deleted in the foreground, after its dependents: also after those that would not keep it."""
+    """The owner is being deleted in the foreground, after its dependents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +240,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The object loses its references to these owners, by uid."""
+    """The object loses its references to the owners with these UIDs."""
 
     uids: frozenset[str]
 
@@ -250,7 +255,7 @@ DeletionDecision = Keep | Release | Delete
 
 
 def decide(metadata: ObjectMeta, owners: Mapping[str, Owner], has_dependents: bool) -> DeletionDecision:
-    """`owners`: by uid, each that the object names."""
+    """Decide about an object. `owners` has the state of each of its owners, by UID."""
     leaving = frozenset(uid for uid, owner in owners.items() if owner is not Owner.STAYS)
     if not leaving:
         return Keep()
@@ -264,17 +269,17 @@ def decide(metadata: ObjectMeta, owners: Mapping[str, Owner], has_dependents: bo
 
 
 def waits_for(owner: ObjectMeta, reference: OwnerReference) -> bool:
-    """Does this owner go only after the object with this reference to it?"""
+    """Return True if the owner is deleted only after the object with this reference to it."""
     return reference.blockOwnerDeletion and deleting(owner, FOREGROUND_FINALIZER)
 
 
 def deleting(metadata: ObjectMeta, finalizer: str) -> bool:
-    """Is it being deleted, and held by this finalizer?"""
+    """Return True if the object is being deleted and has this finalizer."""
     return metadata.HasField("deletionTimestamp") and finalizer in metadata.finalizers
 
 
 def without_owners(metadata: ObjectMeta, uids: Iterable[str]) -> None:
-    """Takes the references to these owners out, in place."""
+    """Remove the references to these owners in place."""
     gone = set(uids)
     kept = [each for each in metadata.ownerReferences if each.uid not in gone]
     del metadata.ownerReferences[:]
@@ -283,27 +288,30 @@ def without_owners(metadata: ObjectMeta, uids: Iterable[str]) -> None:
 
 WATCHED = {resource.plural: resource for resource in COLLECTED}
 REMEMBERED = 10_000
-"""Owners that are known to be gone."""
+"""Maximum number of cached owners that are known to be gone."""
 AT_ONCE = 32
-"""Dependents of one owner that are made ownerless at once."""
+"""Maximum number of dependents of an owner that are orphaned concurrently."""
 UNSEEN = 5.0
-"""Seconds after which an object is looked at again that has an owner whom no informer has shown yet."""
+"""Seconds until an object is synced again if one of its owners is missing from the informers."""
 INFORMER_TIMEOUT = 10.0
-"""Seconds for an informer to know of an owner's deletion; of kinds that seldom change it hears after some two seconds."""
+"""Seconds for the informers to reach the revision of a deletion. Kinds with few changes take about two seconds."""
 
 
 class OwnerKey(NamedTuple):
-    """An owner, as a reference names it."""
+    """An owner as in a reference."""
 
     plural: str
     place: str
-    """ "namespace/name", or "name" where there are no namespaces."""
+    """The "namespace/name", or "name" for cluster-scoped resources."""
     uid: str
 
 
 class OwnerLookup(NamedTuple):
-    """What is known of an owner. `seen`: it will be heard of if that changes. `elsewhere`: another
-    namespace has one of that name and uid, or the object is in none and its owner must be in one."""
+    """The state of an owner.
+
+    `seen` is True if the informers report its changes. `elsewhere` is True if another namespace has an owner with this name and
+    UID, or if a cluster-scoped object references a namespaced owner.
+    """
 
     state: Owner
     seen: bool = True
@@ -359,7 +367,7 @@ class GarbageCollector:
     # --- an object and its owners
 
     async def _judge(self, resource: Resource[Any], obj: Object) -> float | None:
-        """Seconds after which it is to be judged again; None: whatever becomes of its owners will be heard of."""
+        """Sync an object with owners. Return the delay until the next sync, or None if the informers report all changes."""
         metadata = obj.metadata
         owners, again = dict[str, Owner](), None
         for each in metadata.ownerReferences:
@@ -380,7 +388,7 @@ class GarbageCollector:
     async def _find(self, reference: OwnerReference, namespace: str) -> OwnerLookup:
         resource = by_kind(reference.kind, reference.apiVersion)
         if resource is None or resource not in self._stores:
-            return OwnerLookup(Owner.STAYS)  # what we do not know we do not judge
+            return OwnerLookup(Owner.STAYS)  # an unknown kind counts as existing
         if resource.namespaced and not namespace:
             return OwnerLookup(Owner.STAYS, elsewhere=True)
         named = OwnerKey(resource.plural, _place(resource, reference, namespace), reference.uid)
@@ -404,7 +412,7 @@ class GarbageCollector:
         return any(owner.metadata.uid == reference.uid for owner in filter(None, map(store.get, places)))
 
     def _known(self, reference: OwnerReference, namespace: str) -> Object | None:
-        """The owner, if it is in the cache."""
+        """Return the owner if it is in the cache, else None."""
         resource = by_kind(reference.kind, reference.apiVersion)
         if resource is None or resource not in self._stores:
             return None
@@ -412,7 +420,7 @@ class GarbageCollector:
         return owner if owner is not None and owner.metadata.uid == reference.uid else None
 
     async def _delete(self, resource: Resource[Any], obj: Object, policy: str) -> None:
-        """This version only: it may have found another owner meanwhile."""
+        """Delete this version only, because a later version may have another owner."""
         metadata = obj.metadata
         name, namespace, uid, version = metadata.name, metadata.namespace, metadata.uid, metadata.resourceVersion
         if resource is PODS:
@@ -430,14 +438,14 @@ class GarbageCollector:
     # --- an owner and its dependents
 
     async def _know_dependents(self, owner: Object) -> None:
-        """Those that were made before its deletion was asked for, of whatever kind: none may be overlooked. Raises Timeout."""
+        """Wait until the informers have all dependents that were created before the deletion of the owner. Raise Timeout."""
         try:
             await self._informers.wait_for(int(owner.metadata.resourceVersion), INFORMER_TIMEOUT, WATCHED.values())
         except TimeoutError as error:
             raise timed_out(str(error)) from None
 
     async def _blocked(self, owner: Object) -> bool:
-        """Does a dependent keep it? Not one of its own cycle: neither would ever go. Raises SearchDeferred."""
+        """Return True if a dependent outside the owner's cycle blocks its deletion. Raise SearchDeferred."""
         waiting: list[Object] = []
         for place, dependent in self._present(owner):
             if place.blocks:
@@ -447,14 +455,14 @@ class GarbageCollector:
         return bool(waiting) and not await self._cycles.wait_in_turn(owner, waiting)
 
     def _waiting_owners(self, obj: Object) -> Iterable[Object | None]:
-        """Its owners that go only after it."""
+        """Yield the owners that wait for the object."""
         metadata = obj.metadata
         for reference in metadata.ownerReferences:
             owner = self._known(reference, metadata.namespace)
             yield owner if owner is not None and waits_for(owner.metadata, reference) else None
 
     def _waiting_dependents(self, owner: Object) -> Iterable[Object | None]:
-        """Its dependents that it goes only after, and that wait for their own."""
+        """Yield the dependents that the owner waits for and that wait for their own dependents."""
         for place, dependent in self._present(owner):
             yield dependent if place.blocks and deleting(dependent.metadata, FOREGROUND_FINALIZER) else None
 
@@ -476,14 +484,14 @@ class GarbageCollector:
         await self._client.of(resource).update(changed)
 
     def _present(self, owner: Object) -> Iterable[tuple[Place, Any]]:
-        """Its dependents. What names it from another namespace is none: there is no such owner there, and it goes for that."""
+        """Yield the dependents of the owner. References from other namespaces are invalid and are ignored."""
         namespace = owner.metadata.namespace
         for place in self._dependents.of(owner.metadata.uid).values():
             found = self._stores[place.resource].get(place.key)
             if found is not None and namespace in ("", found.metadata.namespace):
                 yield place, found
 
-    # --- what changes concern
+    # --- keys of changed objects
 
     def _keys(self, resource: Resource[Any], delta: Delta[Any]) -> Iterable[str]:
         metadata = delta.obj.metadata
@@ -516,7 +524,7 @@ class GarbageCollector:
                 yield _key(resource, owner)
 
     def _remember(self, owner: OwnerKey, *, elsewhere: bool = False) -> OwnerLookup:
-        """That it is gone."""
+        """Cache that the owner is gone."""
         found = self._gone[owner] = OwnerLookup(Owner.GONE, elsewhere=elsewhere)
         if len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
@@ -524,13 +532,13 @@ class GarbageCollector:
 
 
 def _has_other_owners(delta: Delta[Any]) -> bool:
-    """Than before: most changes of dependents are of their status, and none of the collector's business."""
+    """Return True if the object's owners have changed. Most changes of dependents concern only their status."""
     owners = delta.obj.metadata.ownerReferences
     return bool(owners) and (delta.old is None or delta.old.metadata.ownerReferences != owners)
 
 
 def _place(resource: Resource[Any], owner: OwnerReference, namespace: str) -> str:
-    """Where the owner of an object of this namespace is."""
+    """Return the store key of the owner of an object in this namespace."""
     return f"{namespace}/{owner.name}" if resource.namespaced else owner.name
 
 

@@ -1,9 +1,9 @@
-"""The informers that all controllers share, one for each kind, and indexes over their objects.
+"""The informers that all controllers share, one per kind, and indexes over their objects.
 
-`LabelIndex` evaluates a selector once for each distinct set of labels: 100,000 pods have a few hundred sets.
+`LabelIndex` evaluates a selector once per distinct set of labels: 100,000 pods typically have a few hundred sets.
 
-`SelectorIndex` finds the objects whose selectors match given labels, and evaluates only selectors that demand one of these
-labels. Without it, each change of a pod cost 150 ms in a namespace with 20,000 services.
+`SelectorIndex` finds the objects whose selectors match given labels. It evaluates only selectors that require one of these
+labels. Without it, each change of a pod took 150 ms in a namespace with 20,000 services.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from pinnace.runtime.supervise import unending
 _Label = tuple[str, str]
 _Labels = frozenset[_Label]
 _Anchor = tuple[str, _Label | None]
-"""A namespace, and a label that a selector demands; None: it demands no single one."""
+"""A namespace, and a label that a selector requires, or None if it requires no specific label."""
 
 
 class LabelIndex(Generic[T]):
-    """Of those objects only that `only` says; it looks at nothing but the object."""
+    """An index of objects by labels. It contains the objects for which `only` is True, which must depend only on the object."""
 
     def __init__(self, only: Callable[[T], bool], objects: Iterable[T] = ()) -> None:
         self._only = only
@@ -35,12 +35,12 @@ class LabelIndex(Generic[T]):
             self._put(obj)
 
     def select(self, namespace: str, matches: Callable[[Mapping[str, str]], bool]) -> list[T]:
-        """The objects of a namespace whose labels match. Do not change them."""
+        """Return the objects of a namespace whose labels match. Callers must not change them."""
         groups = self._groups.get(namespace, {})
         return [obj for labels, group in groups.items() if matches(dict(labels)) for obj in group.values()]
 
     def follow(self, deltas: Sequence[Delta[T]]) -> None:
-        """A handler of the informer."""
+        """Update the index. A handler of the informer."""
         for delta in deltas:
             if delta.old is not None and self._only(delta.old):
                 self._drop(delta.old)
@@ -62,19 +62,19 @@ class LabelIndex(Generic[T]):
 
 
 class SelectorIndex(Generic[T]):
-    """`selector_of` looks at nothing but the object. An object that selects nothing has the selector NOTHING."""
+    """An index of objects by selector. `selector_of` must depend only on the object and return NOTHING for no selection."""
 
     def __init__(self, selector_of: Callable[[T], LabelSelector], objects: Iterable[T] = ()) -> None:
         self._selector_of = selector_of
         self._anchored: dict[_Anchor, dict[str, tuple[_Labels, LabelSelector, T]]] = {}
-        """The objects by uid, each with all labels that it demands."""
+        """Objects by anchor and UID, with all labels that they require."""
         self._anchors: dict[str, _Anchor] = {}
-        """By uid: where an object is."""
+        """The anchor of each object, by UID."""
         for obj in objects:
             self._put(obj)
 
     def that_select(self, namespace: str, labels: Mapping[str, str]) -> list[T]:
-        """The objects of a namespace whose selectors match the labels. Do not change them."""
+        """Return the objects of a namespace whose selectors match the labels. Callers must not change them."""
         have: _Labels = frozenset(labels.items())
         return [
             obj
@@ -84,7 +84,7 @@ class SelectorIndex(Generic[T]):
         ]
 
     def follow(self, deltas: Sequence[Delta[T]]) -> None:
-        """A handler of the informer."""
+        """Update the index. A handler of the informer."""
         for delta in deltas:
             if delta.old is not None:
                 self._drop(delta.old)
@@ -118,12 +118,12 @@ _NONE: Mapping[str, Any] = {}
 
 
 def anything(obj: Object) -> bool:
-    """For a LabelIndex: all objects."""
+    """Return True. Selects all objects for a LabelIndex."""
     return True
 
 
 class Informers:
-    """Ask before `run`; kinds that nobody has asked for are not watched."""
+    """The informers. Stores and indexes must be requested before `run`; other kinds are not watched."""
 
     def __init__(self, client: Client, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
@@ -135,11 +135,11 @@ class Informers:
         self._labelled: dict[tuple[Resource[Any], Callable[[Any], bool]], LabelIndex[Any]] = {}
 
     def store(self, resource: Resource[T]) -> Mapping[str, T]:
-        """All objects of a kind, by store_key. They belong to the informer: do not change them."""
+        """Return all objects of a kind by store_key. They belong to the informer, and callers must not change them."""
         return self._of(resource).store
 
     def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
-        """The same index for the same function. It is up to date when a change is handled."""
+        """Return the shared index for this function. It is updated before the change is handled."""
         index = self._indices.get((resource, by))
         if index is None:
             index = self._indices[resource, by] = Index(by, self.store(resource).values())
@@ -147,7 +147,7 @@ class Informers:
         return index
 
     def labelled(self, resource: Resource[T], only: Callable[[T], bool] = anything) -> LabelIndex[T]:
-        """Likewise, the same for the same function."""
+        """Return the shared label index for this function."""
         labelled = self._labelled.get((resource, only))
         if labelled is None:
             labelled = self._labelled[resource, only] = LabelIndex(only, self.store(resource).values())
@@ -155,7 +155,7 @@ class Informers:
         return labelled
 
     def selecting(self, resource: Resource[T], selector_of: Callable[[T], LabelSelector]) -> SelectorIndex[T]:
-        """Likewise, the same for the same function."""
+        """Return the shared selector index for this function."""
         selecting = self._selecting.get((resource, selector_of))
         if selecting is None:
             selecting = self._selecting[resource, selector_of] = SelectorIndex(selector_of, self.store(resource).values())
@@ -164,7 +164,7 @@ class Informers:
 
     @property
     def facts(self) -> PodFactsCache:
-        """Of pods."""
+        """The cached facts of pods."""
         if self._facts is None:
             self._facts = PodFactsCache()
             self.add_handler(PODS, self._facts.follow)
@@ -179,21 +179,24 @@ class Informers:
 
     @property
     def healthy(self) -> str | None:
-        """None, or what is wrong, for /readyz."""
+        """The problem for /readyz, or None."""
         return first_problem(self._informers.values())
 
     async def wait_synced(self, timeout: float) -> None:
-        """Returns when all have their first state. Raises TimeoutError; `timeout` is for each."""
+        """Wait until all informers have synced. Raise TimeoutError. `timeout` applies to each informer."""
         await self.wait_for(1, timeout)
 
     async def wait_for(self, revision: int, timeout: float, among: Iterable[Resource[Any]] = ()) -> None:
-        """Returns when everything up to `revision` is known, of these kinds or of all. Raises TimeoutError; `timeout` is for
-        each. A controller that waits for the revision of its own last write needs no expectations: what it sees next has it."""
+        """Wait until the informers of these kinds, or all informers, have reached `revision`.
+
+        Raise TimeoutError. `timeout` applies to each informer. A controller that waits for the revision of its last write
+        needs no expectations.
+        """
         for informer in map(self._informers.__getitem__, among or list(self._informers)):
             await informer.wait_for(revision, timeout)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self._informers.values():
                 group.create_task(unending("informer", informer.run))
@@ -201,6 +204,6 @@ class Informers:
     def _of(self, resource: Resource[T]) -> Informer[T]:
         informer = self._informers.get(resource)
         if informer is None:
-            # Announced: each hears at once how far it is when somebody is elected.
+            # Announced: each informer receives its current revision immediately after an election.
             informer = self._informers[resource] = Informer(self._client.of(resource), announced=True, clock=self._clock)
         return informer

@@ -1,19 +1,20 @@
-"""The job controller: runs pods until enough of them have succeeded, or too many have failed. It deletes expired jobs, too.
+"""The job controller: runs pods until enough have succeeded or too many have failed. It also deletes expired jobs.
 
 The decisions are pure; times are Unix time. Each pod is counted exactly once:
 
-    finalizer, running --ends--> finalizer, uid in uncountedTerminatedPods --> no finalizer, uid there --> counted, uid dropped
+    finalizer, running --ends--> finalizer, UID in uncountedTerminatedPods --> no finalizer, UID there --> counted, UID removed
 
-A pod has the finalizer from its creation, so that it is not removed before its end is recorded. Each arrow is one write: the
-status compares the job's version, and the last arrow needs a cache that shows the write before (writes.py).
+A pod has the finalizer from its creation, so that it is not removed before its result is recorded. Each arrow is one write. The
+write of the status compares the job's version, and the last arrow requires a cache that contains the previous write
+(writes.py).
 
-The status holds at most MAX_UNCOUNTED uids. Later syncs record the others, but decisions count them at once. If a job fails,
-its running pods have failed, too: they are recorded before they are deleted.
+The status holds at most MAX_UNCOUNTED UIDs. Later syncs record the others, but decisions count them immediately. If a job
+fails, its running pods count as failed too, and are recorded before they are deleted.
 
-    (runs) --enough have succeeded--> SuccessCriteriaMet --no pod is left--> Complete
-       |--too many failed, too late--> FailureTarget -----no pod is left--> Failed
+    (runs) --enough have succeeded--> SuccessCriteriaMet --no pods remain--> Complete
+       |--too many failed, deadline--> FailureTarget ------no pods remain--> Failed
 
-Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/, and pkg/controller/job of Kubernetes. Not modelled:
+Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/, and pkg/controller/job of Kubernetes. Not supported:
 backoffLimitPerIndex, podFailurePolicy, successPolicy, managedBy.
 """
 
@@ -40,7 +41,7 @@ from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
 
 INDEX = "batch.kubernetes.io/job-completion-index"
-"""Annotation and label of a pod: its number."""
+"""Annotation and label with the index of a pod."""
 _VARIABLE = "JOB_COMPLETION_INDEX"
 
 
@@ -49,40 +50,42 @@ def is_indexed(job: Job) -> bool:
 
 
 def only_ended_are_replaced(job: Job) -> bool:
-    """Else pods are replaced as soon as they are being deleted."""
+    """Return True if pods are replaced only after they terminate. Otherwise they are replaced when their deletion starts."""
     return job.spec.podReplacementPolicy == "Failed"
 
 
 def index_of(pod: Pod) -> int | None:
-    """None: it has none."""
+    """Return the completion index of the pod, or None."""
     return natural(pod.metadata.annotations.get(INDEX, ""))
 
 
 def concerns(job: Job, pod: Pod) -> bool:
-    """Of an Indexed job, only pods with a number that is asked for do: it may have been made smaller. What becomes of others is
-    neither a success nor a failure of it."""
+    """Return True if the pod counts for the job.
+
+    In an Indexed job, only pods with an index below spec.completions count, because completions can be reduced.
+    """
     return not is_indexed(job) or ((index := index_of(pod)) is not None and index < job.spec.completions)
 
 
 class Indexes:
-    """Numbers, as the runs in which a status shows them: "0-1999999999" is one run, and would be two billion numbers."""
+    """A set of indexes as ranges, as in the status: "0-1999999999" is one range instead of two billion numbers."""
 
     def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
-        """`runs`: the first and the last number of each, in order and apart from one another."""
+        """`runs` has the first and last index of each range, sorted and without adjacent ranges."""
         self._runs = list(runs)
 
     def __len__(self) -> int:
         return sum(last - first + 1 for first, last in self._runs)
 
     def __str__(self) -> str:
-        """As "1,3-5,7,8": two are no run."""
+        """Format the indexes as in "1,3-5,7,8". Two indexes do not form a range."""
         return ",".join(_told(first, last) for first, last in self._runs)
 
     def with_(self, more: Iterable[int]) -> "Indexes":
         return Indexes(_joined([*self._runs, *((index, index) for index in more)]))
 
     def others(self, end: int) -> Iterator[int]:
-        """What is not in them, below `end`."""
+        """Yield the indexes below `end` that are not in the set."""
         begin = 0
         for first, last in self._runs:
             yield from range(begin, min(first, end))
@@ -97,8 +100,10 @@ def _told(first: int, last: int) -> str:
 
 
 def parsed(text: str, completions: int) -> Indexes:
-    """ "1,3-5,7" as numbers, those below `completions`. A part that is none is nothing: whoever may write the status of a job
-    may have written it before that was checked."""
+    """Parse text such as "1,3-5,7". Indexes from `completions` on and invalid parts are ignored.
+
+    Invalid parts can exist, because the status may have been written before it was validated.
+    """
     runs = list[tuple[int, int]]()
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -109,7 +114,7 @@ def parsed(text: str, completions: int) -> Indexes:
 
 
 def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In order, those that touch as one."""
+    """Sort the ranges and merge adjacent ranges."""
     joined = list[tuple[int, int]]()
     for first, last in sorted(runs):
         if joined and first <= joined[-1][1] + 1:
@@ -120,8 +125,10 @@ def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def lacking(job: Job, done: Indexes, pods: Sequence[Pod], number: int) -> list[int]:
-    """The first numbers without a pod that runs or has succeeded; nor one that still ends, where pods are replaced only when
-    they have ended: that one has its number until then."""
+    """Return the first indexes without an active or succeeded pod.
+
+    If pods are replaced only after they terminate, a terminating pod keeps its index.
+    """
     keeps = only_ended_are_replaced(job)
     having = (pod for pod in pods if active(pod) or (keeps and terminating(pod)))
     taken = {index for pod in having if (index := index_of(pod)) is not None}
@@ -129,8 +136,10 @@ def lacking(job: Job, done: Indexes, pods: Sequence[Pod], number: int) -> list[i
 
 
 def surplus(job: Job, pods: Iterable[Pod], now: float) -> list[Pod]:
-    """Pods that run under a number that is not asked for, or that another pod has: all but the one that a replica set would
-    keep longest. `now` is Unix time."""
+    """Return active pods with an index that is not required or that another pod has.
+
+    Of pods with the same index, the pod that a replica set would delete last is kept. `now` is Unix time.
+    """
     found, of_index = list[Pod](), dict[int, list[Pod]]()
     for pod in filter(active, pods):
         if (index := index_of(pod)) is None or not concerns(job, pod):
@@ -145,11 +154,11 @@ def surplus(job: Job, pods: Iterable[Pod], now: float) -> list[Pod]:
 
 
 def number(pod: Pod, job: Job, index: int) -> None:
-    """Tells a new pod which it is: in its name, its host name, a label, an annotation, and each container's environment."""
+    """Set the index of a new pod in its name, host name, label, annotation, and the environment of each container."""
     metadata, name = pod.metadata, f"{job.metadata.name}-{index}"
     metadata.generateName = f"{name}-"
     metadata.annotations[INDEX] = metadata.labels[INDEX] = str(index)
-    is_label = not names.dns_label(name)  # a new job's name makes one, but jobs grow, and older ones are there
+    is_label = not names.dns_label(name)  # validated for new jobs, but completions can grow, and older jobs exist
     if is_label and not pod.spec.hostname:
         pod.spec.hostname = name
     for container in (*pod.spec.initContainers, *pod.spec.containers):
@@ -164,19 +173,19 @@ def _tell(container: Container) -> None:
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 MAX_UNCOUNTED = 500
-"""Uids in uncountedTerminatedPods, as in Kubernetes."""
+"""Maximum number of UIDs in uncountedTerminatedPods, as in Kubernetes."""
 
 
 class Count(NamedTuple):
     status: JobStatus
-    """With as much of what has ended as there is room for."""
+    """The status with as many new UIDs as fit."""
     release: list[Pod]
-    """What may lose its finalizer once the status is stored."""
+    """Pods that may lose their finalizer after the status is stored."""
     succeeded: int
     failed: int
-    """All that have, whether the status says so yet or not."""
+    """The total number of failed pods, including pods that the status does not contain yet. `succeeded` is the same."""
     whole: bool
-    """Does it say so of all of them?"""
+    """True if the status contains all terminated pods."""
 
 
 def tracked(pod: Pod) -> bool:
@@ -184,7 +193,7 @@ def tracked(pod: Pod) -> bool:
 
 
 def untracked(pod: Pod) -> Pod:
-    """A copy without the finalizer."""
+    """Return a copy of the pod without the finalizer."""
     changed = Pod()
     changed.CopyFrom(pod)
     changed.metadata.finalizers.remove(FINALIZER)
@@ -192,8 +201,12 @@ def untracked(pod: Pod) -> Pod:
 
 
 def failed(job: Job, pod: Pod) -> bool:
-    """One that is being deleted counts as failed at once, unless the job waits for it; on no node it never ends. If
-    the job itself is being deleted, its pods go for that."""
+    """Return True if the pod counts as failed.
+
+    A pod that is being deleted counts as failed immediately, unless the job waits for its termination. A pod without a
+    node never terminates, so the job does not wait for it. If the job itself is being deleted, the deletion of its pods
+    is not a failure.
+    """
     if pod.status.phase == "Failed":
         return True
     if job.metadata.HasField("deletionTimestamp"):
@@ -243,7 +256,7 @@ def counted(job: Job, pods: Sequence[Pod]) -> Count:
 
 
 def condemned(job: Job, count: Count, pods: Iterable[Pod]) -> Count:
-    """Of a job that fails: what has not ended yet counts as failed, too."""
+    """Return the count of a job that fails: pods that have not terminated also count as failed."""
     waiting = count.status.uncountedTerminatedPods
     known = {*waiting.succeeded, *waiting.failed}
     left = [
@@ -259,12 +272,12 @@ def condemned(job: Job, count: Count, pods: Iterable[Pod]) -> Count:
 
 
 def may_end(job: Job, status: JobStatus, pod: Pod) -> bool:
-    """May a job that fails delete it? Not before it is written down as failed."""
+    """Return True if a job that fails may delete the pod, which requires that it is recorded as failed."""
     return pod.metadata.uid in status.uncountedTerminatedPods.failed or not (tracked(pod) and concerns(job, pod))
 
 
 def _drop(waiting: MutableSequence[str], watched: Mapping[str, Pod]) -> int:
-    """Removes the uids of pods that have lost their finalizer, or are gone. How many."""
+    """Remove the UIDs of pods without the finalizer and of deleted pods. Return their number."""
     kept = [uid for uid in waiting if uid in watched]
     gone = len(waiting) - len(kept)
     waiting[:] = kept
@@ -273,7 +286,7 @@ def _drop(waiting: MutableSequence[str], watched: Mapping[str, Pod]) -> int:
 
 COMPLETE, FAILED, SUSPENDED = "Complete", "Failed", "Suspended"
 SUCCESS, FAILURE = "SuccessCriteriaMet", "FailureTarget"
-"""What the first two are announced by."""
+"""The conditions that precede Complete and Failed."""
 _ENDS = {SUCCESS: COMPLETE, FAILURE: FAILED}
 
 
@@ -283,12 +296,12 @@ class ConditionReason(NamedTuple):
 
 
 def condition(status: JobStatus, *types: str) -> JobCondition | None:
-    """The first of these that is True."""
+    """Return the first condition of these types that is True, or None."""
     return next((each for each in status.conditions if each.type in types and each.status == "True"), None)
 
 
 def say(status: JobStatus, type_: str, value: str, verdict: ConditionReason, now: float) -> None:
-    """A condition that says so already stays as it is."""
+    """Set a condition. A condition with the same status is unchanged."""
     found = conditions.find(status.conditions, type_)
     if found is None or found.status != value:
         said = conditions.say(status.conditions, type_, value, verdict.reason, verdict.message, now)
@@ -300,12 +313,12 @@ def finish_condition(job: Job) -> JobCondition | None:
 
 
 def judged(status: JobStatus) -> bool:
-    """Is it clear how it ends?"""
+    """Return True if the result of the job is determined."""
     return condition(status, SUCCESS, FAILURE) is not None
 
 
 def judge(job: Job, count: Count, pods: Iterable[Pod], now: float) -> None:
-    """Says how it ends, once that is clear; it does not change afterwards."""
+    """Set the condition for the job's result when it is determined. It does not change afterwards."""
     status = count.status
     if judged(status):
         return
@@ -317,7 +330,7 @@ def judge(job: Job, count: Count, pods: Iterable[Pod], now: float) -> None:
 
 
 def finish(count: Count, now: float) -> bool:
-    """Sets the condition of the end once all pods have ended and are counted. Returns whether it has."""
+    """Set the final condition after all pods have terminated and are counted. Return True if it was set."""
     status = count.status
     sentence = condition(status, SUCCESS, FAILURE)
     waiting = status.uncountedTerminatedPods
@@ -326,13 +339,13 @@ def finish(count: Count, now: float) -> bool:
         return False
     end = _ENDS[sentence.type]
     say(status, end, "True", ConditionReason(sentence.reason, sentence.message), now)
-    if end == COMPLETE:  # not before it began: another controller's clock may have been ahead
+    if end == COMPLETE:  # not before the start time, because another controller's clock may have been ahead
         status.completionTime.CopyFrom(to_time(max(now, to_seconds(status.startTime))))
     return True
 
 
 def time_left(job: Job, status: JobStatus, now: float) -> float | None:
-    """Seconds until the job is late; None: it has all the time, or stands still."""
+    """Return the seconds until the job's deadline, or None without a deadline or while it is suspended."""
     if not job.spec.HasField("activeDeadlineSeconds") or not status.HasField("startTime") or job.spec.suspend:
         return None
     return to_seconds(status.startTime) + job.spec.activeDeadlineSeconds - now
@@ -355,7 +368,7 @@ def _failure(job: Job, count: Count, pods: Iterable[Pod], now: float) -> Conditi
 
 
 def _restless(job: Job, pods: Iterable[Pod]) -> bool:
-    """Where containers are restarted in their pods, each restart is a failure, of whichever container."""
+    """Return True if restarts exceed the backoff limit. With OnFailure, each restart of a container counts as a failure."""
     if job.spec.template.spec.restartPolicy != "OnFailure":
         return False
     running = (pod.status for pod in pods if active(pod))
@@ -364,25 +377,28 @@ def _restless(job: Job, pods: Iterable[Pod]) -> bool:
 
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 600.0
-"""Seconds from the end of a pod that failed until it is replaced; twice as long after each further failure."""
+"""Seconds from the end of a failed pod until its replacement. The delay doubles with each further failure."""
 
 
 @dataclass(slots=True)
 class JobPlan:
-    """In this order."""
+    """The changes of one sync, in the order in which they are written."""
 
     status: JobStatus
     release: list[Pod] = field(default_factory=list)
-    """What loses its finalizer: it is written down."""
+    """Recorded pods that lose their finalizer."""
     delete: list[Pod] = field(default_factory=list)
-    """Loses its finalizer as well, and may be in both."""
+    """Pods to delete, which also lose their finalizer. They may also be in `release`."""
     create: list[Pod] = field(default_factory=list)
     again: float | None = None
-    """Seconds after which there is something to do even if nothing happens."""
+    """Seconds until the next sync is needed without any event."""
 
 
 def plan(job: Job, pods: Sequence[Pod], now: float) -> JobPlan:
-    """`pods`: its own. The job has not ended. Of one that is being deleted it is said how it ends, and its pods are let go."""
+    """Plan one sync of an unfinished job. `pods` are its own pods.
+
+    If the job is being deleted, only its result is recorded, and its pods lose their finalizers.
+    """
     count = counted(job, pods)
     status = count.status
     made = JobPlan(status, count.release)
@@ -416,10 +432,10 @@ def plan(job: Job, pods: Sequence[Pod], now: float) -> JobPlan:
 
 
 def backoff(pods: Sequence[Pod], now: float) -> float:
-    """Seconds until a failed pod may be replaced: by the failures since the last success, of the pods that are left.
+    """Return the seconds until failed pods may be replaced, by the number of failures since the last success.
 
-    Those that are being deleted are not among them. The job itself may have ended them, when it was suspended or scaled down;
-    once the finalizer is gone nothing tells these from pods that somebody else deletes, which are counted as failed.
+    Pods that are being deleted do not count, because the job itself may have deleted them when it was suspended or scaled down.
+    After the finalizer is removed, they cannot be distinguished from pods that other clients delete, which count as failed.
     """
     succeeded = max((_ended_at(pod) for pod in pods if pod.status.phase == "Succeeded"), default=0.0)
     ends = [end for pod in pods if _has_failed(pod) and (end := _ended_at(pod)) > succeeded]
@@ -430,13 +446,15 @@ def backoff(pods: Sequence[Pod], now: float) -> float:
 
 
 def _has_failed(pod: Pod) -> bool:
-    """By itself."""
+    """Return True if the pod failed without being deleted."""
     return pod.status.phase == "Failed" and not pod.metadata.HasField("deletionTimestamp")
 
 
 def _ended_at(pod: Pod) -> float:
-    """As the last of its containers tells it, sidecars included, or the last change of a condition. Of one that its node has
-    refused nobody may have told anything: it ended when it was made."""
+    """Return the end of the pod: the last end of a container, including sidecars, or the last change of a condition.
+
+    For a pod that its node rejected, neither may be reported. Its creation time is used instead.
+    """
     status = pod.status
     ends = [each.state.terminated.finishedAt for each in (*status.initContainerStatuses, *status.containerStatuses)]
     changes = [each.lastTransitionTime for each in status.conditions]
@@ -444,7 +462,7 @@ def _ended_at(pod: Pod) -> float:
 
 
 def _suspend_or_resume(job: Job, status: JobStatus, now: float) -> None:
-    """The time in which it is suspended does not count against its deadline."""
+    """Update the condition Suspended. The time during which the job is suspended does not count against its deadline."""
     if job.spec.suspend:
         say(status, SUSPENDED, "True", ConditionReason("JobSuspended", "Job suspended"), now)
         status.ClearField("startTime")
@@ -456,7 +474,7 @@ def _suspend_or_resume(job: Job, status: JobStatus, now: float) -> None:
 
 
 def _wanted(job: Job, count: Count) -> int:
-    """Pods that should run now."""
+    """Return the number of pods that must be active now."""
     spec, done = job.spec, count.succeeded
     if spec.HasField("completions"):
         return max(0, min(spec.parallelism, spec.completions - done))
@@ -464,8 +482,11 @@ def _wanted(job: Job, count: Count) -> int:
 
 
 def _superfluous(job: Job, running: Sequence[Pod], wanted: int, now: float) -> list[Pod]:
-    """Those without the finalizer first, however many are wanted: an earlier look chose them, and did not come to delete
-    them. If they were chosen anew, one might be spared, and nobody would count its end."""
+    """Return the pods to delete.
+
+    Pods without the finalizer are always included. An earlier sync selected them but did not delete them. If they were
+    kept, their result would not be counted.
+    """
     lost = [pod for pod in running if not tracked(pod)]
     kept = [pod for pod in running if tracked(pod)]
     doubled = surplus(job, kept, now) if is_indexed(job) else []
@@ -495,12 +516,14 @@ def _made(job: Job, status: JobStatus, pods: Sequence[Pod], missing: int) -> lis
 
 
 AT_ONCE = 32
-"""Pods whose finalizers are removed at once."""
+"""Maximum number of finalizers that are removed concurrently."""
 
 
 def job_of(pod: Pod) -> str:
-    """For an index, and a key: "namespace/name" of the job whose finalizer the pod has, or "namespace/" where it has lost its
-    job; empty: it has no finalizer."""
+    """Return the index key of a pod with the finalizer: "namespace/name" of its job, or "namespace/" without a job.
+
+    Return an empty string for a pod without the finalizer.
+    """
     if not tracked(pod):
         return ""
     reference = controller_of(pod)
@@ -561,7 +584,7 @@ class JobController:
             raise error
 
     async def _let_go(self, key: str, job: Job | None) -> None:
-        """Pods of a job that is gone, has left them, or has ended need not be counted any more."""
+        """Remove the finalizers of pods whose job is gone or finished, or no longer controls them."""
         ends = job is None or finish_condition(job) is not None
         its = kept_by(job) if job is not None else ""
         pods = self._tracked.under(key).values()
@@ -592,7 +615,7 @@ class JobController:
         self._record(job, status)
 
     def _record(self, job: Job, status: JobStatus) -> None:
-        """Events of what is new in the status."""
+        """Record events for the changes of the status."""
         if condition(status, COMPLETE) is not None:
             self._events.event(job, "Normal", "Completed", "Job completed")
         if (why := condition(status, FAILURE)) is not None and condition(job.status, FAILURE) is None:
@@ -602,7 +625,7 @@ class JobController:
             self._events.event(job, "Normal", "Suspended" if is_ else "Resumed", "Job suspended" if is_ else "Job resumed")
 
     async def _expire(self, job: Job, end: JobCondition) -> float | None:
-        """This version only: somebody may have given it more time meanwhile."""
+        """Delete an expired job. Only this version is deleted, because a later version may have a longer TTL."""
         metadata = job.metadata
         if not job.spec.HasField("ttlSecondsAfterFinished") or metadata.HasField("deletionTimestamp"):
             return None
@@ -615,7 +638,7 @@ class JobController:
 
 
 def _of_pod(delta: Delta[Pod]) -> Iterable[str]:
-    """Its job; or, if it has lost that one, those of its namespace that have: nobody else takes their finalizers away."""
+    """Return the pod's job, or the key of all pods in its namespace with a finalizer but without a job."""
     yield from its_controller(JOBS)(delta)
     if delta.kind != DELETED and (key := job_of(delta.obj)).endswith("/"):
         yield key

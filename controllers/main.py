@@ -1,4 +1,4 @@
-"""`pinnace-controllers`: the command line, and the list of controllers."""
+"""The command line of `pinnace-controllers`, and the list of controllers."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ from pinnace.runtime.http import StatusServer
 
 
 def build(shared: Shared, options: Options) -> Sequence[Controller]:
-    """Those that report events do it under the names of Kubernetes' (their EventSource components)."""
+    """Return all controllers. Their event source components have the same names as in Kubernetes."""
     return [
         NodeLifecycle(shared.reporting("node-controller"), options),
         TaintEviction(shared.reporting("taint-eviction-controller")),
@@ -64,42 +64,42 @@ RATES = OPTIONS.rates
     "grace",
     default=OPTIONS.grace,
     type=AMOUNT,
-    help="Seconds for which a node may have no lease before it counts as unreachable.",
+    help="Seconds without a lease after which a node is unreachable.",
 )
 @click.option(
     "--node-startup-grace-period",
     "startup",
     default=OPTIONS.startup,
     type=AMOUNT,
-    help="The same, for a node that has never been ready.",
+    help="The same for a node that has never been ready.",
 )
 @click.option(
     "--node-eviction-rate",
     "eviction",
     default=RATES.eviction,
     type=AMOUNT,
-    help="How many nodes of a zone are emptied per second.",
+    help="Maximum number of nodes per second and zone whose pods are evicted.",
 )
 @click.option(
     "--secondary-node-eviction-rate",
     "secondary",
     default=RATES.secondary,
     type=AMOUNT,
-    help="The same as --node-eviction-rate, in a disrupted zone.",
+    help="The same as --node-eviction-rate for a disrupted zone.",
 )
 @click.option(
     "--unhealthy-zone-threshold",
     "unhealthy",
     default=RATES.unhealthy,
     type=click.FloatRange(0, 1, min_open=True),
-    help="The share of nodes that are not ready from which a zone is disrupted.",
+    help="Share of nodes that are not ready at which a zone is disrupted.",
 )
 @click.option(
     "--large-cluster-size-threshold",
     "large",
     default=RATES.large,
     type=click.IntRange(min=0),
-    help="A disrupted zone with this many nodes or fewer is not emptied at all.",
+    help="A disrupted zone with this number of nodes or fewer has no evictions.",
 )
 def main(
     name: str,
@@ -109,14 +109,14 @@ def main(
     startup: float,
     **rates: Any,
 ) -> None:
-    """Brings the cluster closer to what was asked for. Of several replicas one leads; the others are ready to."""
+    """Reconcile the cluster with its desired state. One replica is the leader; the other replicas are standbys."""
     known = servers()
     options = Options(grace, startup, Rates(**rates))
     sys.exit(process.run(lambda stop: serve(stop, http, known, name, options), blame=on_stack))
 
 
 async def serve(stop: asyncio.Event, http: tuple[str, int], servers: ClientConfig, name: str, options: Options) -> None:
-    """Controls until `stop` is set."""
+    """Run the controllers until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
     patience = ProgressTimeout()
     lives = RestartSupervisor(

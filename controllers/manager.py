@@ -1,9 +1,9 @@
 """The controller manager: informers and controllers under one election, as a standby (pinnace/client/standby.py).
 
-* A standby's informers and indexes are up to date. The barrier holds for all of them.
+* The informers and indexes of a standby are up to date. The barrier at the start of a term covers all informers.
 * A leader with a stuck controller resigns, as the scheduler does.
-* On losing the lead, running syncs and writes are cancelled at once. Writes that were sent are fenced: they commit only while
-  this replica leads (pinnace/client/channel.py). Events are not fenced.
+* When the leader loses the election, running syncs and writes are cancelled immediately. Writes that were already sent are
+  fenced: they commit only while this replica is the leader (pinnace/client/channel.py). Events are not fenced.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from pinnace.runtime.supervise import unending
 log = logging.getLogger(__name__)
 
 COMPONENT = "controllers"
-"""Who reports the events of those without a name of their own."""
+"""The event source component of controllers without their own name."""
 
 Build = Callable[[Shared], Sequence[Controller]]
 
 
 class Manager:
-    """`name` is the replica's: the holder of the election."""
+    """One replica. `name` identifies it in the election."""
 
     def __init__(
         self, client: Client, name: str, build: Build, *, clock: Clock = SYSTEM_CLOCK, patience: ProgressTimeout | None = None
     ) -> None:
-        """`patience`: what the managers of this process share, one after the other."""
+        """`patience` is shared by the consecutive managers of this process."""
         self._clock = clock
         self._informers = Informers(client, clock=clock)
         self._events = EventRecorder(client.events, COMPONENT, name, clock=clock)
@@ -65,14 +65,14 @@ class Manager:
         return self._standby.checks
 
     async def run(self) -> None:
-        """Until cancelled. Use `stop` first, for a polite end."""
+        """Run until cancelled. Call `stop` first for a graceful shutdown."""
         async with asyncio.TaskGroup() as group:
             group.create_task(unending("informers", self._informers.run))
             group.create_task(unending("event recorder", self._events.run))
-            group.create_task(self._standby.run())  # which ends when it has resigned
+            group.create_task(self._standby.run())  # ends after resignation
 
     async def stop(self) -> None:
-        """Resigns, so that another replica leads at once, and sends the last events."""
+        """Resign so that another replica is elected immediately, and send the last events."""
         await self._standby.resign()
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
@@ -82,7 +82,7 @@ class Manager:
         self._working = {}
 
     def _stuck(self) -> str | None:
-        """Which controller does not go on; None: all do."""
+        """Return the problem of the first stuck controller, or None."""
         return next((problem for each in self._working.values() if (problem := each.stuck()) is not None), None)
 
     async def _lead(self, token: int) -> None:

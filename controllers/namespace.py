@@ -1,10 +1,10 @@
-"""The namespace controller: deletes the contents of namespaces that are being deleted, and then the namespaces.
+"""The namespace controller: deletes the contents of terminating namespaces, and then the namespaces.
 
-    Terminating --delete its pods, repeatedly--> no pods --delete all else, repeatedly--> empty --delete--> gone
+    Terminating --delete its pods, repeatedly--> no pods --delete other objects, repeatedly--> empty --delete--> gone
 
-Objects with a grace period or a finalizer take time. The API server refuses new objects. Other objects are kept until the pods
-have ended, because pods may need them, also if etcd or a webhook keeps the pods. Then a refused delete does not block other
-kinds.
+Objects with a grace period or a finalizer take time. The API server rejects new objects in the namespace. Other objects
+are kept until all pods are gone, because pods may need them, even if etcd or a webhook delays the deletion of pods. After
+that, a failed delete of one kind does not block other kinds.
 
 Source: https://kubernetes.io/docs/tasks/administer-cluster/namespaces/#deleting-a-namespace, and for the order
 https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/5080-ordered-namespace-deletion
@@ -22,15 +22,15 @@ from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, Unavailable, from_refusal, from_status
 
 LOOK_AGAIN, LONGEST = 0.5, 8.0
-"""Seconds between two looks at a namespace that is not empty yet, at least and at most; Kubernetes looks again after 8 s where
-there are finalizers. Each look deletes all that is left once more, for the audit log and for webhooks, too."""
+"""Minimum and maximum seconds between syncs of a terminating namespace. Kubernetes retries after 8 s if there are finalizers.
+Each sync deletes all remaining objects again, which audit logs and webhooks also receive."""
 SHARE = 0.1
-"""Of the time for which it has been ending: what has taken a minute may take some seconds more."""
+"""The delay as a share of the time since the deletion timestamp."""
 OTHERS = tuple(resource for resource in ALL if resource.namespaced and resource is not PODS)
 
 
 def patience(namespace: Namespace, now: float) -> float:
-    """Seconds until the next look at one that is ending. `now` is Unix time."""
+    """Return the seconds until the next sync of a terminating namespace. `now` is Unix time."""
     return min(max(LOOK_AGAIN, SHARE * (now - to_seconds(namespace.metadata.deletionTimestamp))), LONGEST)
 
 
@@ -38,7 +38,7 @@ class NamespaceController:
     name = "namespace"
     workers = 10
     max_backoff = 60.0
-    """As in Kubernetes."""
+    """The same limit as in Kubernetes."""
 
     def __init__(self, shared: Shared) -> None:
         self._client = shared.client
@@ -61,8 +61,10 @@ class NamespaceController:
         return patience(namespace, self._clock.time()) if pods or not await self._end(namespace) else None
 
     async def _empty(self, resource: Resource[Any], namespace: str) -> tuple[bool, list[ApiError]]:
-        """Were there any of this kind, as far as one can tell? And what of it was not deleted. Raises ApiError when it is no
-        matter of the kind."""
+        """Delete all objects of a kind. Return True if there may be remaining objects, and the errors of individual deletes.
+
+        Raise ApiError for an error that concerns all kinds.
+        """
         try:
             items = await self._client.of(resource).delete_collection(namespace)
         except (Unavailable, Fenced):
@@ -74,7 +76,7 @@ class NamespaceController:
         return len(items) > len(errors) or bool(refused), refused
 
     async def _end(self, namespace: Namespace) -> bool:
-        """The API server looks whether it is empty, and knows better than any cache. Is it gone?"""
+        """Delete the namespace. The API server rejects the request unless it is empty. Return True if the namespace is gone."""
         metadata = namespace.metadata
         try:
             await self._client.namespaces.delete(metadata.name, uid=metadata.uid)
@@ -91,6 +93,6 @@ class NamespaceController:
 
 
 def _refusal(resource: Resource[Any], item: BatchItem) -> ApiError:
-    """It says of what: a webhook's own words need not."""
+    """Return the error with the name of the object, which the message of a webhook may not contain."""
     error = from_status(item.error)
     return from_refusal(replace(error.refusal, message=f'{resource.plural} "{item.name}": {error.message}'))

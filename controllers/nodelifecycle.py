@@ -1,31 +1,31 @@
-"""The node lifecycle controller: marks nodes whose kubelet is silent as unreachable, and keeps their taints.
+"""The node lifecycle controller: marks nodes as unreachable if their kubelet does not respond, and maintains their taints.
 
-    lease gone --grace--> Ready Unknown, NoSchedule --rate of the zone--> NoExecute --tolerationSeconds--> pods deleted
+    no lease --grace--> Ready Unknown, NoSchedule --rate of the zone--> NoExecute --tolerationSeconds--> pods deleted
 
-Conditions: reasons and messages are Kubernetes'. Of conditions that no kubelet has reported, only Ready is added. The kubelet
-resets them when it returns; then this controller removes the taints.
+Conditions: reasons and messages are Kubernetes'. If the kubelet has reported no conditions, only Ready is added. The kubelet
+resets the conditions when it returns; then this controller removes the taints.
 
-Leases: a Lease object exists only while a fleet's session is alive, so a missing Lease means that the kubelet is silent.
-Timestamps do not matter. Standbys keep count as well, so that a new leader knows how long each node has been silent.
+Leases: a Lease object exists only while the session of a fleet is alive, so a missing Lease means that the kubelet does not
+respond. Timestamps are ignored. Standbys also measure the time, so that a new leader knows how long each node has been silent.
 
-Taints: NoSchedule taints follow conditions at once. NoExecute taints are added when the zone's rate allows it, and removed at
-once. A node that has never reported Ready keeps the not-ready taint that it was created with. Other taints are left alone.
+Taints: NoSchedule taints follow conditions immediately. NoExecute taints are added at the rate of the zone, and removed
+immediately. A node that has never reported Ready keeps its initial not-ready taint. Other taints are not changed.
 
 Zones: many silent nodes indicate a network failure, so the rate of evictions depends on the state of the zone.
 
-    state of a zone      when                                             nodes evicted a second
+    state of a zone      condition                                        evicted nodes per second
     Normal                                                                Rates.eviction
-    PartialDisruption    more than 2 are not ready, and a share of        Rates.secondary; 0 in a zone that is
-                         Rates.unhealthy of all                           no larger than Rates.large
-    FullDisruption       none is ready                                    Rates.eviction
-    all zones so                                                          0, and NoExecute taints are removed
+    PartialDisruption    more than 2 nodes are not ready, and at least    Rates.secondary; 0 in a zone with at most
+                         the share Rates.unhealthy                        Rates.large nodes
+    FullDisruption       no node is ready                                 Rates.eviction
+    all FullDisruption                                                    0, and NoExecute taints are removed
 
-Nodes with the label node.kubernetes.io/exclude-disruption do not count for the state. A turn that is given back goes to the
-node with the last turn, so that only one node is synced. After all zones were disrupted, no node is evicted for RECOVERY
-seconds: the kubelets return one after another.
+Nodes with the label node.kubernetes.io/exclude-disruption do not count for the state. The node with the last turn takes a turn
+that is returned, so that only one node is synced. After a disruption of all zones, no node is evicted for RECOVERY seconds,
+because the kubelets return one after another.
 
 Source: https://kubernetes.io/docs/concepts/architecture/nodes/#rate-limits-on-eviction, and ComputeZoneState in Kubernetes. The
-default rates are a thousand times Kubernetes' (0.1 and 0.01 a second).
+default rates are a thousand times Kubernetes' rates (0.1 and 0.01 per second).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -56,25 +56,28 @@ from pinnace.client.informer import Delta
 
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 _OBSERVED = frozenset({"Ready", *PRESSURES})
-"""What only the kubelet can tell."""
+"""Condition types that only the kubelet sets."""
 
 
 def ready(node: Node) -> str:
-    """The status of its condition Ready; empty: it has none."""
+    """Return the status of the condition Ready, or an empty string."""
     found = conditions.find(node.status.conditions, "Ready")
     return found.status if found is not None else ""
 
 
 def left(node: Node, silent: float | None, grace: float, startup: float) -> float | None:
-    """Seconds until the node counts as unreachable, 0 when it does; None: its kubelet is there. `silent`: for how long it has
-    not been, in seconds. A node that has never been Ready or not gets the `startup` grace, others `grace`."""
+    """Return the seconds until the node is unreachable, 0 if it is, or None if its kubelet has a lease.
+
+    `silent` is the time without a lease in seconds, or None. A node that has never reported Ready gets the `startup`
+    grace period, other nodes get `grace`.
+    """
     if silent is None:
         return None
     return max(0.0, (grace if ready(node) else startup) - silent)
 
 
 def unreachable(node: Node, now: float) -> Node | None:
-    """The node with nothing known of it; None: it says so already. `now` is Unix time."""
+    """Return the node with unknown conditions, or None if they are already unknown. `now` is Unix time."""
     known = [each.type for each in node.status.conditions if each.type in _OBSERVED and each.status != "Unknown"]
     if not known and ready(node):
         return None
@@ -89,19 +92,19 @@ def unreachable(node: Node, now: float) -> Node | None:
 
 
 def lease_key(node: str) -> str:
-    """In the informer's store."""
+    """Return the key of the node's lease in the informer's store."""
     return f"{NODE_LEASE_NAMESPACE}/{node}"
 
 
 class LeaseMonitor:
-    """`leases`: those that there are, by lease_key."""
+    """Measures the time since each node lost its lease. `leases` are the existing leases by lease_key."""
 
     def __init__(self, leases: Mapping[str, Lease]) -> None:
         self._leases = leases
         self._since: dict[str, float] = {}
 
     def look(self, node: str, now: float) -> None:
-        """The node, or its lease, has come or gone."""
+        """Handle an added or deleted node or lease."""
         if lease_key(node) in self._leases:
             self._since.pop(node, None)
         else:
@@ -111,7 +114,7 @@ class LeaseMonitor:
         self._since.pop(node, None)
 
     def lasts(self, node: str, now: float) -> float | None:
-        """Seconds for which nobody has held its lease; None: somebody does."""
+        """Return the seconds since the node lost its lease, or None if it has one."""
         since = self._since.get(node)
         return None if since is None else now - since
 
@@ -130,7 +133,7 @@ _EVICTING = {"False": NOT_READY_TAINT, "Unknown": UNREACHABLE_TAINT}
 
 
 def evicts(node: Node) -> bool:
-    """Has it a taint of ours that sends pods away?"""
+    """Return True if the node has a NoExecute taint of this controller."""
     return any(taint.effect == "NoExecute" and taint.key in _NO_EXECUTE for taint in node.spec.taints)
 
 
@@ -139,8 +142,10 @@ def should_evict(node: Node) -> bool:
 
 
 def tainted(node: Node, evict: bool, now: float) -> Node | None:
-    """The node with the taints that it should have; None: it has them. `evict`: with those that send pods away, if it is not
-    Ready. `now` is Unix time."""
+    """Return the node with the correct taints, or None if it has them. `now` is Unix time.
+
+    With `evict`, a node that is not Ready also gets the NoExecute taint.
+    """
     wanted = {
         (key, "NoSchedule")
         for (type_, status), key in _BY_CONDITION.items()
@@ -170,10 +175,10 @@ def _is_ours(taint: Taint) -> bool:
 
 
 FEW = 2
-"""So many nodes that are not ready disrupt no zone."""
+"""Maximum number of nodes that are not ready in a zone without disruption."""
 RECOVERY = 5.0
 EXCLUDED_LABEL = "node.kubernetes.io/exclude-disruption"
-"""Whatever its value is."""
+"""The label key. Its value is ignored."""
 
 
 class State(StrEnum):
@@ -184,8 +189,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Nodes a second; the share of nodes that are not ready from which a zone is disrupted; and the size from which a zone is
-    large."""
+    """Evicted nodes per second in normal and in disrupted zones, the share of nodes that are not ready at which a zone is
+    disrupted, and the number of nodes above which a zone is large."""
 
     eviction: float = 100.0
     secondary: float = 10.0
@@ -200,7 +205,7 @@ def zone_of(node: Node) -> str:
 
 
 def counts(node: Node) -> bool:
-    """For the state of its zone."""
+    """Return True if the node counts for the state of its zone."""
     return EXCLUDED_LABEL not in node.metadata.labels
 
 
@@ -213,18 +218,18 @@ def state_of(healthy: int, unhealthy: int, threshold: float) -> State:
 
 
 class Zone:
-    """Which nodes are well, and when the others may be emptied."""
+    """The health of a zone's nodes, and the times at which unhealthy nodes may be evicted."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, bool] = {}  # is it healthy?
-        self.excluded: set[str] = set()  # of these
-        self.unhealthy = 0  # of the others
+        self.nodes: dict[str, bool] = {}  # True: healthy
+        self.excluded: set[str] = set()  # nodes that do not count
+        self.unhealthy = 0  # unhealthy nodes that count
         self.rate = 0.0
-        self.turns: dict[str, float] = {}  # given out at this rate
+        self.turns: dict[str, float] = {}  # assigned at this rate
         self.last_turn = float("-inf")
 
     def put(self, node: str, healthy: bool, counts: bool) -> bool:
-        """Is that news?"""
+        """Update a node. Return True if it has changed."""
         if self.nodes.get(node) is healthy and (node not in self.excluded) is counts:
             return False
         self.drop(node)
@@ -244,14 +249,14 @@ class Zone:
 
     @property
     def size(self) -> int:
-        """Nodes that count."""
+        """Number of nodes that count."""
         return len(self.nodes) - len(self.excluded)
 
     def state(self, threshold: float) -> State:
         return state_of(self.size - self.unhealthy, self.unhealthy, threshold)
 
     def give_back(self, node: str, now: float) -> Collection[str]:
-        """The node's turn, unless it has come. Whose is another now."""
+        """Return a future turn of the node. Return the nodes with a changed turn."""
         turn = self.turns.pop(node, now)
         if turn <= now:
             return ()
@@ -265,7 +270,7 @@ class Zone:
 
 
 class Zones:
-    """Times are monotonic seconds."""
+    """The state of all zones. Times are monotonic seconds."""
 
     def __init__(self, rates: Rates) -> None:
         self._rates = rates
@@ -276,7 +281,7 @@ class Zones:
         self._resumed = float("-inf")
 
     def note(self, node: str, zone: str, healthy: bool, now: float, *, counts: bool = True) -> None:
-        """What is known of a node. `counts`: for the state of its zone."""
+        """Update a node. `counts` is True if it counts for the state of its zone."""
         if self._zone_of.get(node, zone) != zone:
             self.forget(node, now)
         found = self._zones.setdefault(zone, Zone())
@@ -301,15 +306,17 @@ class Zones:
 
     @property
     def disrupted(self) -> bool:
-        """Is no node of any zone ready, of those that count?"""
+        """True if no counted node of any zone is ready."""
         return self._disrupted
 
     def states(self) -> dict[str, State]:
         return {name: zone.state(self._rates.unhealthy) for name, zone in self._zones.items()}
 
     def turn(self, node: str, now: float) -> float | None:
-        """Seconds until this node may be emptied, 0: now. None: not before its zone is better. It keeps its turn, unless it
-        gets an earlier one."""
+        """Return the seconds until the node may be evicted, or None if the state of its zone allows no evictions.
+
+        The node keeps its turn unless it gets an earlier one.
+        """
         zone = self._zones[self._zone_of[node]]
         if not zone.rate:
             return None
@@ -318,8 +325,7 @@ class Zones:
         return max(0.0, zone.turns[node] - now)
 
     def take_changed(self) -> set[str]:
-        """Nodes that are not well, and whose turns are others since this was last asked: the rate of their zone has changed, or
-        a turn was given back."""
+        """Return and clear the unhealthy nodes whose turns have changed, because the rate changed or a turn was returned."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -339,7 +345,7 @@ class Zones:
             self._set_rate(zone)
 
     def _set_rate(self, zone: Zone) -> None:
-        """A new rate gives turns anew."""
+        """Set the rate of the zone. A new rate discards all turns."""
         rate = 0.0 if self._disrupted else self._rate(zone)
         if rate != zone.rate:
             zone.rate, zone.last_turn = rate, float("-inf")
@@ -348,13 +354,13 @@ class Zones:
 
 
 LOOK_AGAIN = 10.0
-"""Seconds between two looks at a node that is silent: that a pod was Ready may be heard after its node was marked."""
+"""Seconds between syncs of a silent node, because the Ready condition of a pod may arrive after its node was marked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`grace`: seconds for which a node may have no lease before it counts as unreachable; `startup`: of one that has never
-    reported."""
+    """`grace` is the time without a lease after which a node is unreachable, in seconds. `startup` applies to nodes that
+    have never reported Ready."""
 
     grace: float = 0.5
     startup: float = 60.0
@@ -405,7 +411,7 @@ class NodeLifecycle:
         return unless_refused(again, refused, but=(NotFound,))
 
     async def _mark(self, node: Node) -> Node:
-        """Says of the node that it is unreachable."""
+        """Mark the node as unreachable."""
         marked = unreachable(node, self._clock.time())
         if marked is not None:
             marked.metadata.resourceVersion = await self._statuses.write(marked)
@@ -415,14 +421,14 @@ class NodeLifecycle:
         return marked or node
 
     async def _mark_pods(self, node: str) -> Sequence[ApiError | None]:
-        """Says of its pods that they are not ready. What became of each: nothing that its taints have to wait for."""
+        """Mark the node's pods as not ready. Return the result of each write. Taints do not depend on it."""
         changed = [pod for each in self._pods.under(node).values() if (pod := not_ready(each, self._clock.time())) is not None]
         for pod in changed:
             self._events.event(pod, "Warning", "NodeNotReady", "Node is not ready")
         return await in_batches(self._pods_client.update_status_batch, changed)
 
     async def _taint(self, node: Node, now: float) -> float | None:
-        """Seconds until the node's turn to be emptied; None: it needs none, or gets it only when its zone is better."""
+        """Write the taints. Return the seconds until the node's turn, or None if it needs no turn or its zone allows none."""
         marked = evicts(node) and not self._zones.disrupted
         turn = self._zones.turn(node.metadata.name, now) if should_evict(node) and not marked else 0.0
         changed = tainted(node, turn == 0.0, self._clock.time())
@@ -431,7 +437,7 @@ class NodeLifecycle:
         return turn or None
 
     def _and_changed(self, keys: Keys[T]) -> Keys[T]:
-        """And the nodes that may be emptied now, or not any longer, by what our handlers heard of just before."""
+        """Extend `keys` with the nodes whose turns changed in the handlers that ran before."""
         return lambda delta: (*keys(delta), *self._zones.take_changed())
 
     def _nodes_changed(self, deltas: Sequence[Delta[Node]]) -> None:
@@ -454,14 +460,15 @@ class NodeLifecycle:
                 self._note(node, now)
 
     def _note(self, node: Node, now: float) -> None:
-        """A node that is silent counts before it is marked: when the first of many is, it is known that there are many."""
+        """Update the zone of a node. A silent node counts as unhealthy before it is marked, so that the zone's state is
+        current."""
         name = node.metadata.name
         healthy = ready(node) == "True" and self._silences.lasts(name, now) is None
         self._zones.note(name, zone_of(node), healthy, now, counts=counts(node))
 
 
 def not_ready(pod: Pod, now: float) -> Pod | None:
-    """The status of a pod whose node is unreachable; None: it is not Ready anyway. `now` is Unix time."""
+    """Return the status of a pod on an unreachable node, or None if the pod is not Ready. `now` is Unix time."""
     said = conditions.find(pod.status.conditions, "Ready")
     if said is None or said.status != "True":
         return None

@@ -1,11 +1,12 @@
-"""Ownership of objects by selector and controller reference: which objects to adopt or release (pure), and the Claimer.
+"""Ownership of objects by selector and controller reference: the decisions to adopt or release (pure), and the Claimer.
 
     no controller, selected ---adopted---> owned ---labels no longer selected---> released
 
-An object that has another controller is left alone. Adoption and release compare the object's version: if two owners want an
-object, one gets it. A replica set does not adopt or release pods that have ended; a job does.
+An object with another controller is not changed. Adoption and release compare the object's version, so that only one of several
+owners can adopt an object. A replica set does not adopt or release terminated pods; a job does.
 
-Selectors do not change, and an object of the same version is the same object, so the Claimer checks each version once.
+Selectors are immutable, and an object with an unchanged version is the same Python object, so the Claimer checks each version
+once.
 
 Source: pkg/controller/controller_ref_manager.go of Kubernetes.
 """
@@ -26,25 +27,26 @@ T = TypeVar("T", bound=Object)
 
 
 def keeper(obj: Object) -> str:
-    """For an index: the object's namespace, and the uid of its controller, as `kept_by` has them; empty: it has none.
+    """Return an index key: the object's namespace and the UID of its controller, as in `kept_by`, or an empty string.
 
-    Whoever may write to one namespace can name anybody's uid there. An owner manages what is in its own namespace alone."""
+    A user with access to one namespace can set any UID there. Therefore an owner manages only objects of its own namespace.
+    """
     reference = controller_of(obj)
     return f"{obj.metadata.namespace}/{reference.uid}" if reference is not None else ""
 
 
 def kept_by(owner: Object) -> str:
-    """What `keeper` says of the objects that this one manages."""
+    """Return the `keeper` key of the objects that this owner manages."""
     return f"{owner.metadata.namespace}/{owner.metadata.uid}"
 
 
 def ownerless(obj: Object) -> bool:
-    """Has it no controller?"""
+    """Return True if the object has no controller."""
     return controller_of(obj) is None
 
 
 def refers_to(resource: Resource[Any], owner: Object) -> OwnerReference:
-    """What an object that the owner manages says."""
+    """Return the controller reference to the owner."""
     metadata = owner.metadata
     return OwnerReference(
         apiVersion=resource.api_version,
@@ -70,8 +72,11 @@ def claims(
     free: Iterable[T],
     moves: Callable[[T], bool] = anything,
 ) -> Claims[T]:
-    """`managed`: what has the owner as its controller. `free`: what is selected and has none. An owner that is being deleted
-    keeps what it has, and no more. `moves`: may it be adopted and released?"""
+    """Decide which objects the owner keeps, adopts and releases.
+
+    `managed` are the objects that the owner controls. `free` are the selected objects without a controller. An owner that
+    is being deleted neither adopts nor releases. `moves` returns True if an object may be adopted and released.
+    """
     leaving = owner.HasField("deletionTimestamp")
     found: Claims[T] = Claims([], [], [])
     for obj in managed:
@@ -85,7 +90,7 @@ def claims(
 
 
 def adopted(obj: T, resource: Resource[Any], owner: Object, finalizer: str = "") -> T:
-    """A copy that the owner manages, with its finalizer if it has one."""
+    """Return a copy of the object that the owner controls, with the finalizer if there is one."""
     changed = _copy(obj)
     if finalizer and finalizer not in obj.metadata.finalizers:
         changed.metadata.finalizers.append(finalizer)
@@ -94,7 +99,7 @@ def adopted(obj: T, resource: Resource[Any], owner: Object, finalizer: str = "")
 
 
 def released(obj: T, owner: Object, finalizer: str = "") -> T:
-    """A copy that has nothing to do with the owner."""
+    """Return a copy of the object without the reference to the owner and without the finalizer."""
     changed = _copy(obj)
     if finalizer in obj.metadata.finalizers:
         changed.metadata.finalizers.remove(finalizer)
@@ -111,7 +116,7 @@ def _copy(obj: T) -> T:
 
 
 class Claimer(Generic[T]):
-    """For a controller whose `owners` manage things of one kind."""
+    """Adopts and releases objects of one kind for the `owners` of a controller."""
 
     def __init__(
         self,
@@ -123,8 +128,8 @@ class Claimer(Generic[T]):
         finalizer: str = "",
         moves: Callable[[T], bool] = anything,
     ) -> None:
-        """`finalizer`: what the owners' things have; empty: none. `moves`: what may be adopted and released, by the
-        object alone."""
+        """`finalizer` is the finalizer of owned objects, or empty. `moves` returns True if an object may be adopted and
+        released; it must depend only on the object."""
         self._owners = owners
         self._owner_client = shared.client.of(owners)
         self._client = shared.client.of(things)
@@ -136,8 +141,11 @@ class Claimer(Generic[T]):
         self._selected: dict[str, dict[str, T]] = {}
 
     async def claim(self, key: str, owner: Object, selector: LabelSelector) -> list[T]:
-        """What the owner manages, after this. One that may not be moved keeps no other where it is. Raises ApiError, the first
-        refusal: a Conflict when somebody else has changed one meanwhile."""
+        """Adopt and release objects, and return the objects that the owner then controls.
+
+        A failed write does not prevent the others. Raise the first ApiError, for example Conflict if another client
+        changed an object.
+        """
         metadata = owner.metadata
         managed, before = self._things.under(kept_by(owner)), self._selected.get(key, {})
         unsure = [obj for uid, obj in managed.items() if before.get(uid) is not obj]
@@ -159,11 +167,11 @@ class Claimer(Generic[T]):
         return found.own
 
     def forget(self, key: str) -> None:
-        """The owner is gone."""
+        """Drop a deleted owner."""
         self._selected.pop(key, None)
 
     async def _update(self, key: str, changed: T, refused: list[ApiError]) -> T | None:
-        """None: it is gone, or was refused, which is noted."""
+        """Write the object. Return None if it is gone or the write was refused; the error is appended to `refused`."""
         try:
             stored = await self._client.update(changed)
         except NotFound:
@@ -177,7 +185,10 @@ class Claimer(Generic[T]):
         return stored
 
     async def _stays(self, owner: Object) -> bool:
-        """Asks the API server, not the cache: what is adopted by somebody who is being deleted would be lost."""
+        """Return True if the owner exists and is not being deleted, according to the API server.
+
+        The cache is not sufficient, because a deleted owner would leave its adopted objects without an owner.
+        """
         metadata = owner.metadata
         try:
             latest = (await self._owner_client.get(metadata.name, metadata.namespace)).metadata

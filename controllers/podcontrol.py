@@ -1,16 +1,16 @@
-"""Creates and deletes the pods of an owner: in batches, with the owner's events and expectations.
+"""Create and delete the pods of an owner in batches, with the owner's events and expectations.
 
-Kubernetes creates 1, 2, 4, ... pods at a time, so that an exhausted quota costs few refusals. Here one call creates up to
-BATCH pods, and the first batch with a refusal is the last. After a refusal the next attempt begins with one pod.
+Kubernetes creates 1, 2, 4, ... pods at a time, so that an exhausted quota causes few errors. Here one call creates up to BATCH
+pods, and the first batch with an error is the last. After an error the next attempt starts with one pod.
 
-Owners that lack pods are synced when a quota grants more, not only after their back-off. (In Kubernetes the back-off ends
-after up to 16 minutes.)
+Owners that lack pods are synced when a quota increases, and not only after their backoff. In Kubernetes the backoff can take 16
+minutes.
 
 Order of deletion: unassigned, pending, not ready, low pod-deletion-cost, on a node with many related pods, ready for a shorter
-time, more restarts, younger. Times are compared by powers of two, and ties are broken by uid: by time alone the same nodes
-would always be emptied.
+time, more restarts, younger. Times are compared by powers of two, and ties are broken by UID. Exact times would always
+select the pods of the same nodes.
 
-Source: ActivePodsWithRanks in pkg/controller/controller_utils.go of Kubernetes; LogarithmicScaleDown. Kubernetes compares uids
+Source: ActivePodsWithRanks in pkg/controller/controller_utils.go of Kubernetes; LogarithmicScaleDown. Kubernetes compares UIDs
 before restarts and age if two pods have been ready for about the same time.
 """
 
@@ -39,15 +39,15 @@ from pinnace.client.resource import Outcomes, Send, delete_request
 T = TypeVar("T", bound=Message)
 
 BURST = 500
-"""Pods that one look makes or deletes, at most: the next one follows when the informer has shown them."""
+"""Maximum number of pods to create or delete per sync. The next sync follows when the informer has received them."""
 MAX_EVENTS = 25
-"""Events of one batch; client-go lets through as many of an object at once."""
+"""Maximum number of events per batch. It equals client-go's burst of events per object."""
 _PREFIX, _MADE_UP = 58, "[bcdfghjklmnpqrstvwxz2456789]{5}"
-"""Of `generateName` the server takes so many characters, and appends these."""
+"""The server uses this number of characters of `generateName`, and appends a suffix of this form."""
 
 
 def pod_from(template: PodTemplateSpec, resource: Resource[Any], owner: Object) -> Pod:
-    """A pod to create: as the template says, managed by the owner and named after it."""
+    """Return a pod to create from the template, controlled by the owner and named after it."""
     pod = Pod()
     source, metadata = template.metadata, pod.metadata
     metadata.namespace, metadata.generateName = owner.metadata.namespace, f"{owner.metadata.name}-"
@@ -60,7 +60,7 @@ def pod_from(template: PodTemplateSpec, resource: Resource[Any], owner: Object) 
 
 
 def _of_any(pod: Pod, refusal: str) -> str:
-    """The refusal without the pod's name, if the server made that up: else each attempt would be an event of its own."""
+    """Return the error without the generated name of the pod, so that repeated errors are the same event."""
     prefix = pod.metadata.generateName
     if not prefix or pod.metadata.name:
         return refusal
@@ -75,8 +75,11 @@ class PodControl:
         self._refused: set[str] = set()
 
     async def create(self, key: str, owner: Object, pods: Sequence[Pod]) -> ApiError | None:
-        """The first refusal, which ends it; the owner has an event of it. In a namespace that is being deleted nothing is made,
-        and that is no failure. Raises ApiError when a whole call fails, or this replica leads no more."""
+        """Create pods until the first error, and return this error. It is also recorded as an event of the owner.
+
+        In a terminating namespace no pods are created, and None is returned. Raise ApiError if a whole call fails, or if
+        this replica is no longer the leader.
+        """
         first = 1 if key in self._refused else 0
         self._refused.discard(key)
         for batch in chain(portions(pods[:first], BATCH), portions(pods[first:], BATCH)):
@@ -95,11 +98,11 @@ class PodControl:
         return None
 
     def forget(self, key: str) -> None:
-        """The owner is gone."""
+        """Drop a deleted owner."""
         self._refused.discard(key)
 
     async def delete(self, key: str, owner: Object, pods: Sequence[Pod]) -> ApiError | None:
-        """The first refusal, as `create`. A pod that is gone is deleted."""
+        """Delete pods until the first error, and return this error. A missing pod is not an error."""
         for start in range(0, len(pods), BATCH):
             batch = pods[start : start + BATCH]
             requests = [delete_request(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid) for pod in batch]
@@ -127,7 +130,7 @@ class PodControl:
                 self._expectations.wrote(key, PODS, each.resourceVersion)
         if any(isinstance(error, OutcomeUnknown) for error in errors):
             await self._expectations.lost(key, self._client)
-        if fenced := next((error for error in errors if isinstance(error, Fenced)), None):  # the pods are not to blame
+        if fenced := next((error for error in errors if isinstance(error, Fenced)), None):  # not an error of a pod
             raise fenced
         return outcomes
 
@@ -136,7 +139,7 @@ ObjectT = TypeVar("ObjectT", bound=Object)
 
 
 def those_that_lack(neighbours: Index[ObjectT], lacks: Callable[[ObjectT], bool]) -> Keys[ResourceQuota]:
-    """A Watch's `keys`: the objects of the quota's namespace that lack something. `neighbours`: by namespace."""
+    """Return a Watch's `keys`: the objects in the quota's namespace for which `lacks` is True. `neighbours` is by namespace."""
 
     def keys(delta: Delta[ResourceQuota]) -> Iterable[str]:
         if not grants_more(delta):
@@ -147,8 +150,10 @@ def those_that_lack(neighbours: Index[ObjectT], lacks: Callable[[ObjectT], bool]
 
 
 def grants_more(delta: Delta[ResourceQuota]) -> bool:
-    """Has it gone, or a bound of it, or does one lie higher? What others have given back does not count: in a busy namespace
-    that would be all the time."""
+    """Return True if the quota was deleted, or if a bound was removed or increased.
+
+    Released usage does not count, because it changes constantly in a busy namespace.
+    """
     if delta.kind == DELETED or delta.old is None:
         return delta.kind == DELETED
     before, after = delta.old.spec, delta.obj.spec
@@ -164,7 +169,7 @@ _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 def victims(pods: Sequence[PodFacts], count: int, related: Iterable[PodFacts], now: float) -> list[Pod]:
-    """`related`: all pods of the same deployment, theirs included; `now` is Unix time."""
+    """Return the `count` pods to delete first. `related` has all pods of the same deployment. `now` is Unix time."""
     if count >= len(pods) or not count:
         return [each.pod for each in pods[:count]]
     crowd = Counter(each.node for each in related if each.active)

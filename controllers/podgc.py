@@ -1,12 +1,12 @@
-"""The pod garbage collector: removes pods that no kubelet will end.
+"""The pod garbage collector: removes pods that no kubelet will terminate.
 
-    orphaned      bound to a node that has been gone for QUARANTINE seconds      failed, and removed
-    out of service  being deleted, on a node that is not ready and tainted so    failed, and removed
-    unscheduled   being deleted, and bound to no node                            failed, and removed
-    finished      the oldest above THRESHOLD, evicted pods first                 removed
+    orphaned         on a node that has been missing for QUARANTINE seconds         failed, and removed
+    out of service   being deleted, on a not-ready node with this taint             failed, and removed
+    unscheduled      being deleted, and without a node                              failed, and removed
+    terminated       the oldest beyond THRESHOLD, evicted pods first                removed
 
-Pods that are being deleted on an unreachable node are kept: they may still run. Pods that wait only for their finalizers are
-left alone.
+Pods that are being deleted on an unreachable node are kept, because they may still run. Pods that only wait for their
+finalizers are not changed.
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-garbage-collection
 """
@@ -32,20 +32,23 @@ from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
 
 INTERVAL = 20.0
-"""Seconds between two looks."""
+"""Seconds between syncs."""
 QUARANTINE = 40.0
-"""Seconds for which a node must have been gone: it may come back, or not be known here yet."""
+"""Seconds for which a node must be missing. It may return, or may not have reached the informer yet."""
 ASKED = 100
-"""Nodes that are asked for with one call."""
+"""Maximum number of nodes per list request."""
 THRESHOLD = 12_500
-"""Finished pods that are kept."""
+"""Number of terminated pods that are kept."""
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 _KEY = "pods"
 _LEAVING = "leaving"
 
 
 class PodRemoval(NamedTuple):
-    """What has not ended fails first. `why`: for the condition of one that fails; empty: it needs none."""
+    """A pod to remove. Pods that have not terminated are first marked as failed.
+
+    `why` is the message of the condition, or empty for no condition.
+    """
 
     pod: Pod
     why: str = ""
@@ -54,7 +57,7 @@ class PodRemoval(NamedTuple):
 def doomed(
     pods: Iterable[Pod], nodes: Mapping[str, Node], gone: Mapping[str, float], now: float, threshold: int = THRESHOLD
 ) -> list[PodRemoval]:
-    """What is to be removed. `gone`: since when nodes have been missed, by name, and `now`, both in monotonic seconds."""
+    """Return the pods to remove. `gone` has the time since which nodes are missing. It and `now` are monotonic seconds."""
     found: list[PodRemoval] = []
     over: list[Pod] = []
     for pod in pods:
@@ -76,18 +79,21 @@ def doomed(
 
 
 def missed(bound: Set[str], nodes: Mapping[str, Node], before: Mapping[str, float], now: float) -> dict[str, float]:
-    """Of the nodes that pods are bound to, those that are not there: since when, in monotonic seconds."""
+    """Return the missing nodes to which pods are bound, and since when they are missing, in monotonic seconds."""
     return {name: before.get(name, now) for name in bound - nodes.keys()}
 
 
 def leaving(pod: Pod) -> str:
-    """Whether it has ended, or is going to: few have, and only they need be looked at. For an index."""
+    """Return an index key for pods that have terminated or are being deleted. Only these few pods are checked."""
     return _LEAVING if ended(pod) or pod.metadata.HasField("deletionTimestamp") else ""
 
 
 def failed(pod: Pod, why: str, now: float) -> Pod:
-    """As a pod is left behind that has not ended: by nothing that it did. Who waits for its end by a finalizer waits for this.
-    `why`: see PodRemoval; `now` is Unix time."""
+    """Return the status of a pod that is marked as failed without having terminated, which controllers with a finalizer
+    wait for.
+
+    `why` is as in PodRemoval. `now` is Unix time.
+    """
     changed = status_of(pod)
     if why:
         conditions.say(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
@@ -96,14 +102,14 @@ def failed(pod: Pod, why: str, now: float) -> Pod:
 
 
 def _only_held(pod: Pod) -> bool:
-    """Would one more deletion change nothing?"""
+    """Return True if another deletion has no effect, because only finalizers remain."""
     metadata = pod.metadata
     graceless = metadata.HasField("deletionGracePeriodSeconds") and not metadata.deletionGracePeriodSeconds
     return ended(pod) and graceless and bool(metadata.finalizers)
 
 
 def _turn(pod: Pod) -> tuple[bool, float, str, str]:
-    """Those that were evicted go first: a node under pressure leaves many, and others are somebody's results."""
+    """Return the sort key. Evicted pods are first, because node pressure leaves many, while other pods may hold results."""
     metadata, status = pod.metadata, pod.status
     evicted = status.phase == "Failed" and status.reason == EVICTED
     return not evicted, to_seconds(metadata.creationTimestamp), metadata.namespace, metadata.name
@@ -129,7 +135,7 @@ class PodGarbageCollector:
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
-        """There is always a namespace: with the first one begins the first look."""
+        """The watched kinds. A namespace always exists, so its addition starts the first sync."""
         return (Watch(NODES, _comes_or_goes), Watch(NAMESPACES, _comes_or_goes))
 
     async def sync(self, key: str) -> float | None:
@@ -146,8 +152,10 @@ class PodGarbageCollector:
         return unless_refused(INTERVAL, errors, but=(NotFound, Conflict))
 
     async def _gone(self, now: float) -> tuple[Mapping[str, float], Sequence[ApiError]]:
-        """The nodes that have been missed for long, and since when; and why some could not be asked for. The API server is
-        asked, as in Kubernetes: the watch of nodes may be broken while that of pods is not."""
+        """Return the nodes that are confirmed as missing, with the time, and the errors of the requests.
+
+        The API server is queried, as in Kubernetes, because the watch of nodes may be broken while the watch of pods is not.
+        """
         gone: dict[str, float] = {}
         errors: list[ApiError] = []
         for names in portions([name for name, since in self._missed.items() if now - since >= QUARANTINE], ASKED, len):
@@ -162,8 +170,8 @@ class PodGarbageCollector:
         return gone, errors
 
     async def _tell(self, found: Sequence[PodRemoval]) -> Mapping[str, ApiError]:
-        """Says of each that has not ended that it has failed, and why it goes. Of whom it could not be said, by uid: those stay
-        until the next look."""
+        """Mark the pods that have not terminated as failed. Return the errors by UID; these pods are kept until the next
+        sync."""
         alive = [each for each in found if not ended(each.pod)]
         statuses = [failed(pod, why, self._clock.time()) for pod, why in alive]
         errors = await in_batches(self._pods_client.update_status_batch, statuses)
@@ -174,7 +182,7 @@ class PodGarbageCollector:
         return await in_batches(self._pods_client.delete_batch, requests)
 
     def _found(self, deltas: Sequence[Delta[Node]]) -> None:
-        """A node that was there between two looks, or while another one led, has not been missed since the first of them."""
+        """Reset the time of nodes that exist again between syncs or during the term of another leader."""
         for delta in deltas:
             self._missed.pop(delta.obj.metadata.name, None)
 

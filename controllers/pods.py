@@ -1,6 +1,6 @@
-"""Properties of pods that controllers count by. Pure; times are Unix time.
+"""Properties of pods that controllers count. Pure; times are Unix time.
 
-`PodFactsCache` computes them once for each version of a pod: objects in an informer's store do not change.
+`PodFactsCache` computes them once per version of a pod, because objects in an informer's store are immutable.
 
 Source: pkg/controller/controller_utils.go and pkg/api/v1/pod/util.go of Kubernetes.
 """
@@ -19,12 +19,12 @@ from pinnace.client.informer import Delta
 
 
 def active(pod: Pod) -> bool:
-    """It has not ended, and nobody ends it."""
+    """Return True if the pod has not terminated and is not being deleted."""
     return not ended(pod) and not pod.metadata.HasField("deletionTimestamp")
 
 
 def terminating(pod: Pod) -> bool:
-    """Somebody ends it, and it has not ended yet."""
+    """Return True if the pod is being deleted and has not terminated."""
     return not ended(pod) and pod.metadata.HasField("deletionTimestamp")
 
 
@@ -33,7 +33,7 @@ def ready(pod: Pod) -> bool:
 
 
 def ready_since(pod: Pod) -> float | None:
-    """None: it is not ready, or nobody has said since when."""
+    """Return the time since which the pod is ready, or None if it is not ready or the time is not reported."""
     condition = conditions.find(pod.status.conditions, "Ready")
     if condition is None or condition.status != "True" or not condition.HasField("lastTransitionTime"):
         return None
@@ -41,13 +41,13 @@ def ready_since(pod: Pod) -> float | None:
 
 
 def restarts(pod: Pod) -> int:
-    """Of the container that was restarted most often; sidecars count."""
+    """Return the highest restart count of a container, including sidecars."""
     statuses = (*pod.status.containerStatuses, *pod.status.initContainerStatuses)
     return max((status.restartCount for status in statuses), default=0)
 
 
 def node_of(pod: Pod) -> str:
-    """Empty: it is not bound."""
+    """Return the node of the pod, or an empty string."""
     return pod.spec.nodeName
 
 
@@ -56,7 +56,7 @@ def namespace_of(obj: Object) -> str:
 
 
 class PodFacts(NamedTuple):
-    """Times are Unix time. `ready_since` is None also where nobody says since when."""
+    """Properties of one version of a pod. Times are Unix time. `ready_since` is None if it is not reported."""
 
     pod: Pod
     active: bool
@@ -90,12 +90,12 @@ def facts_of(pod: Pod) -> PodFacts:
 
 
 def cost(pod: Pod) -> int:
-    """What it would cost to lose it; 0 when it does not say, or says what is no 32-bit number."""
+    """Return the pod-deletion-cost, or 0 if it is missing or not a 32-bit integer."""
     return int32(pod.metadata.annotations.get(COST_ANNOTATION, "")) or 0
 
 
 class PodFactsCache:
-    """Remembers the facts of pods that were asked for, until they are deleted."""
+    """Caches the facts of pods until they are deleted."""
 
     def __init__(self) -> None:
         self._known: dict[str, PodFacts] = {}
@@ -109,7 +109,7 @@ class PodFactsCache:
             yield known
 
     def follow(self, deltas: Sequence[Delta[Pod]]) -> None:
-        """A handler of the informer."""
+        """Drop deleted pods. A handler of the informer."""
         for delta in deltas:
             if delta.kind == DELETED:
                 self._known.pop(delta.obj.metadata.uid, None)

@@ -1,6 +1,6 @@
-"""The replica set controller: keeps as many pods as spec.replicas. The decisions are pure; times are Unix time.
+"""The replica set controller: maintains spec.replicas pods. The decisions are pure; times are Unix time.
 
-    claim its pods --> how many to create, or which to delete --> status
+    claim its pods --> the number to create, or the pods to delete --> status
 
 Source: https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/
 """
@@ -24,18 +24,18 @@ from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
 
 AT_ONCE = 2
-"""How often each replica is replaced without a wait when it fails."""
+"""Number of immediate replacements per replica if its pods fail."""
 BACKOFF, BACKOFF_MAX = 1.0, 300.0
-"""Seconds before the next replacement of all; each one that follows waits twice as long."""
+"""Minimum and maximum seconds before further replacements. The delay doubles with each round."""
 MEMORY = 600.0
 """Seconds for which a failed pod counts."""
 SKEW = 60.0
-"""Seconds by which a clock may be ahead of this one. Pods of later than that do not count: nobody knows how old they are."""
+"""Tolerated clock skew, in seconds. Pods with a later creation time are ignored, because their age is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSetPlan:
-    """One of them at most. `wait`: seconds until there is something to make."""
+    """The pods to create, or the pods to delete. `wait` is the delay until a creation is due, in seconds."""
 
     create: int = 0
     delete: Sequence[Pod] = field(default_factory=tuple)
@@ -43,11 +43,12 @@ class ReplicaSetPlan:
 
 
 def plan(replica_set: ReplicaSet, pods: Sequence[PodFacts], related: Iterable[PodFacts], now: float) -> ReplicaSetPlan:
-    """`pods`: its own; pods that have failed are replaced, and left for the collector. `related`: see victims; `now` is Unix
-    time.
+    """Plan one sync. `pods` are the replica set's own pods. `related` is as in victims. `now` is Unix time.
 
-    Pods that fail again and again are replaced ever more slowly. (Kubernetes does not wait: where a kubelet refuses what a
-    scheduler sends it, it makes thousands of pods: https://github.com/kubernetes/kubernetes/issues/108152.)"""
+    Failed pods are replaced and left to the pod garbage collector. If pods fail repeatedly, they are replaced with
+    increasing delays. Kubernetes does not wait: if a kubelet rejects the pods that the scheduler assigns, it creates
+    thousands of pods (https://github.com/kubernetes/kubernetes/issues/108152).
+    """
     if replica_set.metadata.HasField("deletionTimestamp"):
         return ReplicaSetPlan()
     there = [each for each in pods if each.active]
@@ -59,7 +60,7 @@ def plan(replica_set: ReplicaSet, pods: Sequence[PodFacts], related: Iterable[Po
 
 
 def backoff(replicas: int, pods: Iterable[PodFacts], now: float) -> float:
-    """Seconds until pods that have failed may be replaced."""
+    """Return the seconds until failed pods may be replaced."""
     recent = [pod.created for pod in pods if pod.phase == "Failed" and now - MEMORY < pod.created <= now + SKEW]
     rounds = len(recent) // replicas - AT_ONCE
     if rounds < 0:
@@ -72,14 +73,14 @@ FAILURE = "ReplicaFailure"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFailure:
-    """`reason`: FailedCreate or FailedDelete."""
+    """The condition ReplicaFailure. `reason` is FailedCreate or FailedDelete."""
 
     reason: str
     message: str
 
 
 def available_in(replica_set: ReplicaSet, pods: Sequence[PodFacts], now: float) -> float | None:
-    """Seconds until one more pod is available if all stays as it is; None: none will be."""
+    """Return the seconds until the next pod becomes available if its state does not change, or None."""
     patience = replica_set.spec.minReadySeconds
     return min((wait for each in pods if each.active and (wait := _available_in(each, patience, now))), default=None)
 
@@ -101,8 +102,11 @@ def status_of(
 
 
 def _tell(status: ReplicaSetStatus, trouble: ReplicaFailure | None, now: float) -> None:
-    """One that is said already stays as it is. Each refusal has another text, with a pod's name that was made up, and to write
-    that would be a change of the replica set, after which it is looked at again at once: for ever, without a back-off."""
+    """Set the condition. A condition with the same reason is not changed.
+
+    The message contains a generated pod name. To write a new message would change the replica set and cause an immediate
+    sync, in an endless loop without backoff.
+    """
     said = conditions.find(status.conditions, FAILURE)
     if trouble is None:
         if said is not None:
@@ -112,7 +116,7 @@ def _tell(status: ReplicaSetStatus, trouble: ReplicaFailure | None, now: float) 
 
 
 def _available_in(pod: PodFacts, patience: int, now: float) -> float | None:
-    """Seconds until it is available if it stays ready; 0: it is; None: it is not ready."""
+    """Return the seconds until the pod is available, 0 if it is, or None if it is not ready."""
     if not pod.ready:
         return None
     if not patience:
@@ -182,7 +186,7 @@ class ReplicaSetController:
             raise error
 
     async def _tell(self, key: str, replica_set: ReplicaSet, status: ReplicaSetStatus) -> None:
-        """Of the pods as they were seen: what was just made and deleted is news of the next look."""
+        """Write the status for the pods in the cache. Pods that were just created or deleted are counted in the next sync."""
         if status == replica_set.status:
             return
         changed = ReplicaSet(metadata=replica_set.metadata, spec=replica_set.spec, status=status)
@@ -193,14 +197,14 @@ class ReplicaSetController:
         self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
 
     def _related(self, replica_set: ReplicaSet) -> Iterable[PodFacts]:
-        """The pods of all replica sets of its deployment."""
+        """Yield the pods of all replica sets of the deployment."""
         deployment = keeper(replica_set)
         family = self._siblings.under(deployment).values() if deployment else (replica_set,)
         for each in family:
             yield from self._facts.of(self._pods.under(kept_by(each)).values())
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
-        """Its replica set, or those that would adopt it."""
+        """Return the replica set of the pod, or the replica sets that would adopt it."""
         yield from its_controller(REPLICA_SETS)(delta)
         metadata = delta.obj.metadata
         if delta.kind != DELETED and controller_of(delta.obj) is None:

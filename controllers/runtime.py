@@ -1,14 +1,14 @@
-"""What all controllers share: the Controller protocol, the work queue, the worker pool and the metrics.
+"""The shared code of all controllers: the Controller protocol, the work queue, the worker pool and the metrics.
 
-    change of an object --Watch.keys--> keys --queue, each once--> sync(key) --> writes, by what the informers' stores say
-                                          ^                          |
-                                          +--- again after ... ------+--- an ApiError: again, after the key's back-off
+    change of an object --Watch.keys--> keys --queue, without duplicates--> sync(key) --> writes, from the informers' stores
+                                          ^                                    |
+                                          +--- again after ... ----------------+--- ApiError: again, after the key's backoff
 
-A key names an object, not a change: `sync` compares the wanted state with the actual state, so that missed changes do not
-matter. Decisions are pure functions of objects, so that tests need no cluster.
+A key names an object, not a change: `sync` compares the desired state with the actual state, so that missed changes have no
+effect. Decisions are pure functions of objects, so that tests need no cluster.
 
-Only the leader's controllers work. At the start of a term every object counts as added. At its end, running syncs are
-cancelled. A controller keeps no state that the next leader needs.
+Only the leader's controllers run. At the start of a term every object counts as added. At its end, running syncs are cancelled.
+A controller keeps no state that the next leader needs.
 
 Work queue:
 
@@ -16,16 +16,17 @@ Work queue:
     (absent) ----> waiting for a worker -------> being synced ---------------> (absent)
        ^  add_after,        ^                          | add
        |  add_rate_limited  |                          v
-       +----> asleep -------+                 being synced, and dirty --done--> waiting for a worker
+       +----> delayed ------+                 being synced, and dirty --done--> waiting for a worker
 
-Guarantees: a key that is added is synced after that moment; two workers never have the same key at a time. The back-off of a
-key starts at BASE seconds and doubles with each failure, up to `maximum`, until `forget`. The semantics are client-go's,
+Guarantees: a key that is added is synced afterwards, and two workers never sync the same key concurrently. The backoff of a key
+starts at BASE seconds and doubles with each failure, up to `maximum`, until `forget`. The semantics are client-go's,
 https://pkg.go.dev/k8s.io/client-go/util/workqueue.
 
-Worker pool: an API error or a bug sends the key back with its back-off, so that one object does not block others.
+Worker pool: after an API error or an unexpected exception, the key is retried with its backoff, so that one object does
+not block others.
 
-    sync --SLOW seconds--> named in the log --DEADLINE--> cancelled, and the key goes back
-                                                 '--GRACE: it ignores that--> another worker replaces its worker
+    sync --SLOW seconds--> log line --DEADLINE--> cancelled, and the key is retried
+                                         '--GRACE, if it ignores the cancellation--> another worker replaces the worker
 """
 
 import asyncio
@@ -64,7 +65,7 @@ Keys = Callable[[Delta[T]], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Watch(Generic[T]):
-    """`keys`: what is to be looked at after a change. It must not raise, nor wait."""
+    """A watched kind. `keys` returns the keys to sync after a change. It must not raise an exception or block."""
 
     resource: Resource[T]
     keys: Keys[T]
@@ -73,32 +74,35 @@ class Watch(Generic[T]):
 class Controller(Protocol):
     @property
     def name(self) -> str:
-        """As kube-controller-manager calls it, such as "replicaset"."""
+        """The name in kube-controller-manager, such as "replicaset"."""
         ...
 
     @property
     def workers(self) -> int:
-        """Keys that are looked at at once."""
+        """Number of concurrent syncs."""
         ...
 
     @property
     def max_backoff(self) -> float:
-        """Seconds between two looks at a key that fails, at most: so long may it take to notice that nothing is in its way any
-        more."""
+        """Maximum backoff of a key that fails, in seconds. A resolved problem can go unnoticed for this time."""
         ...
 
     @property
     def watches(self) -> Sequence[Watch[Any]]: ...
 
     async def sync(self, key: str) -> float | None:
-        """Looks at one key. The seconds after which it is to be looked at again even if nothing changes; None: never. Raises
-        ApiError, or Unfinished: it is looked at again after its back-off."""
+        """Sync one key. Return the seconds until the next sync without a change, or None.
+
+        Raise ApiError or Unfinished to sync the key again after its backoff.
+        """
         ...
 
 
 class Unfinished(Exception):
-    """All of a key is done that could be. `cause`: why the rest could not be; `again`: what `sync` would have returned. The
-    key is looked at again after its back-off, or after `again` seconds if that is sooner."""
+    """A sync completed everything except for an error. `cause` is the error, and `again` the intended return value of `sync`.
+
+    The key is synced again after its backoff, or after `again` seconds if this is earlier.
+    """
 
     def __init__(self, cause: ApiError, again: float | None) -> None:
         super().__init__(str(cause))
@@ -108,31 +112,31 @@ class Unfinished(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all controllers are made from. Indices and informers are asked for in the constructor, before anything runs."""
+    """The dependencies of all controllers. Constructors must request indexes and informers before anything runs."""
 
     client: Client
     informers: Informers
     recorder: EventRecorder
     clock: Clock
     component: str
-    """In whose name events are reported."""
+    """The event source component."""
 
     @property
     def events(self) -> Reporter:
         return self.recorder.of(self.component)
 
     def reporting(self, component: str) -> "Shared":
-        """The same for a controller whose events have its own name."""
+        """Return a copy for a controller with its own event source component."""
         return replace(self, component=component)
 
 
 def itself(delta: Delta[T]) -> Iterable[str]:
-    """A Watch's `keys`: the object that has changed."""
+    """A Watch's `keys`: the key of the changed object."""
     return (store_key(delta.obj),)
 
 
 def its_controller(owner: Resource[Any]) -> Callable[[Delta[Any]], Iterable[str]]:
-    """A Watch's `keys`: the object of this kind that manages the one that has changed, now or before."""
+    """Return a Watch's `keys`: the controller of the changed object if it has this kind, now and before the change."""
 
     def keys(delta: Delta[Any]) -> Iterable[str]:
         found = set()
@@ -147,46 +151,46 @@ def its_controller(owner: Resource[Any]) -> Callable[[Delta[Any]], Iterable[str]
 
 
 def controller_of(obj: Object) -> OwnerReference | None:
-    """Who manages it: at most one."""
+    """Return the controller reference, or None. An object has at most one."""
     return next((reference for reference in obj.metadata.ownerReferences if reference.controller), None)
 
 
 def scaled_value(bound: IntOrString, total: int, *, up: bool) -> int:
-    """`up`: fractions are rounded up, else down. What is no number (validation lets none through) is 0."""
+    """Return an absolute value. Fractions are rounded up with `up`, else down. An invalid value counts as 0."""
     if bound.type != STRING:
         return bound.intVal
     digits = bound.strVal.removesuffix("%")
     if not digits.isdecimal():
         return 0
-    share = int(digits.lstrip("0") or "0") * total  # validation lets any number of zeros through, Python does not
+    share = int(digits.lstrip("0") or "0") * total  # int() limits the number of digits, and validation allows leading zeros
     return -(-share // 100) if up else share // 100
 
 
 BASE = 0.005
 MAX_BACKOFF = 1000.0
-"""Of a controller that has no reason for another."""
+"""Default maximum backoff of a controller, in seconds."""
 _DOUBLINGS = 60
-"""More failures make no difference."""
+"""Number of failures after which the backoff stops growing."""
 
 
 class WorkQueue:
-    """`run` wakes the keys that sleep. Times are monotonic, in seconds."""
+    """The work queue. `run` moves delayed keys. Times are monotonic seconds."""
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, base: float = BASE, maximum: float = MAX_BACKOFF) -> None:
         self._clock = clock
         self._base = base
         self._maximum = maximum
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
-        self._wanted: set[str] = set()  # to be looked at: those that wait, and those that will once more
+        self._wanted: set[str] = set()  # keys that wait for a worker, and dirty keys
         self._busy: set[str] = set()
         self._failures: dict[str, int] = {}
         self._asleep: dict[str, float] = {}
-        self._heap: list[tuple[float, int, str]] = []  # with outdated entries: those whose time is not the key's any more
+        self._heap: list[tuple[float, int, str]] = []  # may contain outdated entries, whose time differs from `_asleep`
         self._order = count()
         self._earlier = asyncio.Event()
 
     def __len__(self) -> int:
-        """Keys that wait for a worker."""
+        """Return the number of keys that wait for a worker."""
         return self._waiting.qsize()
 
     def add(self, key: str) -> None:
@@ -196,7 +200,7 @@ class WorkQueue:
                 self._waiting.put_nowait(key)
 
     def add_after(self, key: str, seconds: float) -> None:
-        """As `add`, in `seconds`; the earliest of several wins."""
+        """Add the key after `seconds`. Of several calls, the earliest time counts."""
         if seconds <= 0:
             self.add(key)
             return
@@ -208,7 +212,7 @@ class WorkQueue:
                 self._earlier.set()
 
     def add_rate_limited(self, key: str) -> float:
-        """As `add`, after the key's back-off, which grows; the seconds until then."""
+        """Add the key after its backoff. Return the backoff in seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = min(failures + 1, _DOUBLINGS)
         delay = min(self._maximum, self._base * 2.0**failures)
@@ -216,15 +220,15 @@ class WorkQueue:
         return delay
 
     def failures(self, key: str) -> int:
-        """How often in a row it was added so."""
+        """Return the number of consecutive failures of the key."""
         return self._failures.get(key, 0)
 
     def forget(self, key: str) -> None:
-        """The key's back-off begins anew."""
+        """Reset the backoff of the key."""
         self._failures.pop(key, None)
 
     async def get(self) -> str:
-        """Waits for a key. It is the caller's alone until `done`."""
+        """Wait for a key. No other worker gets it until `done`."""
         key = await self._waiting.get()
         self._wanted.discard(key)
         self._busy.add(key)
@@ -236,7 +240,7 @@ class WorkQueue:
             self._waiting.put_nowait(key)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             now = self._clock.monotonic()
             while self._heap and self._heap[0][0] <= now:
@@ -251,12 +255,12 @@ class WorkQueue:
                 await self._earlier.wait()
 
 
-SYNCS = Counter("controllers_syncs", "Keys looked at, by controller and result.", ["controller", "result"])
+SYNCS = Counter("controllers_syncs", "Syncs of keys, by controller and result.", ["controller", "result"])
 DEPTH = Gauge("workqueue_depth", "Keys that wait for a worker.", ["name"])
-RETRIES = Counter("workqueue_retries", "Keys that are looked at again after a failure.", ["name"])
+RETRIES = Counter("workqueue_retries", "Retries of keys after a failure.", ["name"])
 WORK = Histogram(
     "workqueue_work_duration_seconds",
-    "Seconds that a look at a key takes.",
+    "Seconds per sync of a key.",
     ["name"],
     buckets=[0.0001 * 4**step for step in range(10)],  # 0.1 milliseconds to 26 seconds
 )
@@ -265,22 +269,22 @@ WORK = Histogram(
 log = logging.getLogger(__name__)
 
 SLOW = 30.0
-"""Seconds for one look after which its key is named in the log. No look that goes well takes a tenth of it."""
+"""Seconds after which a sync is logged as slow. A successful sync takes less than a tenth of it."""
 DEADLINE = 300.0
-"""Seconds for one look. Writes of a namespace's end, and of thousands of nodes, take a minute on a slow cluster."""
+"""Maximum seconds per sync. The deletion of a large namespace, or of thousands of nodes, takes a minute on a slow cluster."""
 GRACE = 10.0
-"""Seconds for a look to end once it is cancelled."""
+"""Seconds for a sync to end after its cancellation."""
 WATCH = 1.0
-"""Seconds between looks at the workers."""
+"""Seconds between checks of the workers."""
 MAX_LOST_WORKERS = 8
-"""Workers that ignore their cancellation; with more, the term is given up."""
+"""Maximum number of workers that ignore their cancellation. Beyond it, the term ends."""
 WARN_FAILURES = 3
-"""Failures of a key in a row after which they are worth a warning: most are over by then."""
+"""Number of consecutive failures of a key after which they are logged as warnings. Most problems end earlier."""
 
 
 @dataclass(slots=True)
 class _Look:
-    """At one key, by one worker. Times are monotonic seconds."""
+    """A running sync of one key. Times are monotonic seconds."""
 
     key: str
     began: float
@@ -289,7 +293,7 @@ class _Look:
 
 
 class WorkerPool:
-    """`leads`: does the term last? Asked before each look."""
+    """The workers of one controller. `leads` returns False after the end of the term; it is called before each sync."""
 
     def __init__(self, controller: Controller, leads: Callable[[], bool], *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._controller = controller
@@ -298,7 +302,7 @@ class WorkerPool:
         self._queue = WorkQueue(clock=clock, maximum=controller.max_backoff)
         self._turn = TimeSlice(clock)
         self._looks: dict[asyncio.Task[None], _Look] = {}
-        """That are under way."""
+        """Running syncs by worker."""
         self._lost: set[asyncio.Task[None]] = set()
         """Workers that ignore their cancellation."""
 
@@ -307,7 +311,7 @@ class WorkerPool:
         return self._controller.name
 
     def stuck(self) -> str | None:
-        """What keeps the controller from going on; None: nothing."""
+        """Return the problem if all workers are stuck, else None."""
         now = self._clock.monotonic()
         slow = [look for look in self._looks.values() if now - look.began >= SLOW]
         if len(slow) < self._controller.workers:
@@ -316,8 +320,11 @@ class WorkerPool:
         return f"controller {self.name}: all of its workers are stuck; {oldest.key} for {now - oldest.began:.0f} s"
 
     async def begin(self, stores: Callable[[Resource[Any]], Mapping[str, Any]]) -> None:
-        """All that there is counts as added. In turns: of a hundred thousand pods it takes seconds, in which the lead must be
-        kept; what changes meanwhile is for `handle`."""
+        """Handle every existing object as added.
+
+        This runs in slices, because a hundred thousand pods take seconds, during which the lease must be renewed.
+        Concurrent changes arrive through `handle`.
+        """
         for watch in self._controller.watches:
             found = list(stores(watch.resource).values())
             await in_slices(partial(self._added, watch.keys), found, self._clock)
@@ -326,13 +333,13 @@ class WorkerPool:
         self.handle(keys, (Delta(ADDED, obj, None),))
 
     def handle(self, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
-        """Changes of what is watched."""
+        """Handle changes of a watched kind."""
         for delta in deltas:
             for key in keys(delta):
                 self._queue.add(key)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         name = self._controller.name
         DEPTH.labels(name).set_function(partial(len, self._queue))
         async with asyncio.TaskGroup() as group:
@@ -362,10 +369,10 @@ class WorkerPool:
             if task in self._lost:
                 self._lost.discard(task)
                 return
-            await self._turn.end()  # looks at thousands of objects may have nothing to wait for
+            await self._turn.end()  # thousands of syncs may complete without waiting
 
     async def _watch(self, group: asyncio.TaskGroup) -> None:
-        """Ends looks that do not end by themselves."""
+        """Cancel syncs that exceed DEADLINE."""
         while True:
             await self._clock.sleep(WATCH)
             now = self._clock.monotonic()
@@ -374,7 +381,7 @@ class WorkerPool:
                     look.told = True
                     lasted = now - look.began
                     slow = SyncSlow(self.name, look.key, lasted).extra
-                    log.warning("%s: the look at %s has not ended for %.0f s", self.name, look.key, lasted, extra=slow)
+                    log.warning("%s: the sync of %s has not ended for %.0f s", self.name, look.key, lasted, extra=slow)
                 if look.cancelled is None and now - look.began >= DEADLINE:
                     look.cancelled = now
                     task.cancel()
@@ -382,9 +389,9 @@ class WorkerPool:
                     self._replace(task, look, group)
 
     def _replace(self, task: asyncio.Task[None], look: _Look, group: asyncio.TaskGroup) -> None:
-        """Of a worker that ignores its cancellation. The key goes to another one, beside the look that goes on."""
+        """Replace a worker that ignores its cancellation. Its key is retried while the old sync continues."""
         abandoned = SyncAbandoned(self.name, look.key).extra
-        log.error("%s: the look at %s ignores its cancellation; another worker goes on", self.name, look.key, extra=abandoned)
+        log.error("%s: the sync of %s ignores its cancellation; the worker is replaced", self.name, look.key, extra=abandoned)
         del self._looks[task]
         self._lost.add(task)
         if len(self._lost) > MAX_LOST_WORKERS:
@@ -401,20 +408,20 @@ class WorkerPool:
             look = self._looks.get(task)
             if look is not None and look.cancelled is not None and task.uncancel() <= before:
                 timed_out = SyncTimedOut(name, key).extra
-                log.error("%s: the look at %s was ended after %.0f s", name, key, DEADLINE, extra=timed_out)
+                log.error("%s: the sync of %s was cancelled after %.0f s", name, key, DEADLINE, extra=timed_out)
                 self._retry(key, "bug", TimeoutError(f"it did not end within {DEADLINE:.0f} s"))
             elif task.cancelling() > before:
                 raise
             else:
-                log.exception("%s: %s trips a bug: cancelled by itself", name, key)
+                log.exception("%s: the sync of %s failed unexpectedly: cancelled by itself", name, key)
                 self._retry(key, "bug", error)
         except ApiError as error:
             self._refused(key, error)
         except Unfinished as error:
             self._refused(key, error.cause)
             self._again(key, error.again)
-        except BaseException as error:  # SystemExit and the like would end the process without a word
-            log.exception("%s: %s trips a bug", name, key)
+        except BaseException as error:  # SystemExit and similar exceptions would end the process silently
+            log.exception("%s: the sync of %s failed unexpectedly", name, key)
             self._retry(key, "bug", error)
         else:
             SYNCS.labels(name, "done").inc()
@@ -434,16 +441,16 @@ class WorkerPool:
         SYNCS.labels(name, result).inc()
         RETRIES.labels(name).inc()
         level = logging.WARNING if self._queue.failures(key) >= WARN_FAILURES else logging.DEBUG
-        log.log(level, "%s: %s: %s; again in %.3g s", name, key, describe(error), delay)
+        log.log(level, "%s: %s: %s; retry in %.3g s", name, key, describe(error), delay)
 
 
 async def _sync(controller: Controller, key: str) -> float | None:
-    """(`on_stack` reads its arguments.)"""
+    """Call the controller's sync. `on_stack` reads the arguments of this function."""
     return await controller.sync(key)
 
 
 def on_stack(frame: FrameType | None) -> Culprit | None:
-    """The controller that this stack is in, and its key; None: it is in none. Controllers are ours: none is interrupted."""
+    """Return the controller and key that this stack executes, or None. Controllers are trusted and never interrupted."""
     while frame is not None:
         if frame.f_code is _sync.__code__:
             return Culprit(f"controller {frame.f_locals['controller'].name} at {frame.f_locals['key']}")

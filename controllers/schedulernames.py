@@ -1,9 +1,9 @@
-"""Events for pods that name a scheduler that does not run: one Warning for each pod.
+"""Report pods that name a scheduler that is not running, with one Warning event per pod.
 
-    pending pods by schedulerName --no election has a leader with this profile, at two syncs--> a Warning event each
+    pending pods by schedulerName --no leader with this profile in two consecutive syncs--> a Warning event per pod
 
-Schedulers publish their profiles in their election (Election.scheduler_names). While no scheduler leads at all, there is no
-event. In Kubernetes such a pod stays pending without an event (kubernetes#116982).
+Schedulers publish their profiles in their election (Election.scheduler_names). While no scheduler is a leader, there are no
+events. In Kubernetes such a pod stays pending without an event (kubernetes#116982).
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -20,21 +20,21 @@ from pinnace.api.verbs_pb2 import MODIFIED
 from pinnace.client.informer import Delta
 
 INTERVAL = 10.0
-"""Seconds between two looks. A scheduler that restarts leads again within this time."""
+"""Seconds between syncs. A restarted scheduler becomes leader within this time."""
 MOST = 500
-"""Pods of one look that get an event: the others get theirs at the next ones."""
+"""Maximum number of events per sync. The other pods follow in the next syncs."""
 _KEY = "pods"
 
 
 def waits_for(pod: Pod) -> str:
-    """The scheduler that is to give the pod a node; empty: it needs none now. For an index."""
+    """Return the index key of a pod: the scheduler that it waits for, or an empty string."""
     if pod.spec.nodeName or pod.spec.schedulingGates or ended(pod) or pod.metadata.HasField("deletionTimestamp"):
         return ""
     return pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER
 
 
 def missing(names: Set[str], elections: Sequence[Election]) -> Mapping[str, str]:
-    """Of these schedulers, those that nothing runs, each with the sentence that says so."""
+    """Return the schedulers that are not running, with a message for each."""
     if not any(election.scheduler_names for election in elections):
         return {}
     return {name: no_profile(name, elections) for name in names if decides(name, elections) is None}
@@ -50,13 +50,13 @@ class SchedulerNameController:
         self._events = shared.events
         self._waiting = shared.informers.index(PODS, waits_for)
         self._missed: Set[str] = frozenset()
-        """Schedulers that were missing at the last look."""
+        """Schedulers that were missing in the last sync."""
         self._told: set[str] = set()
-        """Pods by uid, of those that still wait."""
+        """UIDs of pending pods with an event."""
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
-        """There is always a namespace: with the first one begins the first look. Changes of pods begin none."""
+        """The watched kinds. A namespace always exists, so its addition starts the first sync. Changes of pods start none."""
         return (Watch(NAMESPACES, _comes_or_goes),)
 
     async def sync(self, key: str) -> float | None:

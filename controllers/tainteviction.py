@@ -1,12 +1,12 @@
-"""The taint eviction controller: deletes pods that do not tolerate a NoExecute taint of their node, or no longer.
+"""The taint eviction controller: deletes pods that do not tolerate a NoExecute taint of their node.
 
     taint --not tolerated--> deleted            tolerated for N seconds --N seconds--> deleted
                                                         '--the taint is removed--> stays
 
-The time begins when the leader first sees the taint, as in Kubernetes; with the next leader it begins again. It ends with the
-taint, also on standbys, so that a replica that leads again does not take a new taint for an old one. Each taint of a node has
-its own time, except not-ready and unreachable: these replace each other, and share one. A pod whose deletion is cancelled gets
-an event.
+As in Kubernetes, the time starts when the leader first sees the taint, and starts again with the next leader. It ends with the
+taint, also on standbys, so that a replica that leads again does not confuse a new taint with an old one. Each taint of a
+node has its own time, except not-ready and unreachable, which replace each other and share one. A pod whose deletion is
+cancelled gets an event.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
 """
@@ -32,8 +32,10 @@ _AWAY = frozenset({NOT_READY_TAINT, UNREACHABLE_TAINT})
 
 
 def patience(pod: Pod, taint: Taint) -> float:
-    """Seconds for which the pod stays on a node with this taint: 0 when it does not tolerate it, infinity when it does for
-    ever. Of several tolerations the first counts."""
+    """Return the seconds for which the pod tolerates the taint: 0 without a toleration, infinity without tolerationSeconds.
+
+    The first matching toleration counts.
+    """
     found = next((each for each in pod.spec.tolerations if tolerates(each, taint.key, taint.value, taint.effect)), None)
     if found is None:
         return 0.0
@@ -41,7 +43,7 @@ def patience(pod: Pod, taint: Taint) -> float:
 
 
 def _trouble(taint: Taint) -> str:
-    """What has a time of its own."""
+    """Return the key of the taint's time. not-ready and unreachable share one."""
     return UNREACHABLE_TAINT if taint.key in _AWAY else taint.key
 
 
@@ -57,9 +59,9 @@ class TaintEviction:
         self._nodes = shared.informers.store(NODES)
         self._pods = shared.informers.index(PODS, node_of)
         self._since: dict[str, dict[tuple[str, str], float]] = {}
-        """By node, and by trouble and uid: since when a pod's time has run, in monotonic seconds."""
+        """By node, and by taint key and UID: the start of the pod's time, in monotonic seconds."""
         self._to_go: dict[str, set[str]] = {}
-        """By node: the uids of the pods whose time runs."""
+        """By node: UIDs of pods that will be deleted later."""
         shared.informers.add_handler(NODES, self._forget)
 
     @property
@@ -107,7 +109,7 @@ class TaintEviction:
                 self._to_go.pop(name, None)
 
     def _spare(self, node: str, uids: Iterable[str]) -> None:
-        """Says of those that are still there that they stay."""
+        """Record an event for each remaining pod whose deletion is cancelled."""
         pods = self._pods.under(node)
         for pod in filter(None, map(pods.get, uids)):
             if active(pod):
@@ -115,7 +117,7 @@ class TaintEviction:
                 self._events.event(pod, "Normal", "TaintManagerEviction", f"Cancelling deletion of Pod {key}")
 
     async def _evict(self, pods: Sequence[Pod]) -> Sequence[ApiError | None]:
-        """Says why of each, and deletes it. What became of each."""
+        """Record an event for each pod and delete it. Return the result of each delete."""
         requests = []
         for pod in pods:
             name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid

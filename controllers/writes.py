@@ -1,11 +1,11 @@
-"""Batched writes, and expectations: the writes of a controller that its informers do not show yet.
+"""Batched writes, and expectations: the writes of a controller that its informers have not received yet.
 
-A controller that decides by a cache without its own last writes creates objects twice. Each write has a revision, so a
-controller waits until its informers reach the revision. (Kubernetes counts creations and deletions instead.)
+A controller whose cache lacks its own last writes creates objects twice. Each write has a revision, so a controller waits until
+its informers reach the revision. Kubernetes counts creations and deletions instead.
 
     sync: met(key), decide, write, wrote(key, ...)    sync: met(key), decide, ...
 
-Expectations need not outlast the term: the next term begins behind the barrier of the election, which is later.
+Expectations end with the term, because the next term begins behind the barrier of the election.
 """
 
 import asyncio
@@ -24,11 +24,14 @@ from pinnace.client.resource import ResourceClient, Send
 T = TypeVar("T", bound=Message)
 
 BATCH = 500
-"""Items of one call, at most."""
+"""Maximum number of items per call."""
 
 
 async def in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]:
-    """Sends all of them, as long as there is a server; what became of each. Raises Fenced."""
+    """Send all items in batches. Return the error of each item, or None. After Unavailable, the remaining items are not sent.
+
+    Raise Fenced.
+    """
     errors: list[ApiError | None] = []
     for batch in portions(items, BATCH):
         try:
@@ -45,7 +48,7 @@ async def in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]
 
 
 def unless_refused(again: float | None, errors: Iterable[ApiError | None], *, but: tuple[type[ApiError], ...]) -> float | None:
-    """`again`, for `sync` to return. Raises Unfinished with the first error that is none of `but`."""
+    """Return `again`. Raise Unfinished with the first error that is not of a type in `but`."""
     for error in errors:
         if error is not None and not isinstance(error, but):
             raise Unfinished(error, again)
@@ -53,7 +56,7 @@ def unless_refused(again: float | None, errors: Iterable[ApiError | None], *, bu
 
 
 class Batcher(Generic[T]):
-    """Puts what several workers write at one moment into one call: while one call is under way, the next one fills up."""
+    """Combines concurrent writes of several workers into one call. While a call runs, the next batch is collected."""
 
     def __init__(self, send: Send[T]) -> None:
         self._send = send
@@ -61,7 +64,7 @@ class Batcher(Generic[T]):
         self._sending = False
 
     async def write(self, item: T) -> str:
-        """The resourceVersion that it has now. Raises ApiError."""
+        """Write the item. Return its new resourceVersion. Raise ApiError."""
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if not self._sending:
@@ -69,7 +72,7 @@ class Batcher(Generic[T]):
         return await done
 
     async def _send_all(self) -> None:
-        """By the first of them, for all who come meanwhile."""
+        """Send all waiting items. The first writer does this for all others."""
         self._sending = True
         try:
             await asyncio.sleep(0)
@@ -79,7 +82,7 @@ class Batcher(Generic[T]):
                     await self._send_batch(batch)
         finally:
             self._sending = False
-            self._waiting.clear()  # if it was cancelled, so were the others: the term is over
+            self._waiting.clear()  # after a cancellation the other writers are cancelled too, because the term has ended
 
     async def _send_batch(self, batch: Sequence[tuple[T, asyncio.Future[str]]]) -> None:
         try:
@@ -99,7 +102,7 @@ class Batcher(Generic[T]):
 
 
 INFORMER_TIMEOUT = 10.0
-"""Seconds for an informer to show a write; it takes milliseconds. Then it is looked at again, after the key's back-off."""
+"""Seconds for an informer to receive a write, which usually takes milliseconds. Then the sync fails and is retried."""
 
 
 class Expectations:
@@ -108,19 +111,21 @@ class Expectations:
         self._wrote: dict[str, dict[Resource[Any], int]] = {}
 
     def wrote(self, key: str, resource: Resource[Any], resource_version: str) -> None:
-        """Something was written for this key, at this version; empty: nothing was."""
+        """Record a write for this key with its version. An empty version is ignored."""
         revision = int(resource_version or 0)
         wrote = self._wrote.setdefault(key, {})
         wrote[resource] = max(revision, wrote.get(resource, 0))
 
     async def lost(self, key: str, client: ResourceClient[Any]) -> None:
-        """The answer to a write of this kind was lost: whatever has come of it is known at the revision of now. (What is still
-        under way may come later; it is one too many then, and is put right as any other.) Raises ApiError."""
+        """Handle a write whose response was lost: expect the current revision, which includes the write if it committed.
+
+        A write that commits later creates a surplus object, which a later sync corrects. Raise ApiError.
+        """
         listing = await client.list(fields="metadata.name=-")
         self.wrote(key, client.resource, str(listing.resource_version))
 
     async def met(self, key: str) -> None:
-        """Returns when all that was written for the key is in the stores. Raises Timeout."""
+        """Wait until the stores contain all writes for the key. Raise Timeout."""
         for resource, revision in self._wrote.get(key, {}).items():
             try:
                 await self._informers.wait_for(revision, INFORMER_TIMEOUT, [resource])

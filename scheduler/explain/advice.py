@@ -436,8 +436,8 @@ def _stated(case: Case, row: int, resource: str, amount: int) -> str:
     kept = f"resources are reserved for {listing(keeping)}" if keeping else ""
     if resource == PODS:
         return f"it runs {there - free - len(keeping)} of at most {there} pods{kept and f', and {kept}'}"
-        stated = f"it requests {size(resource, amount)} {resource}, {size(resource, free)} of {size(resource, there)} is free"
-        return f"{stated}{kept and f', because {kept}'}"
+    stated = f"it requests {size(resource, amount)} {resource}, {size(resource, free)} of {size(resource, there)} is free"
+    return f"{stated}{kept and f', because {kept}'}"
 
 
 def _missing(case: Case, row: int, resource: str, amount: int) -> str:

@@ -7,7 +7,7 @@ from pinnace.cluster.processes import Ports
 from pinnace.runtime.http import StatusServer
 
 TEXT = """
-# HELP scheduler_bindings_total Ends of bindings, by result.
+# HELP scheduler_bindings_total Completed binds, by result.
 # TYPE scheduler_bindings_total counter
 scheduler_bindings_total{result="bound"} 40.0
 scheduler_bindings_total{result="fenced"} 2.0

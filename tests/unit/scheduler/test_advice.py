@@ -161,7 +161,7 @@ def test_node_affinity() -> None:
 
 def test_host_ports() -> None:
     question = make_pod("a").host_port(80).host_port(81), THREE[:1], [make_pod("web").host_port(80).node("n0")]
-    assert remedies(*question) == ["free host port 80/TCP, which default/web has on n0 -> n0"]
+    assert remedies(*question) == ["free host port 80/TCP, which default/web uses on n0 -> n0"]
     assert details(*question) == ["NodePorts: host port 80/TCP is used by default/web"]
 
 

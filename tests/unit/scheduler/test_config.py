@@ -343,7 +343,7 @@ def test_a_plugin_of_the_command_line_that_takes_part_in_nothing_is_refused() ->
 def test_plugins_that_make_no_profile_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="CheapestNode is enabled twice"):
         with_plugin(with_plugin(Configuration(), EXAMPLE), EXAMPLE)
-    with pytest.raises(ConfigurationError, match="called NodeName, as NodeName is"):
+    with pytest.raises(ConfigurationError, match="duplicate plugin name NodeName, also used by NodeName"):
         with_plugin(Configuration(), "scheduler.plugins.nodes:NodeName")
     with pytest.raises(ConfigurationError, match="must sort the queue"):
         check(parse(HEAD + "profiles: [{plugins: {multiPoint: {disabled: [{name: PrioritySort}]}}}]"))

@@ -26,7 +26,7 @@ def test_one_that_makes_none_although_pods_wait_does_not() -> None:
     assert progress.stuck(True, {}, PROGRESS_TIMEOUT - 0.1) is None
     said = progress.stuck(True, SLOW, PROGRESS_TIMEOUT)
     assert said is not None
-    assert said.endswith('although pods wait: the scheduling loop waits for room, for plugin "X" in PreBind (256 pods)')
+    assert said.endswith('although pods are pending: the scheduling loop waits for room, for plugin "X" in PreBind (256 pods)')
 
 
 def test_extenders_have_the_time_that_is_configured() -> None:

@@ -154,7 +154,7 @@ def test_selector_spread(
 
 
 def test_selector_spread_takes_no_arguments() -> None:
-    with pytest.raises(ValueError, match="zone: not supported"):
+    with pytest.raises(ValueError, match="zone: unknown field"):
         SelectorSpread({"zone": 1})
 
 

@@ -124,7 +124,7 @@ def test_cpu_cannot_be_ignored() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ({"strategy": 1}, "strategy: not supported"),
+        ({"strategy": 1}, "strategy: unknown field"),
         ({"ignoredResources": "gpu"}, "ignoredResources: expected a list of names"),
         (
             {"ignoredResources": [GPU, "example.com/"]},
@@ -142,7 +142,7 @@ def test_cpu_cannot_be_ignored() -> None:
             strategy("MostAllocated", ("cpu", 101)),
             r"scoringStrategy.resources\[0\].weight: expected a whole number from 1 to 100",
         ),
-        (strategy("MostAllocated", ("cpu", 1), ("cpu", 1)), r"resources\[1\].name: expected a resource, each once"),
+        (strategy("MostAllocated", ("cpu", 1), ("cpu", 1)), r"resources\[1\].name: expected a resource name without duplicates"),
         (strategy("RequestedToCapacityRatio"), "requestedToCapacityRatio.shape: expected a list"),
         (strategy("MostAllocated", requestedToCapacityRatio={}), "requires the type RequestedToCapacityRatio"),
         (

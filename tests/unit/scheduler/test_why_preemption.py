@@ -63,7 +63,7 @@ class TestNominated:
         boss = make_pod("boss").priority(1000).nominated("n0").host_port(80).label("app", "web")
         web = make_pod("web").host_port(80)
         assert explained(web, THREE[:2], [boss]).feasible == 1
-        assert remedies(web, THREE[:1], [boss]) == ["free host port 80/TCP, which default/boss has on n0 -> n0"]
+        assert remedies(web, THREE[:1], [boss]) == ["free host port 80/TCP, which default/boss uses on n0 -> n0"]
         assert details(web, THREE[:1], [boss]) == ["NodePorts: host port 80/TCP is used by default/boss"]
         away = make_pod("away").anti_affinity("app=web", "kubernetes.io/hostname")
         assert details(away, THREE[:1], [boss]) == [

@@ -1,9 +1,9 @@
-"""Fault injection into a cluster of real processes, and the verdict on its behaviour.
+"""Fault injection into a cluster of real processes, with a verdict on its behaviour.
 
-faults/ are the faults, engine.py schedules and executes them, stage.py and world.py provide the cluster, load.py, workers.py
-and clients.py the recorded load; run.py is a whole run, scenarios/ and perform.py are single demonstrations.
+faults/ implements the faults, and engine.py schedules and injects them. stage.py and world.py provide the cluster, and load.py,
+workers.py and clients.py generate the recorded load. run.py executes a run; scenarios/ and perform.py execute single scenarios.
 """
 
 
 class ChaosError(Exception):
-    """A run could not be made, or its tools failed. It says nothing about the cluster. The message is one line."""
+    """A run could not be executed, or its tools failed. It is not a verdict on the cluster. The message is one line."""

@@ -1,6 +1,6 @@
-"""A user that does no harm, in a process of its own, so that its latency is the servers' and not that of the load.
+"""A well-behaved user in a separate process, so that its latency depends on the servers and not on the load generator.
 
-`python -m pinnace.chaos.bystander` reads one pod repeatedly until SIGTERM, and writes each call as a history.
+`python -m pinnace.chaos.bystander` reads one pod repeatedly until SIGTERM, and records each call in a history.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class Bystander:
-    """An async context manager around the process. `output`: its history, complete on leaving."""
+    """An async context manager for the process. `output`: the file of its history, which is complete at the end."""
 
     def __init__(self, servers: Sequence[str], tls: TlsFiles, output: Path) -> None:
         self._servers = servers
@@ -44,7 +44,7 @@ class Bystander:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Raises ChaosError when it had ended by itself, or does not end."""
+        """Raises ChaosError if the process ended unexpectedly or does not stop."""
         if self._process.returncode is None:
             self._process.terminate()
         try:
@@ -54,11 +54,11 @@ class Bystander:
             self._process.kill()
             code = await self._process.wait()
         if code and kind is None:
-            raise ChaosError(f"the bystander has ended with exit code {code}: nothing is known of what other users get")
+            raise ChaosError(f"the bystander exited with code {code}: the latency of other users is unknown")
 
 
 class _Reader:
-    """Reads a pod that is not there: so the read is answered whatever happens to pods."""
+    """Reads a pod that does not exist, so that faults do not affect the result."""
 
     def __init__(self, client: Client) -> None:
         self._pods = client.pods
@@ -73,7 +73,7 @@ class _Reader:
 @click.option("--ca", type=_FILE, required=True)
 @click.option("--cert", type=_FILE, required=True)
 @click.option("--key", type=_FILE, required=True)
-@click.option("--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Where the history goes.")
+@click.option("--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file for the history.")
 def main(server: str, ca: Path, cert: Path, key: Path, output: Path) -> None:
     """Read a pod until SIGTERM."""
     sys.exit(process.run(lambda stop: _read(stop, server.split(","), TlsFiles(ca, cert, key), output)))

@@ -1,13 +1,14 @@
 """Clients of the API whose calls and watches are recorded in the history.
 
-They are `pinnace.client.Client`s over a connection that sends each call once, to one of the API servers, chosen at random, and
-records its outcome. So whatever a test does with them, `modify` and paged lists included, each attempt is a record.
+A client is a `pinnace.client.Client` with a connection that sends each call once, to a random API server, and records its
+outcome. Each attempt of any method, including `modify` and paged lists, is a separate record.
 
-    refused   an API server said no (its refusals have a reason), or nothing was ever sent
+    refused   an API server rejected the call (its refusals have a reason), or the call was not sent
     unknown   any other failure: a lost connection, a deadline, a bug of the server, a cancelled call
 
-A watcher follows a resource as an informer does: from the present state, resumed after a broken stream, and started over when
-its revision is compacted. It also changes servers every few seconds: each must continue exactly where the other was left.
+A watcher follows a resource like an informer: it starts with the current state, resumes broken streams, and starts over if its
+revision is compacted. It also switches servers every few seconds. Each server must continue exactly where the previous one
+ended.
 """
 
 import asyncio
@@ -46,12 +47,13 @@ from pinnace.client.resource import ResourceClient, WatchBatch
 from pinnace.runtime.tls import TlsFiles
 
 FLUSH = 0.2
-"""Seconds for which lines may stay in memory."""
+"""The maximum number of seconds for which lines are buffered."""
 
 
 class Journal:
-    """`write` never blocks. On leaving the context all that was written is in the file. When the file cannot be written to
-    (disk full) the history is incomplete: `check` and leaving the context say so, and whatever comes after is dropped."""
+    """Writes records to a file without blocking the caller. The file is complete after the context. If the file cannot be
+    written (for example, because the disk is full), later records are dropped, and `check` and the end of the context raise
+    ChaosError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,10 +76,10 @@ class Journal:
             self._records.put(record)
 
     def check(self) -> None:
-        """Raises ChaosError when a record has been lost."""
+        """Raise ChaosError if a record was lost."""
         if self._error is not None:
             reason = self._error.strerror or self._error
-            raise ChaosError(f"the history of the load cannot be written to {self.path}: {reason}") from self._error
+            raise ChaosError(f"unable to write the history to {self.path}: {reason}") from self._error
 
     def _run(self) -> None:
         try:
@@ -111,21 +113,22 @@ _VERBS: dict[str, Verb] = {
 
 
 def parse(method: str) -> tuple[Verb, Resource[Any]] | None:
-    """Of "/pinnace.v1.Pods/CreateBatch": create, pods. None for what is no verb of a resource."""
+    """Return the verb and resource of a method, for example of "/pinnace.v1.Pods/CreateBatch". Return None for other
+    methods."""
     service, _, rpc = method.removeprefix("/").partition("/")
     resource, verb = _RESOURCES.get(service), _VERBS.get(rpc)
     return (verb, resource) if resource and verb else None
 
 
 def outcome_of(error: ApiError) -> Outcome:
-    """Of a call that was sent once, or of an item of a batch."""
+    """Return the outcome of a call that was sent once, or of an item of a batch."""
     if isinstance(error, OutcomeUnknown | Internal):
         return "unknown"
     return "refused" if error.reason or isinstance(error, Unavailable) else "unknown"
 
 
 def asked(verb: Verb, resource: Resource[Any], request: Any, outcome: Outcome = "ok") -> tuple[Item, ...]:
-    """The objects that a request names."""
+    """Return the objects of a request."""
     named = _named(verb)
     says_labels = resource is PODS and verb in ("create", "update")
 
@@ -139,7 +142,7 @@ def asked(verb: Verb, resource: Resource[Any], request: Any, outcome: Outcome = 
 
 
 def answered(verb: Verb, resource: Resource[Any], request: Any, response: Any) -> tuple[Item, ...]:
-    """The objects of an answer. Those of a batch are told by name, uid and revision only."""
+    """Return the objects of a response. Items of a batch contain the name, uid and revision only."""
     if verb == "list":
         return tuple(_seen(resource, obj) for obj in response.items)
     wanted = asked(verb, resource, request)
@@ -164,7 +167,7 @@ def _seen(resource: Resource[Any], obj: Any) -> Item:
 
 
 def _parts(verb: Verb, request: Any) -> Iterable[Message]:
-    """The parts of a request that name one object each."""
+    """Return the parts of a request that identify one object each."""
     if verb == "list":
         return ()
     fields = request.DESCRIPTOR.fields_by_name
@@ -175,7 +178,7 @@ def _parts(verb: Verb, request: Any) -> Iterable[Message]:
 
 
 def _named(verb: Verb) -> Callable[[Any], tuple[str, str, str, str]]:
-    """How a part says which object it means: namespace, name, uid, and the version that it depends on."""
+    """Return a function that extracts namespace, name, uid and required resourceVersion from a part."""
     if verb == "get":
         return lambda request: (request.namespace, request.name, "", "")
     if verb == "delete":
@@ -194,11 +197,11 @@ R = TypeVar("R", bound=Message)
 CALL_TIMEOUT = 3.0
 CANCELLED = "CANCELLED"
 CONTINUE = "continue"
-"""The field that names a further page; a keyword of Python."""
+"""The field with the token of the next page. Its name is a keyword in Python."""
 
 
 class _Once(Connection):
-    """A connection that never sends a call twice."""
+    """A connection that sends each call once."""
 
     async def call(
         self,
@@ -216,7 +219,7 @@ class _Once(Connection):
 
 
 class RecordingConnection(Connection):
-    """`client` names it in the history. Each call goes to one of the `endpoints` at random, once."""
+    """Sends each call once, to a random endpoint, and records it. `client`: the name of the client in the history."""
 
     def __init__(
         self, client: str, endpoints: Sequence[str], journal: Journal, rng: random.Random, tls: TlsFiles | None = None
@@ -224,12 +227,12 @@ class RecordingConnection(Connection):
         super().__init__(endpoints, tls=tls, rng=rng)
         self.client = client
         self.outcomes: Counter[str] = Counter()
-        """Calls so far, by outcome."""
+        """The number of calls by outcome."""
         self._journal = journal
         self._random = rng
         self._servers = [_Once([endpoint], tls=tls) for endpoint in endpoints]
         self._ids = count(1)
-        self._lists: dict[str, int] = {}  # continue token -> the call that fetched the first page
+        self._lists: dict[str, int] = {}  # continue token -> the ID of the call that fetched the first page
         self._under_way: dict[int, _Attempt] = {}
 
     async def call(
@@ -262,7 +265,7 @@ class RecordingConnection(Connection):
         return answer
 
     def abandon(self) -> None:
-        """The client dies with calls under way: nobody will hear what becomes of them."""
+        """Record all pending calls as unknown, because the client is killed."""
         for number, attempt in list(self._under_way.items()):
             self._write(number, attempt.ended("unknown", CANCELLED))
 
@@ -279,7 +282,7 @@ class RecordingConnection(Connection):
 
 
 class _Attempt:
-    """A call that has been sent. One of its methods makes the record, when it has ended."""
+    """A call that has been sent. When it ends, one of the methods creates its record."""
 
     def __init__(self, client: str, number: int, server: str, verb: Verb, resource: Resource[Any], request: Any) -> None:
         self._began = time.monotonic()
@@ -291,7 +294,8 @@ class _Attempt:
         self._request = request
 
     def done(self, answer: Any, lists: dict[str, int]) -> Call:
-        """`lists`: which list each further page belongs to, kept up to date here."""
+        """Return the record of a successful call. `lists`: the first page of each list by continue token; updated by this
+        method."""
         items = answered(self._verb, self._resource, self._request, answer)
         if self._verb != "list":
             return self.ended("ok", items=items)
@@ -328,15 +332,16 @@ class _Attempt:
 T = TypeVar("T", bound=Object)
 
 STAY = (2.0, 8.0)
-"""Seconds for which it keeps to a server: at least, at most."""
+"""The minimum and maximum number of seconds on one server."""
 PAUSE = 0.05
-"""Seconds after a stream has failed."""
+"""Seconds to wait after a stream has failed."""
 MOVED = "CANCELLED"
 _WORDS: dict[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "deleted"}
 
 
 class RecordingWatcher(Generic[T]):
-    """`name` is its client's and its stream's. `fields` selects, as in a list. `revision`: all up to it has been told."""
+    """A recorded watcher. `name`: the name of its client and its stream. `fields`: a field selector. `revision`: the revision
+    up to which events have been received."""
 
     def __init__(
         self,
@@ -361,7 +366,7 @@ class RecordingWatcher(Generic[T]):
         self._reached = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         turn = self._random.randrange(len(self._connections))
         try:
             while True:
@@ -371,7 +376,7 @@ class RecordingWatcher(Generic[T]):
             await asyncio.gather(*(connection.close() for connection in self._connections))
 
     async def reached(self, revision: int, timeout: float) -> bool:
-        """Waits until everything up to the revision has been told; False: not in time."""
+        """Wait until all events up to the revision have been received. Return False on timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while self.revision < revision:
@@ -380,7 +385,7 @@ class RecordingWatcher(Generic[T]):
         return self.revision >= revision
 
     async def _visit(self, connection: Connection) -> None:
-        """Follows one server, for a while."""
+        """Watch on one server for a limited time."""
         server = connection.endpoint
         self._tell("began", self._resume or 0, key=self._resource.prefix, selection=self._fields, server=server)
         code = MOVED
@@ -393,7 +398,7 @@ class RecordingWatcher(Generic[T]):
             code = error.code.name
             if isinstance(error, Expired | HistoryChanged):
                 self._resume = None
-            if isinstance(error, HistoryChanged):  # etcd was restored: its revisions are given out again
+            if isinstance(error, HistoryChanged):  # etcd was restored: revisions are reused
                 self.revision, self._history = 0, b""
         finally:
             self._tell("ended", server=server, code=code)
@@ -401,7 +406,7 @@ class RecordingWatcher(Generic[T]):
             await asyncio.sleep(PAUSE)
 
     async def _follow(self, connection: Connection) -> None:
-        """Ends with an ApiError, or when the server has had the watch open for long enough."""
+        """Watch until the server ends the stream at its time limit. Raises ApiError."""
         client = ResourceClient(connection, self._resource)
         watch = client.watch(
             fields=self._fields, resource_version=self._resume, not_before=self.revision, history=self._history

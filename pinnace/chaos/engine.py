@@ -1,15 +1,15 @@
-"""Schedules faults, executes them on a cluster, and records them.
+"""Schedules faults, injects them into a cluster, and records them.
 
-The schedule is a pure function of a seed. Kinds are drawn from decks of cards. The first deck has each kind once, in random
-order; later decks have each kind as often as its weight. A card whose area is in use waits until the area is free, and the next
-card that fits is drawn instead. The second deck begins after the last card of the first, so every kind is scheduled before any
-is scheduled twice. A run may be too short for all kinds.
+The schedule is a pure function of a seed. Kinds are drawn from decks of cards. The first deck contains each kind once, in
+random order. Later decks contain each kind as often as its weight. If the area of a card is in use, the card is kept and the
+next matching card is drawn. The second deck starts after the last card of the first, so each kind is scheduled once before any
+is scheduled twice. A run can be too short for all kinds.
 
-Each fault lasts as long as scheduled, and is always undone. A fault that is not possible at its time (there is no leader to
-kill) is retried, then skipped, and recorded as not fired. A fault waits while its area is still in use, because the previous
-fault took longer than scheduled.
+Each fault lasts for its scheduled duration and is always undone. A fault that is not possible at its time (for example, because
+there is no leader to kill) is retried, then skipped, and recorded as not fired. A fault waits while its area is still in use,
+because the previous fault took longer than scheduled.
 
-A run with incomplete records is void, and ends immediately.
+A run with incomplete records is void and ends immediately.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from pinnace.cluster.links import HelperError
 from pinnace.cluster.spec import ELECTION, ClusterSpec
 
 INTERVAL = 4.5
-"""Mean seconds between the begins of two faults."""
+"""The mean number of seconds between the starts of two faults."""
 SHORTEST, LONGEST = 0.5, 9.0
 AT_ONCE = 3
-"""The maximum number of faults that are active at once."""
+"""The maximum number of concurrent faults."""
 RECOVERY = 1.5
-"""Seconds between the end of a fault and the next fault in its area, in which a restarted process becomes ready."""
+"""Seconds between the end of a fault and the next fault in its area. A restarted process becomes ready within this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One scheduled fault. It begins `at` seconds after the start, and lasts `seconds`. `draw`: the seed of its own random
+    """A scheduled fault. It starts `at` seconds after the start of the run and lasts `seconds`. `draw`: the seed of its random
     choices."""
 
     at: float
@@ -56,12 +56,12 @@ class Strike:
 
 
 def schedule(seed: int, duration: float, kinds: Sequence[Kind], spec: ClusterSpec) -> list[Strike]:
-    """The faults of a run of `duration` seconds, in order. All end within the duration. Deterministic for the same
-    arguments."""
+    """Return the faults of a run of `duration` seconds in order. All faults end within the duration. The result is
+    deterministic."""
     rng = random.Random(seed)
     cards = _cards(rng, kinds)
     hand = [next(cards) for _ in kinds]
-    first = True  # whether the first deck still has cards
+    first = True  # whether the first deck has cards left
     strikes: list[Strike] = []
     now = _pause(rng)
     while now < duration:
@@ -81,13 +81,13 @@ def schedule(seed: int, duration: float, kinds: Sequence[Kind], spec: ClusterSpe
 
 
 def without_turn(kinds: Sequence[Kind], strikes: Sequence[Strike]) -> tuple[str, ...]:
-    """The names of the kinds that were not scheduled because the run was too short."""
+    """Return the names of the kinds that were not scheduled because the run is too short."""
     dealt = {strike.kind.name for strike in strikes}
     return tuple(kind.name for kind in kinds if kind.name not in dealt)
 
 
 def _cards(rng: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:
-    """Yields cards without end."""
+    """Yield an unlimited sequence of cards."""
     deck = list(kinds)
     while True:
         rng.shuffle(deck)
@@ -108,27 +108,27 @@ def _pause(rng: random.Random) -> float:
 
 
 RETRY_TIMEOUT = 5.0
-"""Seconds during which a fault that is not possible is retried."""
+"""Seconds for which an impossible fault is retried."""
 RETRY = 0.25
 Say = Callable[[str], None]
 CRASH_POLL = 1.0
-"""Seconds between checks for crashed processes, which stay down until the next check."""
+"""Seconds between two checks for crashed processes. A crashed process stays down until the next check."""
 
 
 @dataclass(slots=True)
 class Damage:
-    """The faults that fired, and the failures that were found."""
+    """The faults that fired, and the failures that were detected."""
 
     fired: dict[str, int] = field(default_factory=dict)
     """The number of faults that fired, by kind."""
     missed: list[str] = field(default_factory=list)
     """Faults that were due but not possible, with the reason."""
     failures: list[str] = field(default_factory=list)
-    """Processes that ended unexpectedly, did not stop on request, or failed; errors in their logs."""
+    """Unexpected exits, processes that did not stop on request or failed, and errors in logs."""
 
 
 class Engine:
-    """Executes a schedule. `say` is called with a line for each fault."""
+    """Executes a schedule. `say` is called with one line per fault."""
 
     def __init__(self, world: World, journal: Journal, say: Say) -> None:
         self.damage = Damage()
@@ -138,8 +138,8 @@ class Engine:
         self._areas: dict[Area, asyncio.Lock] = {area: asyncio.Lock() for area in Area if area is not Area.NONE}
 
     async def run(self, strikes: Sequence[Strike]) -> None:
-        """Returns when all faults are undone. Raises ChaosError when records were lost. Unexpected exceptions of faults are
-        passed on."""
+        """Inject all faults, and return after they are undone. Raises ChaosError if records were lost. Unexpected exceptions of
+        faults are propagated."""
         started = time.monotonic()
         try:
             await self._strike_all(strikes, started)
@@ -191,8 +191,8 @@ class Engine:
         self._tell(started, number, f"{name} {details or strike.target}, {strike.seconds:.1f} s")
 
     async def _guard(self, started: float) -> None:
-        """Restarts processes that have ended unexpectedly, as a supervisor would, and records each as a failure. Raises
-        ChaosError when the journal or the recorder of etcd has failed."""
+        """Restart processes that ended unexpectedly, like a supervisor, and record each as a failure. Raises ChaosError if the
+        journal or etcd's recorder has failed."""
         while True:
             self._journal.check()
             self._world.recorded()
@@ -201,7 +201,7 @@ class Engine:
 
     async def _look_for_crashes(self, started: float) -> None:
         for name in self._world.ended_with_excuse():
-            self._say(f"{name} ended under a fault; it is started again")
+            self._say(f"{name} ended during a fault; restarting it")
             await self._world.start(name)
         for name, code in self._world.crashed():
             found = f"{name} ended unexpectedly, {time.monotonic() - started:.1f} s after the start: exit code {code}"
@@ -214,7 +214,7 @@ class Engine:
 
 
 async def _begin(fault: Fault) -> None:
-    """Begins a fault. Retries while it is not possible, because its target, such as a leader, may appear soon. Raises
+    """Start a fault. It is retried while it is not possible, because its target, such as a leader, may appear soon. Raises
     NotPossible, HelperError."""
     deadline = time.monotonic() + RETRY_TIMEOUT
     while True:
@@ -229,14 +229,14 @@ async def _begin(fault: Fault) -> None:
 
 
 BIND_WITHIN = 5.0
-"""Seconds within which a waiting pod must be bound. Failover takes two or three, which `aftermath` covers."""
+"""Seconds within which a waiting pod must be bound. Failover takes two or three seconds, which `aftermath` covers."""
 ANSWER_WITHIN = 1.0
-"""The maximum 90th percentile of the bystander's latency, in seconds. Without a flood, a call takes about 10 ms."""
+"""The maximum 90th percentile of the bystander's latency in seconds. Without a flood, a call takes about 10 ms."""
 
 
 def heading(began: float, seed: int, what: str, settle: float, faults: tuple[str, ...] = ()) -> Run:
-    """The first record of a history. `began`: Unix time. `settle`: the seconds within which the cluster must recover. `faults`:
-    the kinds that must fire."""
+    """Return the first record of a history. `began`: Unix time. `settle`: the seconds within which the cluster must recover.
+    `faults`: the kinds that must fire."""
     return Run(
         began,
         seed,

@@ -1,11 +1,11 @@
-"""What a run changes on the host: wall clocks of single processes, and small disks for members of etcd.
+"""Changes of the host for a run: wall clocks of single processes, and small disks for members of etcd.
 
-Clocks are stepped through libfaketime, one process at a time; monotonic clocks are not changed. A process reads its offset from
-a file, at most once per second. libfaketime leaves shared memory behind for each process that is killed; `sweep` removes it. (A
-new process that got the pid of a dead one would otherwise refuse to start.)
+Wall clocks are changed with libfaketime, for one process at a time; monotonic clocks are not changed. A process reads its
+offset from a file at most once per second. libfaketime leaves shared memory of killed processes behind; `sweep` removes it.
+Otherwise, a new process that reuses the pid could not start.
 
 A disk is a tmpfs whose size is changed while it is mounted. A full disk is exactly as large as its contents: writes that need a
-new page fail with ENOSPC, as on a real disk. Mounting needs root; `available` returns whether it is possible.
+new page fail with ENOSPC, as on a real disk. Mounting requires root; `available` returns whether it is possible.
 
 Source: https://github.com/wolfcw/libfaketime (README, 4a to 4e).
 """
@@ -28,7 +28,7 @@ LIBRARIES = (
     "usr/lib*/faketime/libfaketimeMT.so.1",
     "usr/local/lib/faketime/libfaketimeMT.so.1",
 )
-"""From the root. Where distributions and its own Makefile put it: the one for processes with threads."""
+"""Paths of the library for multithreaded processes, relative to the root, as installed by distributions and by its Makefile."""
 _SHARED = Path("/dev/shm")
 
 
@@ -37,7 +37,8 @@ def find_library() -> Path | None:
 
 
 class Clocks:
-    """A context manager. `environment` is what a process must be started with to have a clock in `folder`."""
+    """A context manager for wall clocks. `environment` returns the environment variables of a process whose clock can be
+    changed."""
 
     def __init__(self, library: Path, folder: Path) -> None:
         self._library = library
@@ -52,11 +53,11 @@ class Clocks:
             "FAKETIME_TIMESTAMP_FILE": str(self._files[process]),
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "FAKETIME_CACHE_DURATION": "1",
-            "NO_FAKE_STAT": "1",  # nobody reads files' times as dates; intercepted, each stat of a handshake takes locks
+            "NO_FAKE_STAT": "1",  # file times are not used as dates, and an intercepted stat takes locks
         }
 
     def step(self, process: str, seconds: float) -> None:
-        """Its wall clock is so many seconds ahead of ours from now on; of nothing that it does the duration changes."""
+        """Set the offset of the process' wall clock in seconds. Durations are not affected."""
         draft = self._files[process].with_suffix(".tmp")
         draft.write_text(f"{seconds:+g}\n")
         draft.replace(self._files[process])
@@ -72,7 +73,7 @@ class Clocks:
         self.sweep()
 
     def sweep(self) -> None:
-        """Removes what dead processes have left."""
+        """Remove the shared memory of dead processes."""
         for left in _SHARED.glob("*faketime_s?m_*"):
             pid = left.name.rpartition("_")[2]
             if pid.isdigit() and not Path("/proc", pid).exists() and left.stat().st_uid == os.getuid():
@@ -80,9 +81,9 @@ class Clocks:
 
 
 SIZE = 2 << 30
-"""Bytes, while it is not full. A tmpfs takes as much memory as it has contents."""
+"""The initial size in bytes. A tmpfs only uses memory for its contents."""
 ATTEMPTS = 20
-"""To make a disk full: it cannot be smaller than its contents, which grow meanwhile."""
+"""The number of attempts to fill a disk. A disk cannot be smaller than its contents, which may grow during an attempt."""
 _MOUNT, _UMOUNT = shutil.which("mount"), shutil.which("umount")
 
 
@@ -94,23 +95,23 @@ class Disk:
 
     @property
     def free(self) -> int:
-        """Bytes."""
+        """Free space in bytes."""
         found = os.statvfs(self.path)
         return found.f_bavail * found.f_frsize
 
     async def fill(self) -> None:
-        """Leaves no room. Raises ChaosError."""
+        """Shrink the disk to its contents. Raises ChaosError."""
         for _ in range(ATTEMPTS):
             found = os.statvfs(self.path)
             used = (found.f_blocks - found.f_bfree) * found.f_frsize
             if await self._resize(used) and not self.free:
                 return
-        raise ChaosError(f"the disk {self.path} cannot be made full")
+        raise ChaosError(f"unable to fill the disk {self.path}")
 
     async def empty(self) -> None:
-        """Has its first size again. Raises ChaosError."""
+        """Restore the initial size. Raises ChaosError."""
         if not await self._resize(SIZE):
-            raise ChaosError(f"the disk {self.path} cannot be given its first size")
+            raise ChaosError(f"unable to restore the size of the disk {self.path}")
 
     async def _resize(self, size: int) -> bool:
         command = (_MOUNT or "mount", "-o", f"remount,size={size}", str(self.path))
@@ -120,7 +121,7 @@ class Disk:
 
 @cache
 def available() -> bool:
-    """Whether a tmpfs can be mounted here: tried once."""
+    """Return whether a tmpfs can be mounted. The result of the first attempt is cached."""
     if os.geteuid() != 0:
         return False
     with tempfile.TemporaryDirectory() as folder:
@@ -132,11 +133,10 @@ def available() -> bool:
 
 @asynccontextmanager
 async def disk(path: Path) -> AsyncIterator[Disk]:
-    """A disk at `path`, which is created. It is unmounted afterwards, also while somebody has a file on it open. Raises
-    ChaosError."""
+    """Mount a disk at `path`, which is created. It is unmounted afterwards, even if files on it are open. Raises ChaosError."""
     await asyncio.to_thread(path.mkdir, mode=0o700)
     if not _mount(path):
-        raise ChaosError(f"no tmpfs can be mounted at {path}")
+        raise ChaosError(f"unable to mount a tmpfs at {path}")
     try:
         yield Disk(path)
     finally:
@@ -145,7 +145,7 @@ async def disk(path: Path) -> AsyncIterator[Disk]:
 
 
 def unmount(path: Path) -> None:
-    """Does nothing where nothing is mounted."""
+    """Unmount the disk. Does nothing if no disk is mounted."""
     if _UMOUNT and path.is_mount():
         subprocess.run([_UMOUNT, "--lazy", str(path)], check=False, stderr=subprocess.DEVNULL)
 

@@ -1,10 +1,10 @@
-"""Pods that are valid and as costly as a pod can be: each kind fills an object, up to the API's limits, with one thing.
+"""Valid pods with the maximum cost. Each kind fills an object with one feature up to the API's limits.
 
-    HOSTILE["anti-affinity, keys that no node has"].pod("a")               # as many terms as an object may have
+    HOSTILE["anti-affinity, keys that no node has"].pod("a")               # as many terms as allowed
     HOSTILE["anti-affinity, keys that no node has"].pod("a", items=1000)   # 1,000 terms
 
-Any user with `create pods` in one namespace can create them. Other pods must be scheduled beside them, and heartbeats must not
-wait for them: the cost tests of the scheduler (tests/unit/scheduler/test_cost.py) and the load of chaos runs use these pods.
+Any user with `create pods` in one namespace can create them. Other pods must still be scheduled, and heartbeats must not be
+delayed. The cost tests of the scheduler (tests/unit/scheduler/test_cost.py) and the load of chaos runs use these pods.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,16 +16,16 @@ from pinnace.api.core_v1_pb2 import NodeSelectorRequirement, NodeSelectorTerm, P
 from pinnace.api.wellknown import ZONE_LABEL
 
 MAX_BYTES = 1_000_000
-"""Of a pod. The API server stores objects of 1 MiB; the rest is for defaults and status."""
+"""The maximum size of a pod in bytes. The API server accepts objects of 1 MiB; the rest is for defaults and the status."""
 MAX_PARTS = 10_000
-"""Items of lists and maps, at any depth, that the API server accepts in an object (apiserver.registry.strategy)."""
+"""The maximum number of items of lists and maps at any depth that the API server accepts (apiserver.registry.strategy)."""
 _SPARE = 100
-"""Parts that are left for what admission and defaults add."""
+"""The number of items reserved for admission and defaults."""
 HOSTNAME = "kubernetes.io/hostname"
 LABEL, VALUE = "app", "hostile"
-"""Each pod has this label, so that terms can be about the pods themselves."""
+"""A label of each pod, so that terms can select the pods themselves."""
 _CHECK_EVERY = 128
-"""Items between two looks at a pod's size."""
+"""The number of items between two checks of the pod's size."""
 _MAX_PORT = 65535
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
 
@@ -36,7 +36,7 @@ class HostileKind:
     """Adds item number n to a pod."""
 
     def pod(self, name: str, namespace: str = "default", items: int | None = None) -> Pod:
-        """As a client creates it. `items`: at most so many; None: as many as an object may have."""
+        """Return a pod as sent by a client. `items`: the maximum number of items, or None for as many as allowed."""
         made = Pod()
         made.metadata.name, made.metadata.namespace = name, namespace
         made.metadata.labels[LABEL] = VALUE
@@ -51,7 +51,7 @@ class HostileKind:
 
     @property
     def most(self) -> int:
-        """Items that an object may have."""
+        """The maximum number of items of an object."""
         few, more = Pod(), Pod()
         for pod, items in ((few, 4), (more, 8)):
             pod.spec.containers.add()
@@ -61,7 +61,7 @@ class HostileKind:
 
 
 def _parts(message: Message) -> int:
-    """Items of its lists and maps, at any depth."""
+    """Return the number of items of the message's lists and maps, at any depth."""
     found = 0
     for field, value in message.ListFields():
         found += len(value) if field.is_repeated else 0
@@ -73,7 +73,7 @@ def _parts(message: Message) -> int:
 
 
 def _key(number: int) -> str:
-    """That no node has."""
+    """Return a label key that no node has."""
     return f"k{number:x}"
 
 
@@ -92,7 +92,7 @@ def _anti_affinity_by_pods(pod: Pod, number: int) -> None:
 
 
 def _anti_affinity_to_everybody(pod: Pod, number: int) -> None:
-    """Terms about the pods of all namespaces, each with a selector of its own that no label anchors."""
+    """Add a term for the pods of all namespaces, with a distinct selector that no label can index."""
     term = PodAffinityTerm(topologyKey=ZONE_LABEL if number % 2 else HOSTNAME)
     term.labelSelector.matchExpressions.add(key=_key(number), operator="DoesNotExist")
     term.labelSelector.matchExpressions.add(key="never", operator="Exists")
@@ -159,7 +159,7 @@ def _node_requirements(pod: Pod, number: int) -> None:
 
 
 def _node_values(pod: Pod, number: int) -> None:
-    """One requirement with many values."""
+    """Add a value to a single requirement."""
     expressions = _one_node_term(pod).matchExpressions
     requirement = expressions[0] if expressions else expressions.add(key=HOSTNAME, operator="NotIn")
     requirement.values.append(f"n{number:x}")
@@ -176,7 +176,7 @@ def _node_selector(pod: Pod, number: int) -> None:
 
 
 def _spread(pod: Pod, number: int, when: str) -> None:
-    """No two constraints have the same key and action: validation refuses that."""
+    """Add a constraint. Each pair of key and action is unique, because validation rejects duplicates."""
     key = (HOSTNAME, ZONE_LABEL)[number] if number < 2 else _key(number)
     constraint = pod.spec.topologySpreadConstraints.add(topologyKey=key, maxSkew=1, whenUnsatisfiable=when)
     constraint.labelSelector.matchLabels[LABEL] = VALUE
@@ -201,7 +201,7 @@ def _host_ports(pod: Pod, number: int) -> None:
 
 
 def _containers(pod: Pod, number: int) -> None:
-    """Each with an image and a request of its own."""
+    """Add a container with a distinct image and a request."""
     container = pod.spec.containers.add(name=f"c{number:x}", image=f"i{number:x}:1")
     container.resources.requests["cpu"].string = "0"
 
@@ -212,7 +212,7 @@ def _init_containers(pod: Pod, number: int) -> None:
 
 
 def _resources(pod: Pod, number: int) -> None:
-    """Extended resources that no node has. Validation wants limits equal to requests."""
+    """Add an extended resource that no node has. Validation requires equal limits and requests."""
     for amounts in (pod.spec.containers[0].resources.requests, pod.spec.containers[0].resources.limits):
         amounts[f"e.io/r{number:x}"].string = "1"
 
@@ -233,7 +233,7 @@ def _disks(pod: Pod, number: int) -> None:
 
 
 def _monitors(pod: Pod, number: int) -> None:
-    """One disk that many monitors have: it is another disk for each."""
+    """Add a monitor to a single disk. For each monitor, the disk counts as a different disk."""
     volume = pod.spec.volumes[0] if pod.spec.volumes else pod.spec.volumes.add(name="v")
     volume.volumeSource.rbd.image = "image"
     volume.volumeSource.rbd.monitors.append(f"m{number:x}")
@@ -278,4 +278,4 @@ HOSTILE: Mapping[str, HostileKind] = {
     "scheduling gates": HostileKind(_gates),
     "labels": HostileKind(_labels),
 }
-"""By name."""
+"""The kinds by name."""

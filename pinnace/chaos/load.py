@@ -1,11 +1,12 @@
-"""The load of a chaos run: many clients at all API servers, watchers, rivals and an adversary, all recorded in the history.
+"""The load of a chaos run: clients of all API servers, watchers, rivals and an adversary. All calls are recorded in the
+history.
 
-    async with Load(cluster.config, journal, nodes, seed=1) as load:   # steady, until `settle`
-        ...                                                       # break things
-        ended = await load.settle(within=30)                      # faults are over: has everything recovered?
+    async with Load(cluster.config, journal, nodes, seed=1) as load:   # constant load until `settle`
+        ...                                                       # inject faults
+        ended = await load.settle(within=30)                      # after the faults: check the recovery
 
-It runs in the caller's event loop: about RATE calls per second, with a bounded number of live pods that all fit, so that after
-`settle` every one of them must run. A call that fails is recorded and is over; the worker continues with another.
+The load runs in the caller's event loop: about RATE calls per second, with a bounded number of live pods that all fit, so that
+all of them must be Running after `settle`. A failed call is recorded and not retried; the worker continues with another call.
 """
 
 import asyncio
@@ -29,41 +30,41 @@ from pinnace.client.config import ClientConfig
 from pinnace.client.errors import AlreadyExists, ApiError, Unavailable
 
 RATE = 360.0
-"""Calls a second, where nothing is broken: the bound of 200 and some more, since whoever waits for an answer makes none."""
+"""Calls per second without faults. It exceeds the required 200, because workers that wait for a response send no calls."""
 OWNERS, RIVALS = 48, 4
 PODS_PER_OWNER = 15
-"""Pods of an owner that are alive at a time, at most. With room for fewer than three batches it fills and empties it all the
-time, instead of choosing what to do."""
+"""The maximum number of live pods of an owner. An owner with less than three batches would only fill and empty its share."""
 PODS_PER_NODE = 36
-"""So many pods of the owners a node has room for, and a few more."""
+"""The number of owners' pods per node. A node has resources for a few more."""
 ADVERSARY_RATE, RIVAL_RATE = 12.0, 8.0
-"""Steps a second: of the adversary, of each rival. The rest is the owners'."""
+"""Steps per second of the adversary and of each rival. The owners make the remaining calls."""
 CALLS_PER_STEP = 1.4
-"""Of an owner, on average."""
+"""The average number of calls per step of an owner."""
 PAUSE = 0.05
-"""Seconds for which a worker waits after a call that no server took."""
+"""Seconds to wait after a call that no server accepted."""
 ARREARS = 10.0
-"""Seconds of lost time that a worker makes up for, as fast as it can."""
+"""The maximum delay in seconds that a worker catches up at full speed."""
 BEGINNING = 5.0
-"""Seconds over which the workers begin. A hundred handshakes at once take a server 0.2 s; with libfaketime in it, which
-intercepts each wait for Python's lock, a second and more: longer than a candidate may be silent, and no fault of anybody."""
+"""Seconds over which the starts of workers are distributed. A hundred simultaneous TLS handshakes take a server 0.2 s. With
+libfaketime, which intercepts each wait for Python's lock, they take more than a second, which is longer than a candidate may be
+silent."""
 POLL = 0.1
 PRIVATE = (f"{PODS.prefix}{CONTESTED}/",)
-"""For history.Run: what nobody but the load writes."""
+"""For history.Run: prefixes that only the load writes."""
 BYSTANDER, BYSTANDER_RATE = "bystander", 10.0
-"""Another user, and so many reads a second: what it gets while somebody does harm (bystander.py)."""
+"""Another user and its reads per second, to measure the effect of hostile faults on other users (bystander.py)."""
 FENCED = (f"{PODS.prefix}{LOAD}/",)
-"""For history.Run: what nobody but schedulers binds. The adversary binds its own pods by hand."""
+"""For history.Run: prefixes of pods that only schedulers bind. The adversary binds its own pods manually."""
 
 
 class LoadError(Exception):
-    """The load could not begin, or one of its parts has a bug."""
+    """The load could not be started, or one of its workers has a bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How it ended. `seconds`: from the end of the faults until all was well. `lacking`: what was not, in time; empty is good.
-    `revision`: of the last list; the history of etcd must have got at least that far to be judged."""
+    """The result of the recovery. `seconds`: from the end of the faults until the cluster was healthy. `lacking`: problems that
+    remained at the timeout. `revision`: the revision of the last list; etcd's history must be recorded up to here."""
 
     seconds: float
     lacking: tuple[str, ...]
@@ -72,7 +73,7 @@ class Settled:
 
 
 class Load:
-    """`nodes`: names of nodes; there are as many owners as these have room for."""
+    """The load on a cluster. `nodes`: names of nodes; they determine the number of owners."""
 
     def __init__(
         self,
@@ -97,32 +98,32 @@ class Load:
 
     @property
     def calls(self) -> Counter[str]:
-        """Calls so far, by outcome."""
+        """The number of calls by outcome."""
         return sum((connection.outcomes for connection in self._connections), Counter())
 
     @property
     def rate(self) -> float:
-        """Calls a second, from the beginning until they were stopped."""
+        """Calls per second from the start to the end of the load."""
         return self.calls.total() / ((self._stopped or time.monotonic()) - self._began)
 
     @property
     def adversary(self) -> Adversary:
-        """Once the load has begun."""
+        """The adversary. Available after the load has started."""
         assert self._adversary is not None
         return self._adversary
 
     @property
     def attempts(self) -> Counter[str]:
-        """What became of the adversary's attempts; see adversary.py."""
+        """The results of the adversary's attempts; see workers.py."""
         return self.adversary.counts
 
     async def __aenter__(self) -> Self:
-        """Raises LoadError when its namespaces cannot be made."""
+        """Raises LoadError if the namespaces cannot be created."""
         try:
             await self._make_namespaces()
         except ApiError as error:
             await self._close()
-            raise LoadError(f"the load cannot begin: {error}") from error
+            raise LoadError(f"unable to start the load: {error}") from error
         self._began = time.monotonic()
         self._journal.write(Phase(self._began, "load"))
         self._start_watchers()
@@ -137,8 +138,8 @@ class Load:
         await self._close()
 
     async def settle(self, within: float) -> Settled:
-        """Call it when all faults are over. No more is asked for; what there is must come to run within so many seconds, all
-        servers must tell the same, and the watchers must have been told everything. Raises LoadError when the load itself had
+        """Stop the load and wait for the recovery. Call it after all faults have ended. Within `within` seconds, existing pods
+        must be Running, all servers must respond, and watchers must have received all events. Raises LoadError if a worker has
         a bug."""
         began = self._stopped = time.monotonic()
         self._journal.write(Phase(began, "quiet"))
@@ -151,13 +152,13 @@ class Load:
         lacking += differ
         for watcher in self._watchers:
             if not await watcher.reached(revision, max(0.0, deadline - time.monotonic())):
-                lacking.append(f"{watcher.name} has been told up to revision {watcher.revision}, not {revision}")
+                lacking.append(f"{watcher.name} received events up to revision {watcher.revision}, not {revision}")
         await self._stop(self._watching)
         self._journal.write(Phase(time.monotonic(), "end"))
         return Settled(seconds, tuple(lacking), revision, pods)
 
     def client(self, name: str, endpoints: Sequence[str] = ()) -> Client:
-        """A further client whose calls are in the history and count; of these servers, or of all. Closed with the load."""
+        """Return an additional recorded client of these servers, or of all. It is closed with the load."""
         connection = RecordingConnection(name, endpoints or self._endpoints, self._journal, self._fork(), self._tls)
         self._connections.append(connection)
         return Client(connection)
@@ -192,7 +193,7 @@ class Load:
             self._working.append(asyncio.create_task(pace(worker, rate, self._random.random() * BEGINNING)))
 
         self._adversary = Adversary(self.client("adversary"), self._nodes, self._fork())
-        work(self._adversary, ADVERSARY_RATE / 3)  # calls, of which a step has three
+        work(self._adversary, ADVERSARY_RATE / 3)  # a step makes three calls
         for i in range(RIVALS):
             work(Rival(self.client(f"rival-{i}"), self._fork()), RIVAL_RATE)
         steps = (self._rate - ADVERSARY_RATE - RIVALS * RIVAL_RATE) / CALLS_PER_STEP
@@ -202,14 +203,14 @@ class Load:
             work(Owner(name, self.client(name), PODS_PER_OWNER, self._fork()), steps / owners)
 
     async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Ends them in the middle of what they do. Raises LoadError when one had ended before: it has a bug."""
+        """Cancel the tasks. Raises LoadError if a task had failed, which is a bug."""
         for task in tasks:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         tasks.clear()
         for error in ended:
             if isinstance(error, Exception):
-                raise LoadError(f"a part of the load failed: {type(error).__name__}: {error}") from error
+                raise LoadError(f"a worker failed: {type(error).__name__}: {error}") from error
 
     async def _close(self) -> None:
         await asyncio.gather(*(connection.close() for connection in self._connections))
@@ -217,20 +218,20 @@ class Load:
     # --- the end
 
     async def _until_well(self, client: Client, deadline: float) -> list[str]:
-        """Waits until what should run does; what is lacking still at the deadline."""
+        """Wait until all pods that should run are Running. Return the remaining problems at the deadline."""
         while True:
             try:
                 await self.adversary.clean_up()
                 lacking = unwell((await client.pods.list()).items)
             except ApiError as error:
-                lacking = [f"the API does not answer: {error}"]
+                lacking = [f"the API server does not respond: {error}"]
             if not lacking or time.monotonic() > deadline:
                 return lacking
             await asyncio.sleep(POLL)
 
     async def _compare(self, deadline: float) -> tuple[int, int, list[str]]:
-        """Lists everything at each server: how many pods there are, the latest revision, and which servers did not answer.
-        Whether they told the truth is judged from the history."""
+        """List everything on each server. Return the number of pods, the latest revision, and the servers that do not respond.
+        The checkers verify the responses."""
         pods, revision, lacking = 0, 0, list[str]()
         for endpoint in self._endpoints:
             client = self.client(f"final-{endpoint}", [endpoint])
@@ -242,7 +243,7 @@ class Load:
                     if time.monotonic() < deadline:
                         await asyncio.sleep(POLL)
                         continue
-                    lacking.append(f"API server {endpoint} does not answer: {error}")
+                    lacking.append(f"API server {endpoint} does not respond: {error}")
                 else:
                     pods, revision = len(found.items), max(revision, found.resource_version)
                 break
@@ -250,7 +251,7 @@ class Load:
 
 
 async def pace(worker: Worker, rate: float, offset: float) -> None:
-    """Steps at this rate on average, until cancelled."""
+    """Execute steps at this average rate until cancelled."""
     due = time.monotonic() + offset
     while True:
         await asyncio.sleep(max(0.0, due - time.monotonic()))
@@ -259,12 +260,13 @@ async def pace(worker: Worker, rate: float, offset: float) -> None:
         except Unavailable:
             await asyncio.sleep(PAUSE)
         except ApiError:
-            pass  # it is in the history
+            pass  # recorded in the history
         due = max(due + 1 / rate, time.monotonic() - ARREARS)
 
 
 def unwell(pods: Sequence[Pod]) -> list[str]:
-    """Pods that do not run, although they should: neither bound by hand nor for nobody. And those that do not go."""
+    """Return the pods that should be Running but are not, and pods whose deletion has not finished. Pods of NOBODY are
+    ignored."""
     return [
         f'pod {pod.metadata.namespace}/{pod.metadata.name} is {pod.status.phase or "Pending"}, node "{pod.spec.nodeName}"'
         for pod in pods

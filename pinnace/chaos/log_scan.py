@@ -1,8 +1,8 @@
-"""Searches the logs of a run for errors. An error that our own code logs is a bug, or a sign of one.
+"""Searches the logs of a run for errors. An error that this project's code logs indicates a bug.
 
-It also finds processes that fail at the end of the run. Errors of libraries are ignored: gRPC logs one when a client
-disconnects at the wrong moment. So are errors of a process while a fault deprives it of what it needs (memory, files): see
-Excuse.
+It also detects processes that fail at the end of the run. Errors of libraries are ignored, because gRPC logs one if a client
+disconnects at the wrong moment. Errors of a process during a fault that takes its resources (memory, files) are ignored as
+well: see Excuse.
 """
 
 import json
@@ -17,17 +17,17 @@ from pinnace.cluster.spec import ETCD
 from pinnace.runtime.logs import LogLine, read
 
 SHOWN = 3
-"""Lines of one log that are told; there may be thousands that are alike."""
+"""The number of reported lines per log. A log can contain thousands of similar errors."""
 LENGTH = 300
 AFTERWARDS = 3.0
-"""Seconds after an excuse has ended in which a process may still tell of it."""
+"""Seconds after the end of an excuse in which a process may still log errors about it."""
 _OURS = ("apiserver", "controllers", "kubelet", "pinnace", "scheduler", "__main__")
-"""Top-level packages, as the names of loggers begin. The logs of etcd are left out: its errors are what faults make."""
+"""Prefixes of logger names: the top-level packages. Logs of etcd are excluded, because faults cause its errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excuse:
-    """A time (Unix seconds) in which a process may log errors and, with `may_end`, may end."""
+    """A period (in Unix seconds) in which a process may log errors and, with `may_end`, exit."""
 
     process: str
     began: float
@@ -35,12 +35,12 @@ class Excuse:
     may_end: bool = False
 
     def covers(self, at: float) -> bool:
-        """Return whether an effect at this time has its cause in the excused time."""
+        """Return whether an event at this time can be caused during the period."""
         return self.began - 1 <= at <= self.ended + AFTERWARDS
 
 
 def scan_logs(logs: Path, excuses: Sequence[Excuse] = ()) -> list[str]:
-    """Of all logs of a folder. Raises OSError."""
+    """Return the problems in all logs of a directory. Raises OSError."""
     return [complaint for path in sorted(logs.glob("*.log")) for complaint in _of_log(path, excuses)]
 
 
@@ -48,13 +48,13 @@ def _of_log(path: Path, excuses: Sequence[Excuse]) -> Iterator[str]:
     if path.stem.startswith(ETCD):
         return
     if path.stat().st_size and not any(read(path)):
-        yield f"{path.stem} has logged no JSON: its errors cannot be seen; see {path.name}"
+        yield f"{path.stem} contains no JSON lines and cannot be checked for errors; see {path.name}"
     own = [excuse for excuse in excuses if excuse.process == path.stem]
     errors = _errors(read(path), own)
     for line in islice(errors, SHOWN):
-        yield f"{path.stem} has logged an error: {line.logger}: {line.message}"[:LENGTH]
+        yield f"{path.stem} logged an error: {line.logger}: {line.message}"[:LENGTH]
     if more := sum(1 for _ in errors):
-        yield f"{path.stem} has logged {more:,} more errors; see {path.name}"
+        yield f"{path.stem} logged {more:,} more errors; see {path.name}"
 
 
 def _errors(lines: Iterable[LogLine], excuses: Sequence[Excuse]) -> Iterator[LogLine]:
@@ -66,17 +66,17 @@ def _errors(lines: Iterable[LogLine], excuses: Sequence[Excuse]) -> Iterator[Log
 
 
 STALL = 1.0
-"""Seconds in which a member of etcd does not carry out what it is sent. A candidate gives its place up after 1.9 s without an
-answer to its heartbeats."""
+"""Seconds without progress of an etcd member that count as a stall. A candidate stands down after 1.9 s without an acknowledged
+heartbeat."""
 _TOOK_LONG = "apply request took too long"
 _WAITING = "waiting for ReadIndex response took too long, retrying"
 _WAITED = 0.5
-"""Seconds after which etcd says that it still waits."""
+"""Seconds after which etcd logs that it is still waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreStall:
-    """A member of etcd took no writes, or answered no reads, for so long. Times are Unix seconds."""
+    """A period in which an etcd member did not apply writes or respond to reads. Times are Unix seconds."""
 
     member: str
     began: float
@@ -84,8 +84,8 @@ class StoreStall:
 
 
 def store_stalls(logs: Path) -> list[StoreStall]:
-    """When the members of etcd were too slow to work, by their own logs: on a machine without enough CPU or disk this happens
-    without any fault that is injected. Raises OSError."""
+    """Return the stalls of etcd members according to their logs. On a machine with insufficient CPU or disk performance, stalls
+    occur without injected faults. Raises OSError."""
     return [stall for path in sorted(logs.glob(f"{ETCD}-*.log")) for stall in _stalls_of(path)]
 
 
@@ -102,7 +102,7 @@ def _stalls_of(path: Path) -> Iterator[StoreStall]:
 
 
 def _delays(path: Path) -> Iterator[tuple[float, float]]:
-    """From when until when, of each line that tells of a delay."""
+    """Yield the start and end of each delay in the log."""
     with path.open(errors="replace") as log:
         for line in log:
             if _TOOK_LONG not in line and _WAITING not in line:
@@ -114,8 +114,8 @@ def _delays(path: Path) -> Iterator[tuple[float, float]]:
 
 
 def _seconds(duration: str) -> float:
-    """Of a duration below a minute, as Go writes it: "1.67s", "588.5ms". Raises ValueError."""
+    """Parse a duration of less than a minute in Go's notation: "1.67s", "588.5ms". Raises ValueError."""
     for unit, factor in (("ms", 1e-3), ("µs", 1e-6), ("s", 1.0)):
         if duration.endswith(unit):
             return float(duration.removesuffix(unit)) * factor
-    raise ValueError(f'"{duration}" is no duration')
+    raise ValueError(f'"{duration}" is not a duration')

@@ -1,4 +1,4 @@
-"""All scenarios, and the performance of one of them, from the start of its cluster to the verdict."""
+"""All scenarios, and the execution of one of them, from the start of its cluster to the verdict."""
 
 import asyncio
 import random
@@ -53,19 +53,19 @@ SCENARIOS: dict[str, type[Scenario]] = {
 
 
 STEADY = 1.0
-"""Seconds of load before the play begins."""
+"""Seconds of load before the fault."""
 SETTLE = 20.0
-"""Seconds after the fault within which all must be well."""
+"""Seconds after the fault within which the cluster must recover."""
 CATCH_UP = 10.0
 SHOWN = (LeadershipLost, TokenFenced, LeadershipAbandoned, NodesTakenOver, NodesYielded, NodesReclaimed)
-"""The log events of a scheduler or a kubelet that the timeline shows."""
+"""The log events of schedulers and kubelets that the timeline includes."""
 
 
 @dataclass(slots=True)
 class Performance:
-    """What became of a scenario. `moments`: in their order, with seconds after the first fault. `verdicts`: of all invariants;
-    those that the scenario puts to the test are shown first. `lacking`: what was not well again in time, and what
-    else must not be."""
+    """The result of a scenario. `moments`: events in order, in seconds after the first fault. `verdicts`: the verdicts on all
+    invariants; the invariants that the scenario tests are displayed first. `lacking`: problems that remained after the
+    recovery, and other failures."""
 
     name: str
     moments: Sequence[Moment]
@@ -80,14 +80,14 @@ class Performance:
 
     @property
     def status(self) -> Status:
-        """Void: an invariant that the scenario puts to the test had nothing to be tried on."""
+        """The status of the run. It is void if an invariant that the scenario tests was not examined."""
         if self.lacking or any(not e.good for e in self.expectations) or any(v.status == "violated" for v in self.verdicts):
             return "violated"
         return "void" if self.void or any(v.status != "holds" for v in self.tested) else "holds"
 
     @property
     def tested(self) -> list[Verdict]:
-        """The verdicts that are shown: those that the scenario is about, and whatever was violated."""
+        """The displayed verdicts: those that the scenario tests, and all violated ones."""
         return [v for v in self.verdicts if v.name in self.shown or v.status == "violated"]
 
     def to_json(self) -> dict[str, Any]:
@@ -106,8 +106,8 @@ class Performance:
 
 
 async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: int) -> Performance:
-    """Everything is in `folder` afterwards, and nothing of the cluster is left. Raises PlayError, ChaosError, LoadError,
-    HelperError, NotPossible, ClusterError, HistoryError."""
+    """Execute a scenario. Afterwards all files are in `folder`, and no process of the cluster is left. Raises PlayError,
+    ChaosError, LoadError, HelperError, NotPossible, ClusterError, HistoryError."""
     offset = time.time() - time.monotonic()
     rng = random.Random(seed)
     with Journal(folder / JOURNAL) as journal:
@@ -115,18 +115,18 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
         async with stage(scenario.spec, folder, progress, scenario.props) as on, on.cluster.client() as client:
             async with on.bystander, Load(on.cluster.config, journal, on.nodes, seed=seed) as load:
                 act = Act(on, load, journal, client, rng)
-                progress.waiting("load, and the fault")
+                progress.waiting("the load and the fault")
                 await asyncio.sleep(STEADY)
                 try:
                     await _play(scenario, act)
                 finally:
                     await on.world.heal()
-                progress.waiting("all to be well again")
+                progress.waiting("the recovery")
                 settled = await load.settle(within=SETTLE)
                 reasons = await _reasons(act)
                 calls, rate = load.calls, load.rate
                 lacking = [*settled.lacking, *workers.succeeded(load.attempts), *on.world.astray]
-                lacking += [f"{name} ended by itself: exit code {code}" for name, code in on.world.crashed()]
+                lacking += [f"{name} ended unexpectedly: exit code {code}" for name, code in on.world.crashed()]
             await on.recorder.reached(settled.revision, CATCH_UP)
     lacking += scan_logs(folder / LOGS, on.world.excuses)
     progress.waiting("the verdict")
@@ -134,19 +134,19 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
 
 
 async def _play(scenario: Scenario, act: Act) -> None:
-    """Raises PlayError, with the moments so far, and what the world raises."""
+    """Execute the scenario's actions. Raises PlayError with the events so far, and the exceptions of World."""
     try:
         try:
             await scenario.play(act)
         except ApiError as error:
-            raise PlayError(f"the cluster did not do as it was asked: {error}") from error
+            raise PlayError(f"a request to the cluster failed: {error}") from error
     except PlayError as error:
         error.moments = act.since_zero(act.moments)
         raise
 
 
 async def _reasons(act: Act) -> dict[int, str]:
-    """Why terms of the schedulers' election ended, by token."""
+    """Return the reasons for the ends of the schedulers' terms by token."""
     try:
         return {term.token: term.reason for term in await act.client.elections.history(ELECTION)}
     except ApiError:

@@ -1,5 +1,5 @@
-"""Takes a cluster down, and unmounts its disks, if the process that started it died without doing so. It waits for the end of
-its stdin (pinnace.cluster.links). If the cluster has been taken down by then, it does nothing.
+"""Removes a cluster and unmounts its disks if the process that started it dies. It waits for the end of its stdin
+(pinnace.cluster.links). If the cluster has already been removed, it does nothing.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from pinnace.runtime import process
 
 
 @click.command()
-@click.option("--data-dir", type=click.Path(path_type=Path), required=True, help="The cluster's folder.")
-@click.option("--disk", "disks", type=click.Path(path_type=Path), multiple=True, help="Where a disk of it is mounted.")
+@click.option("--data-dir", type=click.Path(path_type=Path), required=True, help="The cluster's data directory.")
+@click.option("--disk", "disks", type=click.Path(path_type=Path), multiple=True, help="The mount point of a disk.")
 def main(data_dir: Path, disks: tuple[Path, ...]) -> None:
-    """Wait for the end of stdin, then take the cluster down if it is still there."""
+    """Wait for the end of stdin, then remove the cluster if it exists."""
     asyncio.run(_guard(data_dir, disks))
 
 

@@ -1,4 +1,4 @@
-"""Executes one chaos run on its own cluster (load, scheduled faults, recovery, verdict), and reports it.
+"""Executes a chaos run on its own cluster (load, scheduled faults, recovery, verdict), and reports the result.
 
 links -> cluster, every connection through a link -> recorder -> load -> faults -> all faults undone -> settle -> check
 """
@@ -35,15 +35,15 @@ from pinnace.cluster.spec import ClusterSpec
 from pinnace.cluster.startup import Progress
 
 LEAST_RATE = 20.0
-"""The minimum average of answered calls per second. A run with fewer is void."""
+"""The minimum average of successful calls per second. A run with fewer calls is void."""
 SHOWN = 5
-"""The number of violations of one invariant in a text report."""
+"""The maximum number of violations per invariant in a text report."""
 _MARKS = {"holds": "✓", "violated": "✗", "void": "○", "not checked": "-"}
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts the calls and watch messages in a stream of records."""
+    """Counts calls and watch messages in a stream of records."""
 
     calls: Counter[str] = field(default_factory=Counter)
     """Calls by verb."""
@@ -64,9 +64,9 @@ class Traffic:
 
 @dataclass(slots=True)
 class ChaosReport:
-    """`seconds`: the duration of the load. `repeat`: the command that repeats the run. `skipped`: faults that are not possible
-    on this machine, with the reason. `idle`: faults that the run was too short for. `attempts`: the counts of the adversary
-    (workers.py). `kept`: the folder of the history and the logs; "" if they were removed."""
+    """The result of a run. `seconds`: the duration of the load. `repeat`: the command that repeats the run. `skipped`: faults
+    that are not possible on this machine, with the reason. `idle`: faults that the run was too short for. `attempts`: the
+    counts of the adversary (workers.py). `kept`: the directory with the history and the logs, or "" if they were removed."""
 
     what: str
     repeat: str
@@ -98,7 +98,7 @@ class ChaosReport:
             reasons.append("no fault fired")
         if self.rate(self.traffic.outcomes["ok"]) < LEAST_RATE:
             answered = self.rate(self.traffic.outcomes["ok"])
-            reasons.append(f"only {answered:.1f} calls/s were answered; at least {LEAST_RATE:g} are required")
+            reasons.append(f"only {answered:.1f} calls/s succeeded; at least {LEAST_RATE:g} are required")
         return reasons
 
     @property
@@ -139,7 +139,7 @@ class ChaosReport:
         }
 
     def to_junit(self) -> str:
-        """The report as JUnit XML, with a test case for each invariant, for other failures, and for sufficient load."""
+        """Return the report as JUnit XML, with a test case for each invariant, for other failures, and for sufficient load."""
         suite = ElementTree.Element("testsuite", name="pinnace chaos", time=f"{self.seconds:.1f}", timestamp=self.started)
         properties = ElementTree.SubElement(suite, "properties")
         for name, value in {"seed": str(self.seed), "repeat": self.repeat, "kept": self.kept, **self.versions}.items():
@@ -169,8 +169,8 @@ class ChaosReport:
             yield f"  not scheduled in so short a run (see --minutes): {', '.join(self.idle)}"
         verbs = ", ".join(f"{verb} {self.rate(count):.0f}" for verb, count in self.traffic.calls.most_common())
         yield f"{self.rate(outcomes.total()):.0f} calls/s ({verbs}); {self.rate(self.traffic.words):.0f} watch events/s"
-        yield f"  answered {outcomes['ok']:,}, refused {outcomes['refused']:,}, unknown {outcomes['unknown']:,}"
-        yield "  attempted calls that must be refused: " + ", ".join(f"{name} {count}" for name, count in self.attempts.items())
+        yield f"  succeeded {outcomes['ok']:,}, refused {outcomes['refused']:,}, unknown {outcomes['unknown']:,}"
+        yield "  attempts that must be refused: " + ", ".join(f"{name} {count}" for name, count in self.attempts.items())
         yield f"healthy {self.settled.seconds:.1f} s after the last fault; {self.settled.pods} pods"
         yield ""
         for verdict in self.check.verdicts:
@@ -198,7 +198,7 @@ def _case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped
 
 
 STORE_STALL = "store-stall"
-"""The name, in a history, of a period in which etcd was too slow."""
+"""The name of a period in a history in which etcd was too slow."""
 SETTLE = 60.0
 """Seconds after the last fault within which the cluster must be healthy."""
 CATCH_UP = 30.0
@@ -206,8 +206,8 @@ CATCH_UP = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`seconds`: the duration of the faults. `named`: the kinds were selected by name, so the run is void unless each fires;
-    otherwise a short run may schedule only some. `repeat`: the command line that repeats the run."""
+    """The options of a run. `seconds`: the duration of the faults. `named`: the kinds were selected by name, so the run is void
+    unless each of them fires; otherwise a short run may schedule only some. `repeat`: the command that repeats the run."""
 
     spec: ClusterSpec
     kinds: Sequence[Kind]
@@ -218,7 +218,7 @@ class Options:
 
 
 async def run(options: Options, folder: Path, progress: Progress, say: Say) -> ChaosReport:
-    """Executes a run. Afterwards, the history and the logs are in `folder`, and no process of the cluster is left. Raises
+    """Execute a run. Afterwards, the history and the logs are in `folder`, and no process of the cluster is left. Raises
     ChaosError, LoadError, ClusterError, HelperError, HistoryError."""
     skipped = {kind.name: reason for kind in options.kinds if (reason := lacking(kind, options.spec))}
     kinds = [kind.on(options.spec) for kind in options.kinds if kind.name not in skipped]
@@ -255,7 +255,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
 
 
 def _note_stalls(journal: Journal, logs: Path, damage: Damage, last: int) -> None:
-    """Adds the stalls of etcd to the faults of the history. `last`: the id of the last injected fault. Raises OSError."""
+    """Add etcd's stalls to the faults of the history. `last`: the ID of the last injected fault. Raises OSError."""
     to_monotonic = time.monotonic() - time.time()
     for number, stall in enumerate(store_stalls(logs), last + 1):
         began, ended = stall.began + to_monotonic, stall.ended + to_monotonic
@@ -265,7 +265,7 @@ def _note_stalls(journal: Journal, logs: Path, damage: Damage, last: int) -> Non
 
 
 def lacking(kind: Kind, spec: ClusterSpec) -> str:
-    """The reason why a kind of fault is not possible on this machine and cluster; "" if it is possible."""
+    """Return the reason why a kind of fault is not possible on this machine and cluster, or ""."""
     there: Mapping[Need, Callable[[], bool]] = {
         Need.MEMBERS: lambda: spec.etcd_members > 1,
         Need.FAKETIME: lambda: find_library() is not None,

@@ -1,16 +1,16 @@
-"""A scheduler plugin that does harm: everything that a user's plugin can do to the process that runs it.
+"""A harmful scheduler plugin. It covers the ways in which a user's plugin can harm the process that runs it.
 
-It belongs to a profile of its own, so other pods are scheduled without it. An annotation of a pod of that profile says what the
-plugin does each time that the pod is scheduled:
+It belongs to a separate profile, so other pods are scheduled without it. An annotation of a pod with this profile selects the
+action that the plugin executes each time the pod is scheduled:
 
     cancel          raises asyncio.CancelledError, as cancelled code does
-    cancel-task     cancels the task that calls it, if it can see it, and fails otherwise
+    cancel-task     cancels the task that calls it if the task is accessible, and fails otherwise
     exit            raises SystemExit
     generator-exit  raises GeneratorExit
-    hang            does not return for HANG seconds, longer than a leader may be silent
-    leak            allocates memory until no more is available, or up to a limit
+    hang            blocks for HANG seconds, longer than a leader may be silent
+    leak            allocates memory until none is available, or up to a limit
 
-Another annotation names a file that the plugin creates first, to signal that the fault has begun.
+Another annotation names a file that the plugin creates before the action, which signals the start of the fault.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from typing import Any, ClassVar
 PROFILE = "saboteur"
 """The scheduler name of its pods."""
 ACTION, REPORT = "chaos.pinnace.io/deed", "chaos.pinnace.io/report"
-"""Annotations of its pods."""
+"""The annotations of its pods."""
 HANG = 4.0
 PIECE, MOST = 8 << 20, 256 << 20
-"""Bytes that are kept at a time, and in all: a process whose memory is not limited must not take the machine's."""
+"""The size of an allocation, and the total limit, in bytes. The limit protects the machine if memory is not limited."""
 CONFIG = f"""\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -38,8 +38,8 @@ profiles:
       enabled:
       - {{name: "{Path(__file__)}:Saboteur"}}
 """
-"""Of every scheduler of a chaos run. The plugin is named by its file, as one of a user's own: modules of `pinnace` are taken
-for parts of the scheduler, which are never interrupted."""
+"""The configuration of all schedulers in a chaos run. The plugin is loaded from its file like a user's plugin, because modules
+of `pinnace` count as parts of the scheduler and are never interrupted."""
 
 
 class Saboteur:
@@ -47,10 +47,10 @@ class Saboteur:
     _kept: ClassVar[list[bytearray]] = []
 
     def pre_filter(self, state: dict[str, Any], pod: Any, nodes: Any) -> None:
-        """Does to this process as the pod says."""
+        """Execute the pod's action in this process."""
         annotations = dict(pod.raw.metadata.annotations)
         if ACTION in annotations:
-            with suppress(OSError):  # the file is wanted once, and its folder is gone afterwards
+            with suppress(OSError):  # the file is needed once, and its directory is removed afterwards
                 Path(annotations[REPORT]).touch()
             ACTIONS[annotations[ACTION]]()
 
@@ -62,7 +62,7 @@ def _cancel() -> None:
 def _cancel_task() -> None:
     task = asyncio.current_task()
     if task is None:
-        raise RuntimeError("the framework does not show the task that asks")
+        raise RuntimeError("the calling task is not accessible")
     task.cancel()
 
 
@@ -75,7 +75,7 @@ def _generator_exit() -> None:
 
 
 def _hang() -> None:
-    select.select([], [], [], HANG)  # libfaketime makes time.sleep raise EINVAL while it steers a clock
+    select.select([], [], [], HANG)  # with libfaketime, time.sleep can raise EINVAL
 
 
 def _leak() -> None:
@@ -92,4 +92,4 @@ ACTIONS: dict[str, Callable[[], None]] = {
     "hang": _hang,
     "leak": _leak,
 }
-"""By the value of the annotation."""
+"""The actions by the value of the annotation."""

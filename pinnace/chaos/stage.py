@@ -1,5 +1,5 @@
-"""A cluster for faults: a link between all processes that talk to each other, and its history recorded from etcd's first
-revision on.
+"""A cluster for faults. All connections between its processes use links, and its history is recorded from etcd's first
+revision.
 
 A directory contains the results of a run: the history (chaos.jsonl, etcd.jsonl, a run log for each kubelet) and the logs.
 """
@@ -40,8 +40,8 @@ END_TIMEOUT = 30.0
 
 
 class HistoryRecorder:
-    """An async context manager. What it writes to stderr goes to `log`. `etcd`: arguments that say where etcd is, and what it
-    is shown."""
+    """An async context manager that records etcd's history. `etcd`: arguments with etcd's addresses and the client certificate.
+    `log`: the file for stderr."""
 
     def __init__(self, etcd: Sequence[str], output: Path, log: Path) -> None:
         self.output = output
@@ -59,7 +59,7 @@ class HistoryRecorder:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Returns when all that it was told is in the file."""
+        """Stop the recorder, and return when all received changes are in the file."""
         if self._process.returncode is None:
             self._process.terminate()
         try:
@@ -71,7 +71,7 @@ class HistoryRecorder:
                 await self._process.wait()
 
     async def leave(self, output: Path) -> None:
-        """Ends, and gives what was written another name. `again` goes on with another history of etcd, from its beginning."""
+        """Stop the recorder and rename its output. `again` records another history of etcd from its start."""
         await self.__aexit__()
         self.output.rename(output)
         self._progress.unlink()
@@ -81,35 +81,35 @@ class HistoryRecorder:
 
     @property
     def revision(self) -> int:
-        """The history is complete up to here. Raises ChaosError when the recorder has ended: it cannot be any more."""
+        """The revision up to which the history is complete. Raises ChaosError if the recorder has ended."""
         if self._process.returncode is not None:
-            raise ChaosError(f"the recorder of etcd has ended; the last line of {self._log} says why")
+            raise ChaosError(f"etcd's recorder has ended; see the last line of {self._log}")
         try:
             return int(self._progress.read_text())
         except FileNotFoundError:
             return 0
 
     async def reached(self, revision: int, timeout: float) -> None:
-        """Returns when it has got so far. Raises ChaosError."""
+        """Wait until the history is recorded up to this revision. Raises ChaosError."""
         deadline = time.monotonic() + timeout
         while self.revision < revision:
             if time.monotonic() > deadline:
-                raise ChaosError(f"etcd's history is recorded up to revision {self.revision}, not {revision}")
+                raise ChaosError(f"etcd's history is only recorded up to revision {self.revision}, not {revision}")
             await asyncio.sleep(POLL)
 
 
 CATCH_UP = 30.0
-"""Seconds that the recorder may take to get to the present, at the start."""
+"""Seconds within which the recorder must be up to date after its start."""
 JOURNAL, STORED, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "{}.run.jsonl"
 LOGS = "logs"
 JSON_LOGS = ("--logging-format", "json")
-"""Of every component: timelines and verdicts read the events of its log (pinnace/runtime/logs.py)."""
+"""The log format of all components. Timelines and verdicts read the events in their logs (pinnace/runtime/logs.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Props:
-    """What a cluster must have for some faults. `clocks`: wall clocks that can be stepped. `disks`: the number of members of
-    etcd, the last ones, that have a disk of their own."""
+    """Requirements of some faults. `clocks`: wall clocks that can be changed. `disks`: the number of etcd members (the last
+    ones) that have a separate disk."""
 
     clocks: Clocks | None = None
     disks: int = 0
@@ -120,7 +120,7 @@ NO_PROPS = Props()
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`output`: the folder where the histories are."""
+    """A running cluster with its recorder. `output`: the directory of the histories."""
 
     cluster: Cluster
     world: World
@@ -134,7 +134,7 @@ class Stage:
 
     @property
     def bystander(self) -> Bystander:
-        """Another user than the load's."""
+        """A user that is independent of the load."""
         folder = pki_folder(self.cluster.spec.data_dir)
         Pki(folder).provide([CertificateSpec(BYSTANDER, Subject(BYSTANDER, ("system:masters",)))], datetime.now(UTC))
         return Bystander(self.cluster.endpoints, certificates.files(folder, BYSTANDER), self.output / f"{BYSTANDER}.jsonl")
@@ -142,8 +142,8 @@ class Stage:
 
 @asynccontextmanager
 async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Props = NO_PROPS) -> AsyncIterator[Stage]:
-    """`folder` of `spec` is not used. Afterwards all is in `folder`, and nothing runs. Raises ChaosError, ClusterError,
-    HelperError."""
+    """Start a cluster; the data directory of `spec` is ignored. Afterwards all files are in `folder`, and no process is left.
+    Raises ChaosError, ClusterError, HelperError."""
     clocks = props.clocks
     members = [f"{ETCD}-{number}" for number in range(spec.etcd_members)][spec.etcd_members - props.disks :]
     mounts = {member: folder / f"{member}.disk" for member in members}
@@ -195,8 +195,8 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
         finally:
             progress.waiting("the processes to end")
             try:
-                await processes.stop(cluster.state.processes)  # first: what they say while they end is in the logs, too
-                with suppress(OSError):  # of a full disk, say: most of the verdict does not rest on logs
+                await processes.stop(cluster.state.processes)  # stopped first, so that the logs include the shutdown
+                with suppress(OSError):  # for example, a full disk: most of the verdict does not need logs
                     shutil.copytree(cluster.folder.logs, folder / LOGS, dirs_exist_ok=True)
             finally:
                 await cluster.end()
@@ -209,6 +209,6 @@ async def _mounted(mounts: Mapping[str, Path]) -> AsyncIterator[Mapping[str, Dis
 
 
 def read(folder: Path) -> Iterator[Record]:
-    """The history of a run. Raises HistoryError, OSError."""
+    """Yield the history of a run. Raises HistoryError, OSError."""
     for path in (folder / JOURNAL, *sorted(set(folder.glob("*.jsonl")) - {folder / JOURNAL})):
         yield from history.read(path)

@@ -1,28 +1,28 @@
-"""The workers that make the load. Each performs one step at a time, of one to three calls; a failed step is recorded, and is
-over.
+"""The workers that generate the load. A worker executes one step of one to three calls at a time. A failed step is recorded and
+not retried.
 
-    Owner      has pods of its own: creates, reads, relabels and deletes them, so that a bounded number exists
-    Rival      one of several that write the same few objects through different API servers, without coordination
-    Adversary  attempts what must be refused: what a deposed leader, a confused leader, or a client with an old copy would do
+    Owner      creates, reads, relabels and deletes its own pods, whose number is bounded
+    Rival      one of several workers that write the same objects through different API servers without coordination
+    Adversary  attempts calls that must be refused, as made by a deposed or faulty leader or a client with stale data
 
-Every attempt of the adversary is a call in the history, so the checkers judge it. Its `counts` are for people:
+Each attempt of the adversary is a call in the history, so the checkers verify it. `counts` summarizes the attempts:
 
-    fenced            binds with the token of a deposed leader, refused by the fence
-    bound_by_deposed  ... that were carried out: must be none
-    not_the_holder    binds with the token of the present leader, without the secret of its session, refused by the fence
-    borrowed          ... that were carried out: must be none
-    not_its_pods      binds of others' pods by the leader of another election, in its term, refused by the fence
-    bound_by_another  ... that were carried out: must be none
-    over              binds of its own pods by a leader of another election, after its term, refused by the fence
-    bound_afterwards  ... that were carried out: must be none
-    bound_once        pods that two bound at once without a fence, to different nodes, and one of them was refused
-    bound_twice       ... and neither was: must be none
-    kept              pods that ran already, and that a bind could not move
-    moved             ... and could: must be none
-    stale_refused     second writes on the condition of a version that the first had replaced, refused
-    stale_written     ... and carried out: must be none
-    status_kept       statuses of running pods, sent by a kubelet that still has them Pending, refused
-    rewound           ... and carried out: must be none
+    fenced            binds with the token of a deposed leader that the fence rejected
+    bound_by_deposed  the same binds that succeeded: must be zero
+    not_the_holder    binds with the current leader's token but without the secret of its session that the fence rejected
+    borrowed          the same binds that succeeded: must be zero
+    not_its_pods      binds of other schedulers' pods by the leader of another election that the fence rejected
+    bound_by_another  the same binds that succeeded: must be zero
+    over              binds of its own pods by a leader of another election, after its term, that the fence rejected
+    bound_afterwards  the same binds that succeeded: must be zero
+    bound_once        pods that two clients bound concurrently without a fence to different nodes, one of which was rejected
+    bound_twice       the same pods for which both binds succeeded: must be zero
+    kept              running pods that a bind could not move
+    moved             running pods that a bind moved: must be zero
+    stale_refused     second writes with a resourceVersion that the first write had replaced, which were rejected
+    stale_written     the same writes that succeeded: must be zero
+    status_kept       Pending statuses of running pods, as sent by a kubelet with stale data, which were rejected
+    rewound           the same statuses that were stored: must be zero
 """
 
 import asyncio
@@ -44,25 +44,25 @@ from pinnace.client.resource import delete_request
 from pinnace.cluster.spec import ELECTION
 
 LOAD, CONTESTED, HARM = "load", "contested", "harm"
-"""Namespaces: of the pods that are scheduled and run, of the objects that only Rivals write, and of the pods by which faults
-harm the scheduler."""
+"""Namespaces: of the scheduled and running pods, of the objects that only Rivals write, and of the pods with which faults harm
+the scheduler."""
 NOBODY = "nobody"
-"""A scheduler that does not exist: its pods are never bound, unless by hand."""
+"""A scheduler that does not exist. Its pods are only bound manually."""
 LABEL = "chaos"
 OBJECTS = 4
-"""That the Rivals of the steady load fight over."""
+"""The number of objects that the Rivals of the regular load share."""
 PAGE = 80
 BATCH = 5
 
 
 class Worker(Protocol):
     async def step(self) -> None:
-        """Raises ApiError."""
+        """Execute a step. Raises ApiError."""
         ...
 
 
 def pod(namespace: str, name: str, *, scheduler: str = "") -> Pod:
-    """One that takes room on a node, unless a scheduler is named that does not exist."""
+    """Return a pod with resource requests, or without requests if `scheduler` is set."""
     made = Pod()
     made.metadata.namespace, made.metadata.name = namespace, name
     made.spec.schedulerName = scheduler
@@ -74,8 +74,8 @@ def pod(namespace: str, name: str, *, scheduler: str = "") -> Pod:
 
 
 class Owner:
-    """`room`: so many pods are alive at most, but for those that are being deleted. A pod whose create or delete had no answer
-    counts until a delete of it is answered."""
+    """Creates, reads, relabels and deletes its own pods. `room`: the maximum number of live pods, excluding pods that are being
+    deleted. A pod whose create or delete received no response counts as live until a delete succeeds."""
 
     def __init__(self, name: str, client: Client, room: int, rng: random.Random) -> None:
         self._name = name
@@ -110,7 +110,7 @@ class Owner:
         except NotFound:
             pass
         except ApiError:
-            self._alive.append(name)  # perhaps: to be deleted again
+            self._alive.append(name)  # the pod may still exist: delete it again
             raise
 
     async def _delete_batch(self) -> None:
@@ -126,30 +126,31 @@ class Owner:
         self._read = await self._pods.get(self._random.choice(self._alive), LOAD)
 
     async def _relabel(self) -> None:
-        """Reads, changes, and writes on the condition that nobody else has meanwhile."""
+        """Read a pod, change it, and update it with its resourceVersion."""
         found = await self._pods.get(self._random.choice(self._alive), LOAD)
         self._relabelled(found)
         await self._pods.update(found)
 
     async def _relabel_blindly(self) -> None:
-        """The same from what was read some time ago: mostly stale, since the kubelet writes too."""
+        """Update a pod that was read some time ago. The resourceVersion is usually stale, because the kubelet writes as
+        well."""
         if self._read is not None:
             self._relabelled(self._read)
             await self._pods.update(self._read)
 
     async def _list(self) -> None:
-        """In pages, each from any server."""
+        """List the pods in pages, each from a random server."""
         await self._pods.list(LOAD, page_size=PAGE)
 
     def _names(self, count: int) -> list[str]:
-        """New ones, that count as alive from now on."""
+        """Return new names, which count as live."""
         made = [f"{self._name}-{self._created + i}" for i in range(count)]
         self._created += count
         self._alive.extend(made)
         return made
 
     def _take(self) -> str:
-        """One of the older ones, which counts as gone from now on."""
+        """Return one of the older names, which no longer counts as live."""
         return self._alive.pop(self._random.randrange(len(self._alive) // 2 + 1))
 
     def _grace(self) -> int | None:
@@ -165,7 +166,7 @@ class Owner:
 
 
 class Rival:
-    """`objects`: how many they fight over."""
+    """Writes objects that several Rivals share. `objects`: the number of shared objects."""
 
     def __init__(self, client: Client, rng: random.Random, objects: int = OBJECTS) -> None:
         self._pods = client.pods
@@ -185,19 +186,19 @@ class Rival:
         self._last = await self._pods.get(name, CONTESTED)
 
     async def _increment(self, name: str) -> None:
-        """A counter that must not lose a count."""
+        """Increment a counter. No increment may be lost."""
         found = await self._pods.get(name, CONTESTED)
         found.metadata.labels[LABEL] = str(int(found.metadata.labels[LABEL] or 0) + 1)
         self._last = await self._pods.update(found)
 
     async def _overwrite(self, name: str) -> None:
-        """The last write wins: no condition."""
+        """Update without a resourceVersion: the last write wins."""
         found = pod(CONTESTED, name, scheduler=NOBODY)
         found.metadata.labels[LABEL] = str(self._random.randrange(1000))
         await self._pods.update(found)
 
     async def _write_stale(self, name: str) -> None:
-        """On the condition of a version that may be long gone, or of a namesake."""
+        """Update with the resourceVersion of an earlier version, or of a deleted object with the same name."""
         if self._last is not None:
             self._last.metadata.labels[LABEL] = str(self._random.randrange(1000))
             await self._pods.update(self._last)
@@ -206,7 +207,7 @@ class Rival:
         await self._pods.delete(name, CONTESTED)
 
     async def _delete_known(self, name: str) -> None:
-        """On the condition that it still is what was read."""
+        """Delete with the uid and resourceVersion of the last read."""
         if self._last is not None:
             known = self._last.metadata
             await self._pods.delete(known.name, CONTESTED, uid=known.uid, resource_version=known.resourceVersion)
@@ -225,13 +226,13 @@ def _gone(deletion: BatchItem) -> bool:
 
 
 SEIZED = "seized"
-"""The namespace of its pods."""
+"""The namespace of the adversary's pods."""
 FIRST_TOKEN = 1
-"""etcd's first revision is never a leader's: until one has been deposed this is the old token."""
+"""The initial old token: etcd's first revision, which is never the token of a leader."""
 ANOTHER = "another"
-"""The election in which it leads itself, and the scheduler for whose pods."""
+"""The election that the adversary leads, and the scheduler name of its pods."""
 ELECTED_WITHIN = 2.0
-"""Seconds after which it stops to campaign."""
+"""Seconds after which the adversary stops to campaign."""
 _MUST_BE_NONE = (
     "bound_by_deposed",
     "borrowed",
@@ -245,13 +246,13 @@ _MUST_BE_NONE = (
 
 
 def succeeded(counts: Mapping[str, int]) -> list[str]:
-    """Which attempts were carried out, although they must not be."""
-    return [f"{counts[name]} attempts of the adversary: {name}" for name in _MUST_BE_NONE if counts.get(name)]
+    """Return the attempts that succeeded although they must be refused."""
+    return [f"{counts[name]} forbidden attempts succeeded: {name}" for name in _MUST_BE_NONE if counts.get(name)]
 
 
 async def bind_under(client: Client, victim: Pod, node: str, fence: Fence | None) -> BatchItem:
-    """Sends one bind, and returns its answer. `fence`: any, such as one of another election (`Candidate.fence`); None: by
-    hand. Raises ApiError when the whole call is refused: Forbidden without the right to campaign in the election."""
+    """Send one bind, and return its result. `fence`: any fence, for example of another election (`Candidate.fence`), or None
+    for a manual bind. Raises ApiError if the call is rejected: Forbidden without permission to campaign in the election."""
     metadata = victim.metadata
     binding = Binding(
         metadata=ObjectMeta(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
@@ -262,7 +263,7 @@ async def bind_under(client: Client, victim: Pod, node: str, fence: Fence | None
 
 
 class Adversary:
-    """`nodes`: names of nodes that it may bind to. Its pods take no room there but for their number."""
+    """Attempts calls that must be refused. `nodes`: names of nodes for its binds. Its pods request no resources."""
 
     def __init__(self, client: Client, nodes: Sequence[str], rng: random.Random) -> None:
         self.counts: Counter[str] = Counter()
@@ -280,7 +281,7 @@ class Adversary:
         await self._random.choice(actions)()
 
     async def act_for(self, deposed: int) -> bool:
-        """Binds with the token of a leader that is no more; was it refused by the fence? Raises ApiError."""
+        """Bind with the token of a deposed leader. Return whether the fence rejected it. Raises ApiError."""
         victim = await self._seize()
         answer = await bind_under(self._client, victim, self._node(), Fence(election=ELECTION, token=deposed))
         self._count(answer, "bound_by_deposed", "fenced", Fenced)
@@ -288,7 +289,7 @@ class Adversary:
         return isinstance(error_of(answer), Fenced)
 
     async def clean_up(self) -> None:
-        """Deletes what failed steps have left. Raises ApiError."""
+        """Delete the pods that failed steps have left. Raises ApiError."""
         for left in (await self._client.pods.list(SEIZED)).items:
             await self._remove(left)
 
@@ -299,7 +300,7 @@ class Adversary:
         await self.act_for(self._random.choice(self._tokens[:-1]))
 
     async def _borrow(self) -> None:
-        """Every reader of elections knows the token of the present leader."""
+        """Bind with the token of the current leader, which every reader of elections can obtain."""
         election = await self._client.elections.get(ELECTION)
         victim = await self._seize()
         fence = Fence(election=ELECTION, token=election.token, secret=self._random.choice((b"", self._random.randbytes(32))))
@@ -307,7 +308,7 @@ class Adversary:
         await self._remove(victim)
 
     async def _lead_another(self) -> None:
-        """Its own term gives it no right to the pods of others, and none to its own pods once it is over."""
+        """Lead another election. Its fence must not allow binds of other pods, or binds of its own pods after its term."""
         elected = asyncio.Event()
         candidate = Candidate(
             self._client.connection,
@@ -328,7 +329,7 @@ class Adversary:
             answer = await bind_under(self._client, victim, self._node(), fence)
             self._count(answer, "bound_by_another", "not_its_pods", Forbidden)
             await candidate.resign()
-            if await self._leads(fence):  # the resignation was lost: its term lasts until its lease has run out
+            if await self._leads(fence):  # the resignation was lost: the term lasts until its lease expires
                 return
             answer = await bind_under(self._client, own, self._node(), candidate.fence_of(fence.token))
             self._count(answer, "bound_afterwards", "over", Fenced)
@@ -356,7 +357,7 @@ class Adversary:
         await self._remove(victim)
 
     async def _move(self) -> None:
-        """A pod that is bound already, by hand: the adversary may bind without a fence."""
+        """Bind a bound pod manually. The adversary is allowed to bind without a fence."""
         page = await self._client.pods.list(LOAD, fields=f"spec.nodeName={self._node()}")
         if page.items:
             answer = await bind_under(self._client, self._random.choice(page.items), self._node(), None)
@@ -390,7 +391,7 @@ class Adversary:
             self.counts["rewound"] += 1
 
     async def _seize(self, scheduler: str = NOBODY) -> Pod:
-        """A pod that no scheduler looks at."""
+        """Create a pod that no scheduler processes."""
         return await self._client.pods.create(pod(SEIZED, f"{SEIZED}-{next(self._numbers)}", scheduler=scheduler))
 
     async def _remove(self, victim: Pod) -> None:
@@ -401,7 +402,8 @@ class Adversary:
         return self._random.choice(self._nodes)
 
     def _count(self, answer: BatchItem, done: str, refused: str, reason: type[ApiError]) -> None:
-        """What became of a bind that must be refused for this reason; other refusals (etcd is away) say nothing."""
+        """Count the result of a bind that must be rejected with `reason`. Other errors, such as an unavailable etcd, are
+        ignored."""
         if not answer.HasField("error"):
             self.counts[done] += 1
         elif isinstance(from_status(answer.error), reason):

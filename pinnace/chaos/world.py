@@ -1,4 +1,4 @@
-"""The environment in which faults act: the cluster, the links between its processes, and direct access to etcd."""
+"""The environment of faults: the cluster, the links between its processes, and direct access to etcd."""
 
 import asyncio
 import signal
@@ -17,21 +17,21 @@ from pinnace.cluster.spec import ETCD, SCHEDULER, Plan
 from pinnace.runtime import procfs
 
 LEADER, STANDBY, ETCD_LEADER, ETCD_FOLLOWER = "leader", "standby", "etcd-leader", "etcd-follower"
-"""Targets that are processes by what they are at that moment, not by name."""
+"""Targets that are resolved to a process when the fault starts."""
 READY_TIMEOUT = 60.0
 END_TIMEOUT = 25.0
-"""Seconds; our processes give themselves 11."""
+"""Seconds within which a process must end. The components stop within 11 seconds."""
 POLL = 0.1
 AS_ASKED = (0, -signal.SIGTERM, -signal.SIGKILL)
-"""Exit codes of a process that was asked to end and did. One that is asked before it listens ends by the signal."""
+"""The exit codes of a process that was asked to end. A process that has not installed its handlers is ended by the signal."""
 
 
 class NotPossible(Exception):
-    """The fault cannot happen now; the text says why."""
+    """The fault is not possible at the moment. The message is the reason."""
 
 
 class World:
-    """`recorded`: the revision up to which the recorder has etcd's history."""
+    """The cluster as seen by faults. `recorded` returns the revision up to which etcd's history is recorded."""
 
     def __init__(
         self,
@@ -50,20 +50,20 @@ class World:
         self.clocks = clocks
         self.recorded = recorded
         self.disks = disks or {}
-        """By the name of the member of etcd whose data is on it."""
+        """Disks by name of the etcd member whose data they contain."""
         self.astray: list[str] = []
-        """Processes that did not end when they were asked to, failed while they did, or ended and were not asked."""
+        """Processes that did not stop on request, failed while stopping, or ended unexpectedly."""
         self.excuses: list[Excuse] = []
-        """When which process was allowed to log errors and to end."""
+        """Periods in which a process was allowed to log errors and to end."""
         self._excused: dict[str, list[tuple[float, bool]]] = {}
-        """Since when, and whether the process may end."""
+        """By process: the start of each active excuse, and whether the process may end."""
         self._plans: dict[str, Plan] = {}
-        """Those that processes have when no fault is on, of those that have another one."""
+        """The original plans of processes that run with a different plan."""
         self._downed: set[str] = set()
         self._reviving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def find(self, target: str) -> str:
-        """The name of the process that a target is now. Raises NotPossible."""
+        """Return the name of the process that a target refers to. Raises NotPossible."""
         names = [record.name for record in self.cluster.state.processes]
         if target in names:
             return target
@@ -76,29 +76,29 @@ class World:
             running = [name for name in self._of(ETCD) if name != leader and self.cluster.pid(name)]
             found = leader if target == ETCD_LEADER else next(iter(running), None)
         if found is None:
-            raise NotPossible(f"there is no {target} now")
+            raise NotPossible(f"there is no {target}")
         return found
 
     def down(self, name: str, number: signal.Signals) -> None:
-        """Ends a process; until `revive` nobody else starts it. Raises NotPossible: one that has ended already crashed, and is
-        left to whoever looks for crashes."""
+        """End a process. Only `revive` restarts it. Raises NotPossible if the process has already ended, because that is a
+        crash."""
         self.send(name, number)
         self._downed.add(name)
 
     def send(self, name: str, number: signal.Signals) -> None:
-        """Raises NotPossible."""
+        """Send a signal. Raises NotPossible."""
         try:
             self.cluster.kill(name, number)
         except ClusterError as error:
             raise NotPossible(error.message) from error
 
     def resume(self, name: str) -> None:
-        """Lets a process that was stopped go on; one that has ended since is left alone."""
+        """Resume a stopped process. Does nothing if it has ended."""
         if process := processes.running(self.cluster.state.find(name)):
             procfs.send_signal(process, signal.SIGCONT)
 
     async def revive(self, name: str) -> None:
-        """Starts a process that was taken down, if it does not run. Does not wait until it is ready."""
+        """Start a process that was taken down, if it is not running. Does not wait until it is ready."""
         async with self._reviving[name]:
             if name in self._downed:
                 await self.until_gone(name)
@@ -106,7 +106,7 @@ class World:
                 self._downed.discard(name)
 
     async def start_as(self, name: str, plan: Plan) -> None:
-        """Ends a process, and starts it again in another way. Does not wait until it is ready. Raises NotPossible."""
+        """Restart a process with a different plan. Does not wait until it is ready. Raises NotPossible."""
         original = self.cluster.state.find(name).plan
         self.down(name, signal.SIGKILL)
         self._plans.setdefault(name, original)
@@ -114,7 +114,7 @@ class World:
         await self.revive(name)
 
     async def as_before(self, name: str) -> None:
-        """Undoes `start_as`: the process is as it was at first. Does not wait until it is ready."""
+        """Undo `start_as`: restart the process with its original plan. Does not wait until it is ready."""
         original = self._plans.pop(name, None)
         if original is None:
             return
@@ -125,16 +125,16 @@ class World:
         await self.revive(name)
 
     def excuse(self, name: str, *, may_end: bool) -> None:
-        """Allow the process to log errors until `recover`: a fault takes resources from it. With `may_end`, the process
-        may also end. Excuses of several faults nest: each takes one `recover`."""
+        """Allow the process to log errors until `recover`, because a fault takes its resources. With `may_end`, the process may
+        also end. Excuses of several faults nest: each requires one `recover`."""
         self._excused.setdefault(name, []).append((time.time(), may_end))
 
     def excuse_log(self, name: str, since: float) -> None:
-        """The log of a process that is none of the cluster's may hold errors from `since` (Unix seconds) until now."""
+        """Allow errors in a log from `since` (Unix seconds) until now, for a process that is not part of the cluster."""
         self.excuses.append(Excuse(name, since, time.time()))
 
     async def recover(self, name: str) -> bool:
-        """End the oldest excuse of the process, and start the process if it has ended. Return whether it had ended."""
+        """End the oldest excuse of the process, and restart the process if it has ended. Return whether it had ended."""
         if not self._excused.get(name):
             return False
         began, may_end = self._excused[name].pop(0)
@@ -148,16 +148,16 @@ class World:
         process = self.cluster.state.find(name).process
         ending = [process] if process else []
         if not await processes.gone(ending, END_TIMEOUT):
-            self.astray.append(f"{name} had not ended {END_TIMEOUT:g} s after it was asked to")
+            self.astray.append(f"{name} did not stop within {END_TIMEOUT:g} s")
             procfs.send_signal(ending[0], signal.SIGKILL)
             await processes.gone(ending, END_TIMEOUT)
         code = self.cluster.exit_code(name)
         if code is not None and code not in AS_ASKED:
-            self.astray.append(f"{name} was asked to end, and failed then: exit code {code}; its log says why")
+            self.astray.append(f"{name} failed while it was stopping: exit code {code}; see its log")
 
     async def start(self, name: str) -> None:
-        """Starts a process that has ended, and does not wait until it is ready. Tries for a while: another program may have
-        taken its address meanwhile."""
+        """Start a process that has ended, without waiting until it is ready. Retries for READY_TIMEOUT, because another program
+        may temporarily use its address."""
         if self.clocks:
             self.clocks.sweep()
         deadline = time.monotonic() + READY_TIMEOUT
@@ -171,7 +171,7 @@ class World:
             await asyncio.sleep(POLL)
 
     async def ready(self, name: str) -> bool:
-        """Waits until it is. False: not in time."""
+        """Wait until the process is ready. Return False on timeout."""
         deadline = time.monotonic() + READY_TIMEOUT
         while await startup.readiness([self.cluster.state.find(name)]):
             if time.monotonic() > deadline:
@@ -180,7 +180,7 @@ class World:
         return True
 
     async def unready(self) -> list[str]:
-        """Waits until all processes are ready; the names of those that are not in time."""
+        """Wait until all processes are ready. Return the names of those that are not ready at the timeout."""
         names = [record.name for record in self.cluster.state.processes]
         ready = await asyncio.gather(*map(self.ready, names))
         return [name for name, well in zip(names, ready, strict=True) if not well]
@@ -190,7 +190,7 @@ class World:
         return [(name, code) for name, code in self._ended() if not self._may_have_ended(name)]
 
     def ended_with_excuse(self) -> list[str]:
-        """Return the processes that ended during an excuse that is over. No fault will start them again."""
+        """Return processes that ended during an expired excuse. No fault will restart them."""
         return [name for name, _ in self._ended() if not self._excused.get(name) and self._may_have_ended(name)]
 
     def _ended(self) -> list[tuple[str, int]]:
@@ -198,7 +198,7 @@ class World:
         return [(name, code) for name in ended if (code := self.cluster.exit_code(name)) is not None]
 
     def _may_have_ended(self, name: str) -> bool:
-        """Compare the end of the process with its excuses. A process writes to its log last when it ends."""
+        """Compare the end of the process with its excuses. The last write to its log approximates the time of its end."""
         if any(may_end for _, may_end in self._excused.get(name, ())):
             return True
         try:
@@ -208,8 +208,8 @@ class World:
         return any(excuse.process == name and excuse.may_end and excuse.covers(ended) for excuse in self.excuses)
 
     async def heal(self) -> None:
-        """Undoes what faults may have left: links pass, clocks are right, disks have room, nothing is frozen, down or started
-        in another way, etcd takes writes."""
+        """Undo the effects of all faults: links, clocks, disks, frozen and stopped processes, changed plans, and etcd's
+        alarms."""
         await self.links.heal()
         if self.clocks:
             self.clocks.heal()
@@ -224,7 +224,7 @@ class World:
         await self.clear_alarms()
 
     async def clear_alarms(self) -> None:
-        """Lets etcd take writes again, as soon as it has a leader. Raises HelperError when it has none for long."""
+        """Clear etcd's alarms as soon as it has a leader. Raises HelperError if it has none for READY_TIMEOUT."""
         deadline = time.monotonic() + READY_TIMEOUT
         while True:
             try:

@@ -66,7 +66,7 @@ def test_the_demo(pinnace: Callable[..., subprocess.CompletedProcess[str]], tmp_
     ended = pinnace("demo", "all")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("kill -9 ") == 3 + 1 + 1, "three failovers, a kubelet, and the invitation"
-    assert ended.stdout.count("is elected; its fencing token is") == 3
+    assert ended.stdout.count("is elected with fencing token") == 3
     assert ended.stdout.count("✓") == 5 + 4 and "✗" not in ended.stdout
     assert "\x1b" not in ended.stdout
     assert not list(tmp_path.iterdir()) and not left_in(tmp_path)

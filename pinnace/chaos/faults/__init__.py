@@ -1,1 +1,1 @@
-"""The faults that chaos injects, by area, and the table of their kinds."""
+"""The faults of chaos runs by area, and the table of their kinds."""

@@ -1,4 +1,4 @@
-"""Faults, and what a schedule must know about their kinds."""
+"""Faults, and the properties of their kinds that a schedule needs."""
 
 import random
 import time
@@ -12,31 +12,32 @@ from pinnace.cluster.spec import ClusterSpec
 
 
 class Area(StrEnum):
-    """What a fault impairs. At most one fault is on in an area, so that whatever there is three of keeps its majority."""
+    """The part of the cluster that a fault impairs. At most one fault per area is active, so that components with three
+    replicas keep a majority."""
 
     SCHEDULERS = "schedulers"
     APISERVERS = "apiservers"
     KUBELETS = "kubelets"
     ETCD = "etcd"
     NONE = ""
-    """Nothing that others depend on; never in the way of another fault."""
+    """No other component is affected. The fault can overlap with any other fault."""
     ALL = "all"
-    """Everything: nothing else is on meanwhile."""
+    """The whole cluster. No other fault is active at the same time."""
 
 
 class Need(StrEnum):
-    """What a kind of fault cannot do without. The text is the reason for which it is left out."""
+    """The requirement of a kind of fault. The value is the reason for skipping it."""
 
     MEMBERS = "etcd has one member"
     FAKETIME = "libfaketime is not installed"
-    DISK = "no tmpfs can be mounted (not root)"
-    DEV_FULL = "there is no /dev/full"
-    LIMITS = "limits of other processes cannot be set (no prlimit)"
+    DISK = "mounting a tmpfs requires root"
+    DEV_FULL = "/dev/full does not exist"
+    LIMITS = "prlimit is not available"
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A figure that a fault read from its target, and the bounds for it; see history.Observed."""
+    """A value that a fault read from its target, with its limits; see history.Observed."""
 
     at: float
     target: str
@@ -47,20 +48,20 @@ class Reading:
 
 
 class Fault(Protocol):
-    """One time that something is done to one target. `end` undoes it; it may be called at any time after `begin` was, more than
-    once, and when `begin` has failed or was cancelled; then it may begin again. `details`: what was chosen by chance."""
+    """A fault on one target. `end` undoes it. It can be called at any time after `begin`, repeatedly, and after `begin` failed
+    or was cancelled. Afterwards the fault can begin again. `details`: the random choices."""
 
     details: str
 
     async def begin(self) -> None:
-        """Raises NotPossible."""
+        """Inject the fault. Raises NotPossible."""
         ...
 
     async def end(self) -> None: ...
 
 
 class Measuring:
-    """The base of faults that read figures from their targets. `readings` are complete when `end` has returned."""
+    """The base class of faults that read values from their targets. `readings` is complete after `end`."""
 
     def __init__(self) -> None:
         self.readings: list[Reading] = []
@@ -75,8 +76,8 @@ Make = Callable[[World, str, random.Random], Fault]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`what`: in a few words. `seconds`: the shortest and the longest time for which it is on. `weight`: how often it happens,
-    compared with others. `needs`: what the machine or the cluster must have for it."""
+    """A kind of fault. `what`: a short description. `seconds`: the minimum and maximum duration. `weight`: the relative
+    frequency. `needs`: requirements of the machine and the cluster."""
 
     name: str
     what: str
@@ -88,12 +89,12 @@ class Kind:
     needs: tuple[Need, ...] = ()
 
     def on(self, spec: ClusterSpec) -> "Kind":
-        """The kind for a cluster of this size: what hits the only member of etcd hits everything."""
+        """Return the kind for a cluster of this size. A fault of the only etcd member affects the whole cluster."""
         return replace(self, area=Area.ALL) if self.area is Area.ETCD and spec.etcd_members == 1 else self
 
 
 def roles(*names: str) -> Targets:
-    """Processes by what they are at that moment, or things that are there once."""
+    """Return targets that are roles, which are resolved when the fault starts, or unique names."""
     return lambda spec: names
 
 

@@ -1,5 +1,5 @@
-"""Harm by clients and users: watchers that do not read, crowds, floods without rights, leadership transfers, failing plugins,
-pods that are as expensive as possible, and another control plane on the same etcd.
+"""Faults caused by clients and users: watchers that stop reading, connection storms, floods without permissions, leadership
+transfers, failing plugins, pods with the maximum cost, and a second control plane on the same etcd.
 """
 
 import asyncio
@@ -44,21 +44,21 @@ CROWD = 40
 ROUNDS = 3
 TOKEN_LISTEN = "--token-listen"
 FLOOD_CALLS = 2_000
-"""That are open at once."""
+"""The number of concurrent calls."""
 FLOOD_LIMIT = 120.0
-"""Seconds after which a flood ends by itself, if whoever began it has died."""
+"""Seconds after which a flood ends, in case the process that started it has died."""
 FLOOD_NICE = 5
-"""The flood stands for another machine: its own processes must not take the processors of the cluster."""
+"""The niceness of flooding processes. A flood represents another machine, so it must not use the cluster's CPU time."""
 
 
 class StuckWatchers:
-    """Watchers of all pods that read the beginning and then nothing any more, each on a connection of its own."""
+    """Watchers of all pods that read the first events and then stop reading, each on its own connection."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._endpoint, self._tls = world.cluster.state.find(target).plan.address, world.cluster.tls
         self._connections: list[Connection] = []
         self._watches: list[AsyncGenerator[Any, None]] = []
-        self.details = f"{STUCK} of them"
+        self.details = f"{STUCK} watchers"
 
     async def begin(self) -> None:
         for _ in range(STUCK):
@@ -78,7 +78,7 @@ class StuckWatchers:
 
 
 class Handover:
-    """Somebody asks that another scheduler lead: the present leader is let go."""
+    """A leadership transfer to another scheduler."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._client = world.client
@@ -89,14 +89,14 @@ class Handover:
             found = await self._client.elections.transfer(ELECTION)
         except ApiError as error:
             raise NotPossible(str(error)) from error
-        self.details = f"from {found.before.holder} to {found.after.holder or 'nobody yet'}"
+        self.details = f"from {found.before.holder} to {found.after.holder or 'no leader yet'}"
 
     async def end(self) -> None:
         """Nothing to undo."""
 
 
 class Storm:
-    """Clients that all connect, list, begin to watch, and go, again and again."""
+    """Clients that repeatedly connect, list, start a watch, and disconnect, all at the same time."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._endpoint, self._tls = world.cluster.state.find(target).plan.address, world.cluster.tls
@@ -127,18 +127,18 @@ class Storm:
             finally:
                 await watch.aclose()
         except ApiError:
-            pass  # being refused is what may happen to a crowd
+            pass  # some calls may be refused
         finally:
             await connection.close()
 
 
 class Flood(Measuring):
-    """A caller without rights keeps calls open, of all methods of all services that the server names, and begins a new one as
-    soon as one ends: a stranger with a certificate and no role, or a caller without a token at the port for tokens. Others are
-    answered, pods are bound, and leadership stays where it is."""
+    """A caller without permissions that keeps calls to all methods of all services open, and starts a new call when one ends.
+    The caller is a user with a certificate and no role, or a client without a token on the token port. Other users receive
+    responses, pods are bound, and leadership does not move."""
 
     def __init__(self, world: World, target: str, rng: random.Random, who: str = "") -> None:
-        """`who`: "": one of them, by chance."""
+        """`who`: the caller, or "" for a random one."""
         super().__init__()
         self._world = world
         self._target = target
@@ -171,7 +171,7 @@ class Flood(Measuring):
             self.read(self._target, "calls of the flood that were refused or answered", ended, least=FLOOD_CALLS / 4)
 
     def _shown(self, plan: Plan) -> tuple[str, TlsFiles]:
-        """The address that is flooded, and what is shown there."""
+        """Return the address of the flood, and its TLS files."""
         folder = pki_folder(self._world.cluster.spec.data_dir)
         if self._who == NOBODY:
             return plan.argv[plan.argv.index(TOKEN_LISTEN) + 1], TlsFiles(folder / "ca.crt")
@@ -180,24 +180,24 @@ class Flood(Measuring):
 
 
 ASKED_WITHIN = 15.0
-"""Seconds until a scheduler has decided about a pod, or has tried to."""
+"""Seconds within which a scheduler must have processed a pod."""
 REMOVED_WITHIN = 30.0
-"""Seconds in which pods are removed, whatever other faults do to the API servers meanwhile."""
+"""Seconds within which pods must be deleted, including the effects of other faults on API servers."""
 COUNTED_WITHIN = 8.0
-"""Seconds from when a plugin is asked until the scheduler counts what it did: two of them it may hang."""
+"""Seconds from the call of a plugin until the scheduler counts the failure. The plugin may block for two of them."""
 HOSTILE_AT_ONCE = 3
 ITEMS = (9_900, 4_900, 3_300, 2_400, 1_600, 1_000, 500, 100)
-"""Items of a hostile pod. The API server takes objects with 10,000 items, each with the parts of its own."""
+"""Numbers of items of a hostile pod. The API server accepts objects with 10,000 items, including nested ones."""
 REFUSED_WITHIN = 30.0
-"""Seconds for an API server of another cluster to start, to look into etcd, and to end."""
+"""Seconds within which an API server of another cluster must start, read etcd, and exit."""
 POLL = 0.05
 _numbers = count()
 _accepted: dict[str, int] = {}
-"""Items of a hostile pod that is accepted, by kind."""
+"""The number of items of accepted hostile pods, by kind."""
 
 
 class _Pods:
-    """Pods that are there while the fault is on."""
+    """Pods that exist during the fault."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._world = world
@@ -206,7 +206,7 @@ class _Pods:
         self.details = ""
 
     async def end(self) -> None:
-        """Raises ApiError."""
+        """Delete the pods. Raises ApiError."""
         deadline = time.monotonic() + REMOVED_WITHIN
         while self._names:
             try:
@@ -221,7 +221,7 @@ class _Pods:
             self._names.pop()
 
     async def _create(self, made: Pod) -> None:
-        """Raises NotPossible."""
+        """Create a pod. Raises NotPossible."""
         made.metadata.namespace, made.metadata.name = HARM, f"harm-{next(_numbers)}"
         self._names.append(made.metadata.name)
         try:
@@ -231,13 +231,13 @@ class _Pods:
 
 
 class FailingPlugin(_Pods, Measuring):
-    """A pod whose plugin does harm in the process that decides about it, each time that it does. It has begun when the plugin
-    has been asked. The scheduler must count that, by the plugin's name; it may log it as an error."""
+    """A pod whose plugin harms the scheduler process each time the pod is scheduled. The fault has started when the plugin has
+    been called. The scheduler must count the failures under the plugin's name, and may log them as errors."""
 
     deeds: Sequence[str] = ("cancel", "cancel-task", "exit", "generator-exit")
     counter = "scheduler_plugin_failures_total"
     least = 1
-    """Of what is counted."""
+    """The minimum increase of the counter."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         _Pods.__init__(self, world, target, rng)
@@ -264,15 +264,15 @@ class FailingPlugin(_Pods, Measuring):
             await self._world.recover(record.name)
 
     async def _counted(self) -> int:
-        """What the schedulers count of the plugin, all together."""
+        """Return the sum of the schedulers' counters for the plugin."""
         counts = []
         for record in self._schedulers:
-            with suppress(BenchError):  # it hangs, or ends
+            with suppress(BenchError):  # the scheduler is blocked or has ended
                 counts.append(await usage.read_metric(record.plan.http, self.counter, plugin=Saboteur.name) or 0)
         return sum(counts)
 
     async def _ask(self, deed: str) -> None:
-        """Returns when a scheduler has asked the plugin. Raises NotPossible."""
+        """Create a pod, and wait until a scheduler has called the plugin. Raises NotPossible."""
         made = pod(HARM, "", scheduler=PROFILE)
         with TemporaryDirectory(prefix="pinnace-harm-") as folder:
             report = Path(folder, "asked")
@@ -281,22 +281,22 @@ class FailingPlugin(_Pods, Measuring):
             deadline = time.monotonic() + ASKED_WITHIN
             while not await asyncio.to_thread(report.exists):
                 if time.monotonic() > deadline:
-                    raise NotPossible("no scheduler has decided about the pod")
+                    raise NotPossible("no scheduler has processed the pod")
                 await asyncio.sleep(POLL)
 
 
 class HangingPlugin(FailingPlugin):
-    """The plugin does not return for longer than a leader may be silent."""
+    """The plugin blocks for longer than a leader may be silent."""
 
     deeds = ("hang",)
     counter = "scheduler_plugin_stalls_total"
 
 
 class LeakingPlugin(FailingPlugin):
-    """The plugin takes all the memory that the leading scheduler may have, and keeps it."""
+    """The plugin allocates all memory that is available to the leading scheduler."""
 
     deeds = ("leak",)
-    least = 0  # a process that has no memory left may end instead
+    least = 0  # a process without memory may end instead
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         super().__init__(world, target, rng)
@@ -315,10 +315,10 @@ class LeakingPlugin(FailingPlugin):
 
 
 class HostilePods(_Pods):
-    """Pods that are valid and as costly as an object can be. Others are bound, and leadership stays where it is."""
+    """Valid pods with the maximum cost. Other pods are bound, and leadership does not move."""
 
     def __init__(self, world: World, target: str, rng: random.Random, kinds: Sequence[str] = ()) -> None:
-        """`kinds`: of hostile pods; none: some, by chance."""
+        """`kinds`: the kinds of hostile pods, or none for random kinds."""
         super().__init__(world, target, rng)
         self._kinds = kinds or rng.sample(sorted(HOSTILE), HOSTILE_AT_ONCE)
 
@@ -328,8 +328,8 @@ class HostilePods(_Pods):
             await self._create_largest(kind)
 
     async def _create_largest(self, kind: str) -> None:
-        """The API server counts the items of an object at any depth. How many it accepts is tried once for each kind. Raises
-        NotPossible."""
+        """Create the largest accepted pod of a kind. The API server limits the items of an object at any depth. The accepted
+        number is determined once per kind. Raises NotPossible."""
         for items in ITEMS[ITEMS.index(_accepted.get(kind, ITEMS[0])) :]:
             made = await asyncio.to_thread(HOSTILE[kind].pod, "", HARM, items)
             try:
@@ -343,7 +343,8 @@ class HostilePods(_Pods):
 
 
 class SecondControlPlane(Measuring):
-    """An API server of another cluster is started on the same etcd. It must refuse: it never is ready, and ends by itself."""
+    """An API server of another cluster that is started on the same etcd. It must refuse to serve: it never becomes ready, and
+    exits."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         super().__init__()
@@ -386,7 +387,8 @@ class SecondControlPlane(Measuring):
         self.read(self._target, "exit code of another cluster's API server", -1.0 if code is None else code, least=1, most=1)
 
     async def end(self) -> None:
-        # It logs its refusal as an error, as it must. Whether it refused is judged by its exit code, and by whether it served.
+        # The refusal is logged as an error. The readings show that the process refused: it did not serve, and its exit code is
+        # 1.
         self._world.excuse_log(f"{self._target}.stranger", self._began)
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
@@ -397,7 +399,7 @@ class SecondControlPlane(Measuring):
             self._folder = None
 
     async def _watched(self, plan: Plan, process: asyncio.subprocess.Process) -> bool:
-        """Whether it was ready before it ended."""
+        """Return whether the process became ready before it exited."""
         deadline = time.monotonic() + REFUSED_WITHIN
         while process.returncode is None and time.monotonic() < deadline:
             if await problem(plan) is None:
@@ -407,7 +409,7 @@ class SecondControlPlane(Measuring):
 
 
 def replaced(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """A command line with other values for options that it has. Raises ValueError when it has none of that name."""
+    """Return a command line with other values for existing options. Raises ValueError if an option is missing."""
     changed = list(argv)
     for option, value in options.items():
         changed[changed.index(option) + 1] = value

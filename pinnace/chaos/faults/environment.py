@@ -1,4 +1,4 @@
-"""Faults in the environment of processes: too few descriptors, too little memory, full logs, replaced and expired certificates,
+"""Faults in the environment of processes: limits of file descriptors and memory, full logs, replaced and expired certificates,
 and wrong wall clocks.
 """
 
@@ -26,16 +26,16 @@ from pinnace.pki.authority import LIFETIME
 from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, Ca, Folder
 
 FULL = Path("/dev/full")
-"""Every write to it fails with ENOSPC, as on a full disk."""
+"""A file to which each write fails with ENOSPC, as on a full disk."""
 AUDIT = "--audit-log-path"
 LOST = "apiserver_audit_error_total"
 COUNTED_WITHIN = 8.0
-"""Seconds until some write of the load has reached an API server that was started again, and its line is lost."""
+"""Seconds within which a write of the load must reach a restarted API server, whose audit line is then lost."""
 POLL = 0.1
 SPARE_DESCRIPTORS = 2
 MB = 1 << 20
 SPARE_MEMORY = (8 * MB, 64 * MB)
-"""Bytes of address space that a process may still take."""
+"""Bytes of address space that a process can still allocate."""
 _TO_FULL = f"""\
 import os, sys
 for output in (1, 2):
@@ -45,7 +45,8 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 
 class _Limit:
-    """A soft limit of one process, as it was again at the end. The process may log errors meanwhile; `may_end`: and end."""
+    """A lower soft limit of one process, which is restored at the end. The process may log errors meanwhile; with `may_end`, it
+    may also end."""
 
     which = resource.RLIMIT_NOFILE
     may_end = False
@@ -61,7 +62,7 @@ class _Limit:
 
     async def begin(self) -> None:
         self._name = await self._world.find(self._target)
-        if not await self._world.ready(self._name):  # a process that cannot even start ends, as it must
+        if not await self._world.ready(self._name):  # a process that cannot start exits correctly
             raise NotPossible(f"{self._name} is not ready")
         self._pid = self._world.cluster.pid(self._name)
         try:
@@ -74,7 +75,7 @@ class _Limit:
             raise NotPossible(f"{self._name}: {error}") from error
         self.details = f"{self._name}, {self.told(soft)}"
         links = [link for link in self._world.links.all if self._name in link]
-        await self._world.links.reset(links)  # what a process cannot connect to again it has lost
+        await self._world.links.reset(links)  # connections that the process cannot reopen are lost
 
     async def end(self) -> None:
         before, self._before = self._before, None
@@ -86,7 +87,7 @@ class _Limit:
             self.details += ", and it ended"
 
     def limit(self, pid: int) -> int:
-        """Raises OSError."""
+        """Return the new soft limit. Raises OSError."""
         raise NotImplementedError
 
     def told(self, limit: int) -> str:
@@ -94,7 +95,7 @@ class _Limit:
 
 
 class FewDescriptors(_Limit):
-    """A process can open next to no files and connections, and its connections to other parts break."""
+    """A process that can open almost no files and connections, and whose connections to other components are reset."""
 
     def limit(self, pid: int) -> int:
         return max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()) + 1 + SPARE_DESCRIPTORS
@@ -104,7 +105,7 @@ class FewDescriptors(_Limit):
 
 
 class LittleMemory(_Limit):
-    """A process is given hardly any more memory. It may end: the kernel would end it, too."""
+    """A process that can allocate almost no memory. It may end, because the kernel would also end it."""
 
     which = resource.RLIMIT_AS
     may_end = True
@@ -118,7 +119,7 @@ class LittleMemory(_Limit):
 
 
 class _StartedAs(Measuring):
-    """A process is started again in another way, and as before at the end. It must be ready nevertheless."""
+    """A process that is restarted with other options, and restored at the end. It must become ready nevertheless."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         super().__init__()
@@ -144,14 +145,14 @@ class _StartedAs(Measuring):
 
 
 class FullLog(_StartedAs):
-    """No line of its log can be written."""
+    """The log of a process cannot be written."""
 
     def argv(self, argv: Sequence[str]) -> list[str]:
         return [sys.executable, "-c", _TO_FULL, *argv[1:]]
 
 
 class FullAudit(_StartedAs):
-    """An API server whose audit log cannot be written. It counts the lines that it loses."""
+    """The audit log of an API server cannot be written. The server must count the lost lines."""
 
     async def begin(self) -> None:
         await super().begin()
@@ -167,13 +168,13 @@ class FullAudit(_StartedAs):
 
 
 SOON = timedelta(seconds=3)
-"""How long a certificate is good that is to expire while connections are open that were made with it."""
+"""The lifetime of a certificate that expires while connections use it."""
 SCHEDULERS, SERVERS, ETCD_CLIENTS = "schedulers", "apiservers", "etcd-clients"
-"""Targets: all that share a certificate."""
+"""Targets: all processes that share a certificate."""
 
 
 class Rotate:
-    """All certificates are replaced by new ones, and all connections break: they are made anew with these."""
+    """All certificates are replaced and all connections are reset, so that new connections use the new certificates."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._world = world
@@ -194,7 +195,7 @@ class Rotate:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """A certificate: its authority, its name, and where its holder connects or is connected to."""
+    """A certificate: its CA, its name, and the links that use it."""
 
     ca: Ca
     name: str
@@ -202,8 +203,8 @@ class _Shown:
 
 
 class Expire:
-    """A certificate expires while connections are open that were made with it; the connections break, and new ones are refused.
-    A new certificate replaces it at the end: nothing is started again."""
+    """A certificate expires while connections use it. The connections are reset, and new ones are rejected. At the end, the
+    certificate is replaced without restarting a process."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._world = world
@@ -247,7 +248,8 @@ DRIFT_INTERVAL = 0.5
 
 
 class ClockStep:
-    """An hour forward or back for one process; back to the right time at the end. Monotonic clocks are untouched."""
+    """The wall clock of a process is moved forward or back by an hour, and corrected at the end. Monotonic clocks are not
+    changed."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._world = world
@@ -269,8 +271,8 @@ class ClockStep:
 
 
 class ClockRate:
-    """Twice as fast, or at half the speed, in steps of half a second; right again at the end. (libfaketime's own rates change
-    how long a process sleeps, too.)"""
+    """The wall clock of a process runs at twice or half the speed, in steps of 500 ms, and is corrected at the end. The rates
+    of libfaketime are not used, because they also change the duration of sleeps."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._world = world
@@ -284,7 +286,7 @@ class ClockRate:
         if self._world.clocks is None:
             raise NotPossible("libfaketime is not installed")
         self._name = await self._world.find(self._target)
-        self.details = f"{self._name}, {self._drift:+g} s each second"
+        self.details = f"{self._name}, {self._drift:+g} s per second"
         self._drifting = asyncio.create_task(self._drift_away(self._world.clocks))
 
     async def end(self) -> None:

@@ -1,5 +1,5 @@
-"""Faults of processes and their connections: killed, frozen, terminated or duplicated processes; partitions, black holes,
-delays and resets on the links of a scheduler or kubelet to the API servers, or of an API server to etcd.
+"""Faults of processes and connections: killed, frozen, terminated or duplicated processes, and partitions, black holes, delays
+and resets on the links of a scheduler or kubelet to the API servers, or of an API server to etcd.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from pinnace.cluster.view import problem
 RUN_LOG = "--run-log"
 HTTP = "--http"
 ADDRESSES = (HTTP, "--listen")
-"""Options with addresses that a process has for itself."""
+"""Options with addresses that two processes cannot share."""
 TWIN_TIMEOUT = 30.0
-"""Seconds that a second process may take to be ready."""
+"""Seconds within which a second process must be ready."""
 POLL = 0.1
 
 
 class Kill:
-    """kill -9; started again at the end."""
+    """kill -9. The process is restarted at the end."""
 
     number = signal.SIGKILL
 
@@ -47,13 +47,13 @@ class Kill:
 
 
 class Terminate(Kill):
-    """Asked to go (SIGTERM): a leader resigns, an API server sends its clients on. Started again at the end."""
+    """SIGTERM: a leader resigns, and an API server redirects its clients. The process is restarted at the end."""
 
     number = signal.SIGTERM
 
 
 class Roll(Terminate):
-    """One of a rolling restart: asked to go, and started again as soon as it has gone; over when it is ready."""
+    """A step of a rolling restart: SIGTERM, and a restart as soon as the process has ended. The fault ends when it is ready."""
 
     async def begin(self) -> None:
         await super().begin()
@@ -62,7 +62,7 @@ class Roll(Terminate):
 
 
 class Freeze:
-    """SIGSTOP; SIGCONT at the end. Its connections stay open, and what is sent to it waits."""
+    """SIGSTOP, and SIGCONT at the end. Connections stay open, and messages to the process are queued."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._world = world
@@ -80,8 +80,8 @@ class Freeze:
 
 
 class Twin:
-    """A second process with the same name, the same nodes and the same links; killed at the end. It has begun when the
-    second one is ready, which on a busy machine takes longer than the fault is to last."""
+    """A second process with the same name, nodes and links. It is killed at the end. The fault has started when the second
+    process is ready, which on a busy machine takes longer than the scheduled duration."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._world = world
@@ -100,7 +100,7 @@ class Twin:
         await self._ready(self._process, replace(plan, http=argv[argv.index(HTTP) + 1]))
 
     async def _ready(self, process: asyncio.subprocess.Process, plan: Plan) -> None:
-        """Waits until it plays the nodes. It need not, if other faults keep it from that."""
+        """Wait until the process runs the nodes. Returns after TWIN_TIMEOUT, because other faults may prevent this."""
         deadline = time.monotonic() + TWIN_TIMEOUT
         while process.returncode is None and await problem(plan):
             if time.monotonic() > deadline:
@@ -112,14 +112,14 @@ class Twin:
         if process is None:
             return
         if process.returncode is not None:
-            self._world.astray.append(f"a second {self._target} has ended by itself, with exit code {process.returncode}")
+            self._world.astray.append(f"a second {self._target} ended unexpectedly with exit code {process.returncode}")
             return
         process.kill()
         await process.wait()
 
 
 def twin_of(argv: Sequence[str], port: Callable[[], int]) -> list[str]:
-    """The command line of a second process that is the same one to everybody, but for what two cannot have together."""
+    """Return the command line of an identical second process, except for addresses and the run log."""
     twin = list(argv)
     for option in ADDRESSES:
         if option in twin:
@@ -131,7 +131,7 @@ def twin_of(argv: Sequence[str], port: Callable[[], int]) -> list[str]:
 
 
 class Quorum:
-    """Two of three etcd members at once, killed or frozen."""
+    """Two of three etcd members are killed or frozen at the same time."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         make = rng.choice((Kill, Freeze))
@@ -149,13 +149,13 @@ class Quorum:
             await part.end()
 
 
-BOTH, REQUESTS, ANSWERS = "both ways", "what it sends", "what is sent to it"
+BOTH, REQUESTS, ANSWERS = "both directions", "outgoing", "incoming"
 DIRECTIONS = (BOTH, REQUESTS, ANSWERS)
 SHORTEST_DELAY, LONGEST_DELAY = 0.02, 0.4
 
 
 class _OnLinks:
-    """What all of them share: whose links, and that everything passes again at the end."""
+    """The base class of faults on the links of a process. All links are restored at the end."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._world = world
@@ -183,7 +183,7 @@ class _OnLinks:
 
 
 class Partition(_OnLinks):
-    """Nothing passes, or nothing in one direction; what was sent meanwhile arrives at the end."""
+    """A partition in both directions or in one. Held data is delivered at the end."""
 
     directions: Sequence[str] = DIRECTIONS
 
@@ -195,13 +195,13 @@ class Partition(_OnLinks):
 
 
 class Muted(Partition):
-    """It hears everything, and nothing that it says arrives before the end."""
+    """The process receives messages, but its own messages are held until the end."""
 
     directions = (REQUESTS,)
 
 
 class BlackHole(_OnLinks):
-    """One of its connections swallows what is sent, or what is answered, and stays open. New ones do so, too."""
+    """One connection drops requests or responses and stays open. New connections behave in the same way."""
 
     async def begin(self) -> None:
         await self._find()
@@ -212,7 +212,7 @@ class BlackHole(_OnLinks):
 
 
 class Slow(_OnLinks):
-    """Everything takes longer, both ways."""
+    """All messages are delayed in both directions."""
 
     async def begin(self) -> None:
         await self._find()
@@ -222,7 +222,7 @@ class Slow(_OnLinks):
 
 
 class Reset(_OnLinks):
-    """Its connections break, and new ones are refused until the end."""
+    """The connections of the process are reset, and new ones are refused until the end."""
 
     async def begin(self) -> None:
         await self._find()

@@ -1,4 +1,4 @@
-"""Faults of etcd apart from its processes, by direct access: `python -m apiserver.storage.etcd.surgery`."""
+"""Faults of etcd other than process faults, injected through direct access: `python -m apiserver.storage.etcd.surgery`."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ from pinnace.chaos.world import ETCD_FOLLOWER, NotPossible, World
 from pinnace.cluster.links import HelperError
 
 JOIN_TIMEOUT = 30.0
-"""Seconds in which a member that was removed must be one again. etcd refuses for some 5 s after members were apart."""
+"""Seconds within which a removed member must have rejoined. etcd refuses for about 5 s after members were disconnected."""
 POLL = 0.25
 EXISTING = "--initial-cluster-state=existing"
 
@@ -34,18 +34,18 @@ class _Operation:
 
 
 class Compact(_Operation):
-    """The history is removed up to where the recorder has it, and never beyond: watches that are behind have to list again."""
+    """The history is compacted up to the recorded revision, and never beyond. Watches that are behind must list again."""
 
     async def begin(self) -> None:
         revision = self._world.recorded()
         if revision < 1:
-            raise NotPossible("nothing has been recorded yet")
+            raise NotPossible("nothing has been recorded")
         self.details = f"revision {revision}"
         await self._ask("compact", revision=revision)
 
 
 class Transfer(_Operation):
-    """etcd's leader hands over to another member."""
+    """etcd's leader transfers leadership to another member."""
 
     async def begin(self) -> None:
         self.details = await self._world.find(ETCD_FOLLOWER)
@@ -53,7 +53,7 @@ class Transfer(_Operation):
 
 
 class NoSpace(_Operation):
-    """etcd's alarm NOSPACE is on, as with a full disk: no puts and no new leases. Cleared at the end."""
+    """etcd's NOSPACE alarm is raised, as for a full disk: puts and new leases are rejected. It is cleared at the end."""
 
     _on = False
 
@@ -68,8 +68,7 @@ class NoSpace(_Operation):
 
 
 class FullDisk(Measuring):
-    """The disks that members of etcd have for themselves have no room. Such a member may end; it is started again when there is
-    room."""
+    """The separate disks of etcd members are full. A member may end. It is restarted when the disk has space again."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         super().__init__()
@@ -82,12 +81,12 @@ class FullDisk(Measuring):
     async def begin(self) -> None:
         members = list(self._world.disks)
         if down := [member for member in members if not self._world.cluster.pid(member)]:
-            raise NotPossible(f"{down[0]} does not run")
+            raise NotPossible(f"{down[0]} is not running")
         for member in members:
             self._members.append(member)
             self._world.excuse(member, may_end=True)
             await self._world.disks[member].fill()
-            self.read(member, "bytes free on its disk", self._world.disks[member].free, most=0)
+            self.read(member, "free bytes on the disk", self._world.disks[member].free, most=0)
         self.details = ", ".join(members)
 
     async def end(self) -> None:
@@ -101,7 +100,7 @@ class FullDisk(Measuring):
 
 
 class ReplaceMember(Measuring):
-    """A member is removed from etcd, and at the end added again without the data that it had: it gets them from the others."""
+    """A member is removed from etcd, and added again at the end without its data, which it receives from the other members."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         super().__init__()
@@ -114,10 +113,10 @@ class ReplaceMember(Measuring):
         name = self.details = await self._world.find(self._target)
         plan = self._world.cluster.state.find(name).plan
         self._name = name
-        self._world.excuse(name, may_end=True)  # a member that is removed ends by itself
+        self._world.excuse(name, may_end=True)  # a removed member exits
         try:
             await self._world.surgeon.ask("remove", member=plan.address)
-        except HelperError as error:  # it may have been removed without an answer: `end` finds out
+        except HelperError as error:  # the response may have been lost; `end` checks the membership
             raise NotPossible(f"etcd: {error}") from error
 
     async def end(self) -> None:
@@ -127,7 +126,7 @@ class ReplaceMember(Measuring):
         record = self._world.cluster.state.find(name)
         options = dict(argument.removeprefix("--").split("=", 1) for argument in record.plan.argv if "=" in argument)
         if not await self._join(options["initial-advertise-peer-urls"]):
-            await self._world.recover(name)  # it was not removed
+            await self._world.recover(name)  # the member was not removed
             return
         if self._world.cluster.pid(name):
             self._world.down(name, signal.SIGKILL)
@@ -140,7 +139,7 @@ class ReplaceMember(Measuring):
         self.read(name, "ready", float(await self._world.ready(name)), least=1)
 
     async def _join(self, peer: str) -> bool:
-        """False: it is a member. Raises HelperError."""
+        """Add the member. Return False if it is already a member. Raises HelperError."""
         deadline = time.monotonic() + JOIN_TIMEOUT
         while True:
             try:

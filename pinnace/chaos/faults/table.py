@@ -1,4 +1,4 @@
-"""All faults. To add one: a class beside the others, and a row here; see `docs/design/chaos.md`."""
+"""The table of all faults. To add a fault, add a class and a row here; see `docs/design/chaos.md`."""
 
 from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, kubelets, roles
 from pinnace.chaos.faults.clients import (
@@ -35,13 +35,13 @@ etcd_leader, etcd_follower, etcd = roles(ETCD_LEADER), roles(ETCD_FOLLOWER), rol
 
 _PROCESSES = (
     Kind("kill-leader", "kill -9 of the leading scheduler", Area.SCHEDULERS, leader, Kill, (0.2, 3.0), 4),
-    Kind("kill-standby", "kill -9 of a scheduler that stands by", Area.SCHEDULERS, standby, Kill, (0.2, 3.0)),
+    Kind("kill-standby", "kill -9 of a standby scheduler", Area.SCHEDULERS, standby, Kill, (0.2, 3.0)),
     Kind("kill-apiserver", "kill -9 of an API server", Area.APISERVERS, apiservers, Kill, (0.2, 4.0), 4),
     Kind("kill-kubelet", "kill -9 of a kubelet", Area.KUBELETS, kubelets, Kill, (0.2, 4.0)),
-    Kind("kill-etcd-leader", "kill -9 of the etcd member that leads", Area.ETCD, etcd_leader, Kill, (0.2, 4.0)),
+    Kind("kill-etcd-leader", "kill -9 of etcd's leader", Area.ETCD, etcd_leader, Kill, (0.2, 4.0)),
     Kind(
         "kill-etcd-member",
-        "kill -9 of an etcd member that follows",
+        "kill -9 of an etcd follower",
         Area.ETCD,
         etcd_follower,
         Kill,
@@ -49,23 +49,23 @@ _PROCESSES = (
         needs=(Need.MEMBERS,),
     ),
     Kind("freeze-leader", "SIGSTOP of the leading scheduler, then SIGCONT", Area.SCHEDULERS, leader, Freeze, (0.3, 6.0), 4),
-    Kind("freeze-standby", "SIGSTOP of a scheduler that stands by, then SIGCONT", Area.SCHEDULERS, standby, Freeze, (0.3, 6.0)),
+    Kind("freeze-standby", "SIGSTOP of a standby scheduler, then SIGCONT", Area.SCHEDULERS, standby, Freeze, (0.3, 6.0)),
     Kind("freeze-apiserver", "SIGSTOP of an API server, then SIGCONT", Area.APISERVERS, apiservers, Freeze, (0.3, 6.0), 4),
     Kind("freeze-kubelet", "SIGSTOP of a kubelet, then SIGCONT", Area.KUBELETS, kubelets, Freeze, (0.3, 6.0)),
     Kind(
-        "freeze-etcd-leader", "SIGSTOP of the etcd member that leads, then SIGCONT", Area.ETCD, etcd_leader, Freeze, (0.3, 5.0)
+        "freeze-etcd-leader", "SIGSTOP of etcd's leader, then SIGCONT", Area.ETCD, etcd_leader, Freeze, (0.3, 5.0)
     ),
     Kind(
         "freeze-etcd-member",
-        "SIGSTOP of an etcd member, then SIGCONT",
+        "SIGSTOP of an etcd follower, then SIGCONT",
         Area.ETCD,
         etcd_follower,
         Freeze,
         (0.3, 5.0),
         needs=(Need.MEMBERS,),
     ),
-    Kind("roll-apiserver", "an API server asked to end and started again", Area.APISERVERS, apiservers, Roll, (0.0, 0.0)),
-    Kind("resign-leader", "the leading scheduler asked to end: it resigns", Area.SCHEDULERS, leader, Terminate, (0.2, 2.0)),
+    Kind("roll-apiserver", "an API server terminated and restarted", Area.APISERVERS, apiservers, Roll, (0.0, 0.0)),
+    Kind("resign-leader", "the leading scheduler terminated: it resigns", Area.SCHEDULERS, leader, Terminate, (0.2, 2.0)),
     Kind("twin-kubelet", "a second kubelet with the same name and nodes", Area.KUBELETS, kubelets, Twin, (3.0, 8.0), 1),
 )
 _ETCD = (
@@ -81,7 +81,7 @@ _ETCD = (
     ),
     Kind(
         "etcd-transfer",
-        "etcd's leader hands over to another member",
+        "etcd's leadership transferred to another member",
         Area.ETCD,
         etcd,
         Transfer,
@@ -99,19 +99,19 @@ _ETCD = (
         1,
         needs=(Need.MEMBERS,),
     ),
-    Kind("full-disk", "the disk of an etcd member full", Area.ETCD, etcd, FullDisk, (2.0, 6.0), 1, needs=(Need.DISK,)),
-    Kind("compact", "history compacted, up to what is recorded", Area.NONE, etcd, Compact, (0.0, 0.0)),
-    Kind("nospace", "etcd out of space: the alarm NOSPACE raised, then cleared", Area.ETCD, etcd, NoSpace, (1.0, 4.0), 1),
+    Kind("full-disk", "a full disk of an etcd member", Area.ETCD, etcd, FullDisk, (2.0, 6.0), 1, needs=(Need.DISK,)),
+    Kind("compact", "history compacted up to the recorded revision", Area.NONE, etcd, Compact, (0.0, 0.0)),
+    Kind("nospace", "etcd's NOSPACE alarm raised, then cleared", Area.ETCD, etcd, NoSpace, (1.0, 4.0), 1),
 )
 _NETWORK = (
     Kind("partition-scheduler", "a scheduler cut off from the API servers", Area.SCHEDULERS, schedulers, Partition, (0.5, 8.0)),
     Kind("partition-kubelet", "a kubelet cut off from the API servers", Area.KUBELETS, kubelets, Partition, (0.5, 8.0)),
     Kind("partition-apiserver", "an API server cut off from etcd", Area.APISERVERS, apiservers, Partition, (0.5, 8.0)),
     Kind(
-        "blackhole-scheduler", "a scheduler's connection swallows packets", Area.SCHEDULERS, schedulers, BlackHole, (3.0, 8.0)
+        "blackhole-scheduler", "a scheduler's connection drops packets", Area.SCHEDULERS, schedulers, BlackHole, (3.0, 8.0)
     ),
-    Kind("blackhole-kubelet", "a kubelet's connection swallows packets", Area.KUBELETS, kubelets, BlackHole, (3.0, 8.0)),
-    Kind("blackhole-apiserver", "a connection to etcd swallows packets", Area.APISERVERS, apiservers, BlackHole, (3.0, 8.0)),
+    Kind("blackhole-kubelet", "a kubelet's connection drops packets", Area.KUBELETS, kubelets, BlackHole, (3.0, 8.0)),
+    Kind("blackhole-apiserver", "a connection to etcd drops packets", Area.APISERVERS, apiservers, BlackHole, (3.0, 8.0)),
     Kind("slow-scheduler", "delay between a scheduler and the API servers", Area.SCHEDULERS, schedulers, Slow, (1.0, 5.0), 1),
     Kind("slow-kubelet", "delay between a kubelet and the API servers", Area.KUBELETS, kubelets, Slow, (1.0, 5.0), 1),
     Kind("slow-apiserver", "delay between an API server and etcd", Area.APISERVERS, apiservers, Slow, (1.0, 5.0), 1),
@@ -131,7 +131,7 @@ _NETWORK = (
 _LIMITS = (
     Kind(
         "few-descriptors-scheduler",
-        "a scheduler that can open no more connections",
+        "a scheduler that cannot open connections",
         Area.SCHEDULERS,
         schedulers,
         FewDescriptors,
@@ -141,7 +141,7 @@ _LIMITS = (
     ),
     Kind(
         "few-descriptors-apiserver",
-        "an API server that can open no more connections",
+        "an API server that cannot open connections",
         Area.APISERVERS,
         apiservers,
         FewDescriptors,
@@ -151,7 +151,7 @@ _LIMITS = (
     ),
     Kind(
         "little-memory-scheduler",
-        "a scheduler that gets no more memory",
+        "a scheduler that cannot allocate memory",
         Area.SCHEDULERS,
         schedulers,
         LittleMemory,
@@ -161,7 +161,7 @@ _LIMITS = (
     ),
     Kind(
         "little-memory-apiserver",
-        "an API server that gets no more memory",
+        "an API server that cannot allocate memory",
         Area.APISERVERS,
         apiservers,
         LittleMemory,
@@ -260,17 +260,17 @@ _CLOCKS = tuple(
 _HARM = (
     Kind(
         "failing-plugin",
-        "a plugin that raises what ends tasks and processes",
+        "a plugin that raises exceptions that end tasks and processes",
         Area.SCHEDULERS,
         leader,
         FailingPlugin,
         (4.0, 8.0),
         1,
     ),
-    Kind("hanging-plugin", "a plugin that does not return for seconds", Area.SCHEDULERS, leader, HangingPlugin, (3.0, 6.0), 1),
+    Kind("hanging-plugin", "a plugin that blocks for seconds", Area.SCHEDULERS, leader, HangingPlugin, (3.0, 6.0), 1),
     Kind(
         "leaking-plugin",
-        "a plugin that takes the leading scheduler's memory",
+        "a plugin that exhausts the leading scheduler's memory",
         Area.SCHEDULERS,
         leader,
         LeakingPlugin,
@@ -282,7 +282,7 @@ _HARM = (
 _STRANGERS = (
     Kind(
         "hostile-pods",
-        "valid pods that cost as much as a pod can",
+        "valid pods with the maximum cost",
         Area.ALL,
         roles("scheduler"),
         HostilePods,
@@ -300,12 +300,12 @@ _STRANGERS = (
     ),
 )
 _CROWDS = (
-    Kind("flood", "a caller without rights floods all that a server registers", Area.ALL, apiservers, Flood, (6.0, 9.0), 2),
+    Kind("flood", "a caller without permissions floods all services", Area.ALL, apiservers, Flood, (6.0, 9.0), 2),
     Kind("transfer-leader", "leadership transferred to another scheduler", Area.SCHEDULERS, leader, Handover, (0.0, 0.0)),
     Kind("stuck-watchers", "watchers that stop reading", Area.NONE, apiservers, StuckWatchers, (4.0, 10.0), 1),
     Kind(
         "storm",
-        "clients that all connect, list and watch at once, again and again",
+        "many clients that connect, list and watch simultaneously",
         Area.NONE,
         apiservers,
         Storm,
@@ -318,14 +318,14 @@ KINDS = {
     for kind in (*_PROCESSES, *_ETCD, *_NETWORK, *_LIMITS, *_CERTIFICATES, *_CLOCKS, *_HARM, *_STRANGERS, *_CROWDS)
 }
 DOUBLING = ("twin-kubelet",)
-"""For history.Run: those that have the same nodes played by two processes."""
+"""For history.Run: faults that run the same nodes in two processes."""
 _KUBELETS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.KUBELETS)
 HARMLESS = ("compact", "stuck-watchers", "second-control-plane", "failing-plugin", "hostile-pods", "flood", *_KUBELETS)
-"""For history.Run: those that no election feels."""
+"""For history.Run: faults that do not affect elections."""
 HOSTILE = ("hostile-pods", "flood")
-"""For history.Run: those by which one user does harm to others."""
+"""For history.Run: faults in which one user harms others."""
 TOLERATED = ("compact", "stuck-watchers", "failing-plugin", *HOSTILE)
-"""For history.Run: those that excuse no delay."""
+"""For history.Run: faults that do not excuse delays."""
 OBSERVING = (
     "full-disk",
     "replace-etcd-member",
@@ -337,4 +337,4 @@ OBSERVING = (
     "hanging-plugin",
     "flood",
 )
-"""For history.Run: those that read figures from their targets."""
+"""For history.Run: faults that read values from their targets."""

@@ -1,6 +1,5 @@
-"""Scenarios, and what they work with: a fault in a steady cluster, and expectations about the recovery.
-
-up -> load, steady -> play: the fault, and what the scenario waits for -> all undone, recovered -> verdict
+"""The base of scenarios: a fault in a running cluster, and expectations about the recovery.
+up -> load -> play: the fault, and waiting for its effects -> all faults undone, recovered -> verdict
 """
 
 import asyncio
@@ -38,15 +37,15 @@ from pinnace.runtime.logs import LogEvent, of_kind
 from pinnace.runtime.logs import read as read_log
 
 TRICKLE, INTERVAL = 2, 0.01
-"""Pods a call, and seconds between calls: the resolution of a gap in which nobody binds."""
+"""Pods per call, and seconds between calls. They determine the resolution of a gap without binds."""
 BURST = 200
-"""Pods a call, when many are wanted."""
+"""Pods per call of a burst."""
 MOST = 500
-"""Pods that are deleted with one call."""
+"""The maximum number of pods deleted with one call."""
 
 
 class Crowd:
-    """A context manager: the pods trickle in from the beginning to the end, and those that are left are then deleted."""
+    """A context manager that creates pods continuously, and deletes the remaining pods at the end."""
 
     def __init__(self, client: Client) -> None:
         self._pods = client.pods
@@ -65,14 +64,14 @@ class Crowd:
         await self.leave()
 
     async def burst(self, calls: int) -> None:
-        """So many calls with BURST pods each, at once. Returns when they are acknowledged, or have failed."""
+        """Send this number of concurrent calls with BURST pods each. Returns when they are acknowledged or have failed."""
         await asyncio.gather(*(self._create(BURST) for _ in range(calls)))
 
     async def leave(self) -> None:
-        """Deletes all that there are."""
+        """Delete all remaining pods."""
         names, self._names = self._names, []
         for first in range(0, len(names), MOST):
-            with suppress(ApiError):  # what stays is scheduled like any other
+            with suppress(ApiError):  # remaining pods are scheduled like other pods
                 await self._pods.delete_batch([delete_request(name, LOAD) for name in names[first : first + MOST]])
 
     async def _trickle(self) -> None:
@@ -83,7 +82,7 @@ class Crowd:
     async def _create(self, pods: int) -> None:
         names = [f"crowd-{next(self._numbers)}" for _ in range(pods)]
         self._names += names
-        with suppress(ApiError):  # it is in the history
+        with suppress(ApiError):  # recorded in the history
             await self._pods.create_batch([pod(LOAD, name) for name in names])
 
 
@@ -91,19 +90,19 @@ T = TypeVar("T")
 
 POLL = 0.01
 WAIT_TIMEOUT = 15.0
-"""Seconds that anything may take that a scenario waits for."""
+"""The timeout of events that a scenario waits for, in seconds."""
 
 
 class PlayError(Exception):
-    """Something that the scenario waited for did not happen: the run proves nothing. One line for a person. `moments`: what the
-    scenario did and saw until then."""
+    """An event that the scenario waited for did not occur, so the run is not conclusive. The message is one line. `moments`:
+    the events so far."""
 
     moments: Sequence[Moment] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One line of the verdict beside the invariants: what this scenario is about."""
+    """A line of the verdict that is specific to the scenario."""
 
     good: bool
     what: str
@@ -111,8 +110,8 @@ class Expectation:
 
 
 class Scenario(ABC):
-    """`title` and `story` introduce it to people. `invariants`: those that it puts to the test; all are checked, these are
-    shown. One object plays once."""
+    """A scenario. `title` and `story` describe it. `invariants`: the invariants that it tests; all invariants are checked, but
+    only these are displayed. An instance can be played once."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -123,20 +122,20 @@ class Scenario(ABC):
 
     @abstractmethod
     async def play(self, act: "Act") -> None:
-        """Returns when the fault is undone. Raises PlayError, and what the world raises."""
+        """Execute the scenario, and return when the fault is undone. Raises PlayError, and the exceptions of World."""
 
     def history(self, folder: Path) -> list[Record]:
-        """What is judged: what the folder of the run holds. Raises HistoryError, OSError."""
+        """Return the history to check. Raises HistoryError, OSError."""
         return list(read(folder))
 
     @abstractmethod
     def judge(self, seen: History) -> list[Expectation]:
-        """What the history says of that play, beside the invariants. Pure."""
+        """Evaluate the history beyond the invariants. A pure function."""
 
 
 class Act:
-    """`moments`: what the scenario itself did or saw; the rest of the timeline comes from the history and the logs. `zero`: the
-    moment of the first fault (monotonic seconds), to which all others are relative."""
+    """The context of a scenario. `moments`: events recorded by the scenario; the history and the logs supply the others.
+    `zero`: the monotonic time of the first fault, to which the timeline is relative."""
 
     def __init__(self, on: Stage, load: Load, journal: Journal, client: Client, rng: random.Random) -> None:
         self.stage = on
@@ -146,36 +145,36 @@ class Act:
         self.client = client
         self.moments: list[Moment] = []
         self.watched: list[str] = []
-        """The processes whose logs are part of the story."""
+        """The processes whose logs the timeline includes."""
         self.zero = 0.0
         self._journal = journal
         self.random = rng
         self._faults = 0
 
     def saw(self, what: str) -> float:
-        """Now; returns when that is."""
+        """Record an observation at the current time. Return the time."""
         self.moments.append(Moment(time.monotonic(), what))
         return self.moments[-1].at
 
     def since_zero(self, moments: Iterable[Moment]) -> list[Moment]:
-        """In their order, with seconds after the first fault."""
+        """Return the events in order, in seconds after the first fault."""
         return [Moment(m.at - self.zero, m.what, m.hit) for m in sorted(moments, key=lambda m: m.at)]
 
     def did(self, what: str, at: float) -> None:
-        """The first time is `zero`."""
+        """Record an action. The first one sets `zero`."""
         self.zero = self.zero or at
         self.moments.append(Moment(at, what, hit=True))
 
     @asynccontextmanager
     async def fault(self, kind: str, target: str, before: str, after: str = "") -> AsyncIterator[Fault]:
-        """One of the kinds of `pinnace chaos faults`, on for as long as the context; `before` and `after` say what is done at
-        its begin and its end."""
+        """Inject one of the kinds of `pinnace chaos faults` for the duration of the context. `before` and `after`: descriptions
+        of its start and end."""
         async with self.hit(kind, target, KINDS[kind].make(self.world, target, self.random), before, after) as fault:
             yield fault
 
     @asynccontextmanager
     async def hit(self, name: str, target: str, fault: Fault, before: str, after: str = "") -> AsyncIterator[Fault]:
-        """As `fault`, of any fault."""
+        """Inject any fault; see `fault`."""
         self._faults += 1
         number = self._faults
         began = time.monotonic()
@@ -194,7 +193,7 @@ class Act:
                 self._journal.write(history.Observed(reading.at, number, *astuple(reading)[1:]))
 
     async def leader(self, after: int = 0) -> Election:
-        """Who leads, once somebody does with a token later than `after`. Raises PlayError."""
+        """Wait for a leader with a token later than `after`. Raises PlayError."""
 
         async def look() -> Election | None:
             with suppress(ApiError):
@@ -202,12 +201,12 @@ class Act:
                 return found if found and found.token > after else None
             return None
 
-        return await self.until(look, "a scheduler to lead")
+        return await self.until(look, "a leading scheduler")
 
     async def binding(self, after: int = 0) -> Election:
-        """Who leads with a token later than `after`, once it has bound one more pod than when it was first seen to lead: if the
-        lead moves on meanwhile, its next holder is waited for. Raises PlayError."""
-        before: dict[int, int] = {}  # by token
+        """Wait for a leader with a token later than `after` that binds a pod after it was first observed. If leadership moves,
+        the next leader is awaited. Raises PlayError."""
+        before: dict[int, int] = {}  # binds by token
 
         async def look() -> Election | None:
             with suppress(ApiError):
@@ -217,10 +216,10 @@ class Act:
                     return found if binds > before.setdefault(found.token, binds) else None
             return None
 
-        return await self.until(look, "the leading scheduler to bind")
+        return await self.until(look, "a bind by the leading scheduler")
 
     async def ready(self, names: Iterable[str]) -> None:
-        """Waits until these processes are. Raises PlayError."""
+        """Wait until these processes are ready. Raises PlayError."""
         records = [self.cluster.state.find(name) for name in names]
 
         async def look() -> bool:
@@ -229,45 +228,45 @@ class Act:
         await self.until(look, f"{', '.join(record.name for record in records)} to be ready")
 
     async def until(self, look: Callable[[], Awaitable[T | None]], what: str, patience: float = WAIT_TIMEOUT) -> T:
-        """Asks again and again until the answer is a true one. Raises PlayError."""
+        """Poll until the result is true. Raises PlayError."""
         deadline = time.monotonic() + patience
         while not (found := await look()):
             if time.monotonic() > deadline:
-                raise PlayError(f"waited {patience:g} s in vain for {what}")
+                raise PlayError(f"timed out after {patience:g} s waiting for {what}")
             await asyncio.sleep(POLL)
         return found
 
     async def binds(self, name: str, result: str) -> int:
-        """Binds of a scheduler that have ended so ("bound", "fenced"), by its own count; 0 while it does not answer."""
+        """Return the scheduler's number of binds with this result ("bound", "fenced"), or 0 if it does not respond."""
         with suppress(BenchError):
             http = self.cluster.state.find(name).plan.http
             return await usage.read_metric(http, "scheduler_bindings_total", result=result) or 0
         return 0
 
     async def fenced(self) -> int:
-        """Binds that the fence has refused, by the API servers' count; without those of the adversary."""
+        """Return the number of binds that the fence rejected, as counted by the API servers, without those of the adversary."""
         https = [record.plan.http for record in self.cluster.state.of(APISERVER)]
         counts = [await usage.read_metric(http, "apiserver_fenced_bindings_total") or 0 for http in https]
         return sum(counts) - sum(self.load.attempts[each] for each in ("fenced", "not_the_holder", "over"))
 
     async def etcd_leader(self, but: str) -> str | None:
-        """The member that leads etcd, if it is another one."""
+        """Return etcd's leader if it is not the member `but`."""
         with suppress(NotPossible, HelperError):
             found = await self.world.find(ETCD_LEADER)
             return found if found != but else None
         return None
 
     async def writable(self) -> None:
-        """Waits until the recorder of etcd is told of something new. Raises PlayError."""
+        """Wait until etcd's recorder receives a change. Raises PlayError."""
         before = self.stage.recorder.revision
 
         async def look() -> bool:
             return self.stage.recorder.revision > before
 
-        await self.until(look, "etcd to take writes")
+        await self.until(look, "etcd to accept writes")
 
     async def logged(self, name: str, kind: type[LogEvent]) -> None:
-        """Waits until a process has logged an event of the kind. Raises PlayError."""
+        """Wait until a process has logged an event of this class. Raises PlayError."""
 
         async def look() -> bool:
             return bool(of_kind(read_log(self.cluster.folder.log(name)), kind))

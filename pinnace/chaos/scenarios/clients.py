@@ -1,5 +1,5 @@
-"""Scenarios in which clients do harm: one user floods a server or creates hostile pods, and many writers race for the same
-objects."""
+"""Scenarios with harmful clients: a user floods a server or creates hostile pods, and many writers update the same objects
+concurrently."""
 
 import asyncio
 import random
@@ -18,15 +18,15 @@ from pinnace.check.index import History
 from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, ClusterSpec
 
 ANSWERED = 1.0
-"""Seconds for nine of ten reads of another user, at most."""
+"""The maximum 90th percentile of the latency of another user's reads, in seconds."""
 BOUND = 5.0
-"""Seconds without a bind, at most."""
+"""The maximum time without a bind in seconds."""
 QUIET, FLOODED, HARMED = 3.0, 6.0, 4.0
-"""Seconds: before anything is done; of each flood; beside each few hostile pods."""
+"""Durations in seconds: before the fault, of each flood, and of each group of hostile pods."""
 
 
 class _Harm(Scenario):
-    """What both have in common: the leader stays, pods are bound, and another user is answered."""
+    """The common part of both scenarios: leadership does not move, pods are bound, and another user receives responses."""
 
     invariants = ("I1", "I2", "I3", "I4", "I5", "I7", "L1", "L2", "L3", "L4")
 
@@ -36,7 +36,7 @@ class _Harm(Scenario):
 
     async def play(self, act: Act) -> None:
         self._before = await act.binding()
-        self._began = act.saw(f"{self._before.holder} leads with token {self._before.token}, and binds")
+        self._began = act.saw(f"{self._before.holder} leads with token {self._before.token} and binds pods")
         act.watched.append(self._before.holder)
         await asyncio.sleep(QUIET)
         await self._harm(act)
@@ -56,18 +56,18 @@ class _Harm(Scenario):
         tokens = f"{self._before.token} before, {self._after.token} after"
         figures = f"{milliseconds(harmed)}, {milliseconds(quiet)} before"
         return [
-            Expectation(kept, f"{self._before.holder} leads all the time: its token", tokens),
-            Expectation(harmed <= ANSWERED, "nine of ten reads of another user are answered within", figures),
+            Expectation(kept, f"{self._before.holder} keeps leadership: token", tokens),
+            Expectation(harmed <= ANSWERED, "90th percentile of another user's read latency", figures),
             Expectation(gap <= BOUND, "longest time without a bind", milliseconds(gap)),
         ]
 
 
 class FloodWithoutRights(_Harm):
     name = "flood"
-    title = "Callers without rights flood an API server"
+    title = "Callers without permissions flood an API server"
     story = (
-        "First a user with a certificate and no role, then a caller without a token. Each keeps 2,000 calls open, of every\n"
-        "method of every service that the server names, and begins a new one as soon as one is refused."
+        "First a user with a certificate and no role, then a caller without a token. Each keeps 2,000 calls open to all\n"
+        "methods of all services, and starts a new call as soon as one is refused."
     )
     spec = ClusterSpec(nodes=40)
 
@@ -83,10 +83,10 @@ class FloodWithoutRights(_Harm):
 
 class Hostile(_Harm):
     name = "hostile-pods"
-    title = "Pods as costly as a pod can be"
+    title = "Pods with the maximum cost"
     story = (
-        "A user that may create pods in one namespace creates pods at the limit of what is valid: thousands of terms,\n"
-        "constraints, ports, volumes. All kinds, a few at a time. Other pods must be scheduled beside them."
+        "A user with permission to create pods in one namespace creates pods at the limits of validation: thousands of terms,\n"
+        "constraints, ports or volumes, a few kinds at a time. Other pods must still be scheduled."
     )
     spec = ClusterSpec(nodes=100)
 
@@ -98,24 +98,25 @@ class Hostile(_Harm):
             what = f"hostile pods: {'; '.join(few)}"
             async with act.hit("hostile-pods", SCHEDULER, HostilePods(act.world, SCHEDULER, act.random, few), what):
                 await asyncio.sleep(HARMED)
-        act.saw("all hostile pods are gone")
+        act.saw("all hostile pods are deleted")
 
 
 WRITERS, OBJECTS = 64, 100
 KILLS = 8
 RATE = 3.0
-"""Steps a second of each of them: together as many as a machine with two cores can take, beside the steady load."""
+"""Steps per second of each writer. In total, as many as a machine with two cores can process in addition to the regular
+load."""
 DEAD, ALIVE = 1.0, 2.0
-"""Seconds for which a server is dead, and for which both live between two deaths."""
+"""Seconds for which a server is down, and between two kills."""
 NAME = "racer"
 
 
 class RacingWriters(Scenario):
     name = "racing-writers"
-    title = "Everybody writes the same objects"
+    title = "Many writers update the same objects"
     story = (
-        f"{WRITERS} clients create, read, count up, overwrite and delete the same {OBJECTS} pods without asking each other,\n"
-        "while API servers are killed in turn. No count may be lost, no answer may be a lie."
+        f"{WRITERS} clients create, read, increment, overwrite and delete the same {OBJECTS} pods without coordination,\n"
+        "while API servers are killed in turn. No increment may be lost, and no response may be wrong."
     )
     spec = ClusterSpec(nodes=20)
     invariants = ("I5", "I6", "I7", "I8")
@@ -126,7 +127,7 @@ class RacingWriters(Scenario):
             for turn in range(KILLS):
                 record = servers[turn % len(servers)]
                 what = f"kill -9 {act.cluster.pid(record.name)}: {record.name}"
-                async with act.fault("kill-apiserver", record.name, what, f"{record.name} is started again"):
+                async with act.fault("kill-apiserver", record.name, what, f"{record.name} is restarted"):
                     await asyncio.sleep(DEAD)
                 await act.ready([record.name])
                 await asyncio.sleep(ALIVE)
@@ -136,15 +137,15 @@ class RacingWriters(Scenario):
         writes = [call for call in calls if call.verb in ("create", "update", "delete")]
         refused = sum(call.outcome == "refused" and call.code in ("ABORTED", "ALREADY_EXISTS") for call in writes)
         return [
-            Expectation(len(writes) > 0, "writes by those who race", f"{len(writes):,}, {succeeded(writes):,} of them done"),
-            Expectation(refused > 0, "writes refused because somebody else was faster", f"{refused:,}"),
-            Expectation(True, "calls whose answer was lost (each is accounted for)", str(lost_answers(seen))),
+            Expectation(len(writes) > 0, "concurrent writes", f"{len(writes):,}, {succeeded(writes):,} succeeded"),
+            Expectation(refused > 0, "writes rejected because of a concurrent write", f"{refused:,}"),
+            Expectation(True, "calls with an unknown outcome (all are accounted for)", str(lost_answers(seen))),
         ]
 
 
 @asynccontextmanager
 async def _racing(act: Act) -> AsyncIterator[None]:
-    """They race within the context."""
+    """Run the writers for the duration of the context."""
     racers = [Rival(act.load.client(f"{NAME}-{i}"), random.Random(act.random.random()), OBJECTS) for i in range(WRITERS)]
     running = [asyncio.create_task(pace(racer, RATE, act.random.random() / RATE)) for racer in racers]
     try:

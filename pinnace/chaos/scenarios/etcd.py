@@ -1,5 +1,5 @@
-"""Scenarios in which etcd fails: it loses its leader, its majority, its disk space or its history, or is restored from an older
-copy."""
+"""Scenarios with failures of etcd: it loses its leader, its majority, its disk space or its history, or is restored from an
+older backup."""
 
 import asyncio
 import shutil
@@ -38,26 +38,27 @@ from pinnace.cluster.spec import APISERVER, ELECTION, ETCD, ClusterSpec
 
 SPEC = ClusterSpec(nodes=40, etcd_members=3)
 ELECTING = 5.0
-"""Seconds without a write at most when etcd's leader dies: its members wait for 0.5 to 1 s before they vote, and may
-have to vote twice."""
+"""The maximum time without a write in seconds after the kill of etcd's leader. Members wait 0.5 to 1 s before an election,
+which may have to be repeated."""
 BACK = 6.0
-"""Seconds from the start of the member that makes a majority to the leader's first bind, at most. Most of it is etcd's: it
-loads what it has (2 to 3 s on a slow machine), and votes as above; then a scheduler is elected, and binds in less than
-a second."""
+"""The maximum number of seconds from the start of the member that restores the majority to the leader's first bind. Most of it
+is used by etcd, which loads its data (2 to 3 s on a slow machine) and elects a leader as above. Then a scheduler is elected and
+binds in less than a second."""
 UNDER_WAY = 0.5
-"""Seconds after the loss for which answers may still be on their way."""
+"""Seconds after the loss of the majority in which pending responses may still arrive."""
 ROOM_AGAIN = 10.0
-"""Seconds from there being room on the disks to the leader's first bind, at most: members are started again, and vote."""
+"""The maximum number of seconds from the restoration of disk space to the leader's first bind. It includes restarts and an
+election of etcd's members."""
 HANG = 3.5
-"""Seconds that a call may take at most while etcd is away: the clients here give each 3 s."""
+"""The maximum duration of a call in seconds while etcd is unavailable. The clients have a timeout of 3 s."""
 
 
 class EtcdLeader(Scenario):
     name = "etcd-leader"
     title = "etcd loses its leader"
     story = (
-        "Three members hold the state. The two that are left must notice, vote, and go on; until then nothing can be written,\n"
-        "and nobody is told otherwise."
+        "Three members store the state. The remaining two must detect the failure and elect a leader. Until then, no write\n"
+        "succeeds, and no client receives a different result."
     )
     spec = SPEC
     invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "L1", "L2")
@@ -69,15 +70,15 @@ class EtcdLeader(Scenario):
         async with Crowd(act.load.client("crowd")):
             name = await act.world.find(ETCD_LEADER)
             act.watched += [(await act.leader()).holder]
-            what = f"kill -9 {act.cluster.pid(name)}: {name}, which leads etcd"
-            async with act.fault("kill-etcd-leader", name, what, f"{name} is started again"):
+            what = f"kill -9 {act.cluster.pid(name)}: {name}, etcd's leader"
+            async with act.fault("kill-etcd-leader", name, what, f"{name} is restarted"):
                 self._hit = act.zero
-                after = await act.until(lambda: act.etcd_leader(name), "etcd to have a leader again")
-                act.saw(f"{after} leads etcd")
+                after = await act.until(lambda: act.etcd_leader(name), "a new leader of etcd")
+                act.saw(f"{after} is etcd's leader")
                 await act.writable()
-                act.saw("etcd takes writes again")
+                act.saw("etcd accepts writes again")
             await act.ready([name])
-            self._over = act.saw(f"{name} has joined again")
+            self._over = act.saw(f"{name} has rejoined")
             await act.binding()
 
     def judge(self, seen: History) -> list[Expectation]:
@@ -89,8 +90,8 @@ class EtcdQuorum(Scenario):
     name = "etcd-quorum"
     title = "etcd loses its majority"
     story = (
-        "Two of three members die. The one that is left may not write, and may not even read for certain. So nobody is\n"
-        "answered as if all were well: calls fail, by their deadline at the latest. What runs goes on running."
+        "Two of three members are killed. The remaining one cannot write, and cannot serve linearizable reads. No call may\n"
+        "succeed: calls fail, at the latest at their deadline. Running pods keep running."
     )
     spec = SPEC
     invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "I11", "L1")
@@ -107,14 +108,14 @@ class EtcdQuorum(Scenario):
             async with AsyncExitStack() as dead:
                 for name in names:
                     what = f"kill -9 {act.cluster.pid(name)}: {name}"
-                    await dead.enter_async_context(act.fault("kill-etcd-member", name, what, f"{name} is started again"))
+                    await dead.enter_async_context(act.fault("kill-etcd-member", name, what, f"{name} is restarted"))
                 self._lost = act.moments[-1].at
                 await asyncio.sleep(self._seconds)
                 self._healed = time.monotonic()
             await act.writable()
-            act.saw("etcd has been seen to take writes again")
+            act.saw("etcd accepts writes again")
             await act.ready(record.name for record in act.cluster.state.processes)
-            self._over = act.saw("every process says that it is ready; none was restarted but etcd's own")
+            self._over = act.saw("all processes are ready; only members of etcd were restarted")
             self._leader = await act.binding()
 
     def judge(self, seen: History) -> list[Expectation]:
@@ -123,9 +124,9 @@ class EtcdQuorum(Scenario):
         away = f"{len(calls)} calls in {self._healed - self._lost:.0f} s without a majority"
         bound = wait_for_bind(seen, ELECTION, self._leader.token, majority_again(seen))
         return [
-            Expectation(answered == 0 and bool(calls), f"{away}: answered as if all were well", str(answered)),
-            Expectation(slowest(calls) <= HANG, "the slowest of them failed after", milliseconds(slowest(calls))),
-            Expectation(stopped == 0, "pods that were stopped, though nobody had deleted them", str(stopped)),
+            Expectation(answered == 0 and bool(calls), f"{away}: calls that succeeded", str(answered)),
+            Expectation(slowest(calls) <= HANG, "duration of the slowest of them", milliseconds(slowest(calls))),
+            Expectation(stopped == 0, "pods that were stopped without having been deleted", str(stopped)),
             Expectation(bound <= BACK, "from the start of a majority to the leader's first bind", milliseconds(bound)),
         ]
 
@@ -134,8 +135,8 @@ class FullDisk(Scenario):
     name = "full-disk"
     title = "etcd's disks are full"
     story = (
-        "Each of three members has a disk of its own (a tmpfs: this needs root), and none has room left. Members may end.\n"
-        "What etcd had acknowledged must be there when there is room again, and nothing else is started again."
+        "Each of three members has a separate disk (a tmpfs, which requires root), and all disks are full. Members may exit.\n"
+        "All acknowledged writes must exist when space is available again, and no other process is restarted."
     )
     spec = SPEC
     props = Props(disks=3)
@@ -152,17 +153,17 @@ class FullDisk(Scenario):
             act.watched += [(await act.leader()).holder]
             members = [record.name for record in act.cluster.state.of(ETCD)]
             disks = storage.FullDisk(act.world, ETCD, act.random)
-            async with act.hit("full-disk", ETCD, disks, "the disks of all members are full", "there is room again"):
+            async with act.hit("full-disk", ETCD, disks, "the disks of all members are full", "space is available again"):
                 self._full = act.zero
                 await asyncio.sleep(self._seconds)
             self._emptied, self._ended = act.moments[-1].at, disks.ended
             if self._ended:
-                act.saw(f"{', '.join(self._ended)} had ended, and started again")
+                act.saw(f"{', '.join(self._ended)} had exited and was restarted")
             await act.ready(members)
             await act.writable()
-            act.saw("etcd has been seen to take writes")
+            act.saw("etcd accepts writes")
             await act.ready(record.name for record in act.cluster.state.processes)
-            act.saw("every process says that it is ready")
+            act.saw("all processes are ready")
             self._leader = await act.binding()
 
     def judge(self, seen: History) -> list[Expectation]:
@@ -170,18 +171,18 @@ class FullDisk(Scenario):
         bound = wait_for_bind(seen, ELECTION, self._leader.token, self._emptied)
         done = f"{succeeded(writes):,} of {len(writes):,}"
         return [
-            Expectation(True, "members that ended for want of room", str(len(self._ended))),
-            Expectation(True, "writes that were acknowledged meanwhile (each is accounted for)", done),
-            Expectation(bound <= ROOM_AGAIN, "from there being room to the leader's first bind", milliseconds(bound)),
+            Expectation(True, "members that exited because of the full disk", str(len(self._ended))),
+            Expectation(True, "writes acknowledged during the fault (all are accounted for)", done),
+            Expectation(bound <= ROOM_AGAIN, "from available space to the leader's first bind", milliseconds(bound)),
         ]
 
 
 class CompactHistory(Scenario):
     name = "compact"
-    title = "The past is removed from under a watch"
+    title = "The history of a watch is compacted"
     story = (
-        "An API server is cut off from etcd; the other one goes on. Meanwhile etcd's history is compacted: what the first\n"
-        "server has missed is gone for ever. It must not pretend otherwise: its watches end, and begin anew."
+        "An API server is partitioned from etcd; the other one continues. Then etcd's history is compacted, so that events\n"
+        "that the first server missed are lost. Its watches must end and start over."
     )
     spec = ClusterSpec(nodes=40)
     invariants = ("I1", "I6", "I7", "I8", "I9", "I12", "L1", "L2")
@@ -192,39 +193,40 @@ class CompactHistory(Scenario):
     async def play(self, act: Act) -> None:
         server, *_ = (record.name for record in act.cluster.state.of(APISERVER))
         async with Crowd(act.load.client("crowd")):
-            what = f"{server} is cut off from etcd: connections reset, new ones refused"
-            async with act.fault("reset-apiserver", server, what, f"{server} reaches etcd again"):
+            what = f"{server} is partitioned from etcd: connections reset, new ones refused"
+            async with act.fault("reset-apiserver", server, what, f"{server} can connect to etcd again"):
                 self._hit = act.zero
                 await asyncio.sleep(1.0)
                 compact = KINDS["compact"].make(act.world, ETCD, act.random)
-                async with act.hit("compact", ETCD, compact, "etcd's history is compacted, up to now"):
+                async with act.hit("compact", ETCD, compact, "etcd's history is compacted up to the current revision"):
                     pass
                 await asyncio.sleep(0.5)
             await act.ready([server])
-            act.saw(f"{server} has loaded everything again, and serves")
+            act.saw(f"{server} has reloaded its state and serves")
             await asyncio.sleep(1.0)
 
     def judge(self, seen: History) -> list[Expectation]:
         expired = broken_watches(seen, self._hit, seen.phases["end"]).count("OUT_OF_RANGE")
         return [
-            Expectation(expired > 0, "watches that were told that their past is gone, and began anew", str(expired)),
+            Expectation(expired > 0, "watches that expired and started over", str(expired)),
         ]
 
 
 LOST = 3.0
-"""Seconds of load that the copy does not have."""
+"""Seconds of load that the backup does not contain."""
 AFTERWARDS = 4.0
 """Seconds of load after the restore."""
 NOTICED = 15.0
-"""Seconds from the start of etcd with the copy to the first bind of a leader that was elected since, at most."""
+"""The maximum number of seconds from the start of the restored etcd to the first bind of a leader elected afterwards."""
 BEFORE = "etcd.before"
-"""The history that is gone, in the folder of the run. It is no `.jsonl`, since it is not judged as it stands."""
+"""The file with the lost history, in the directory of the run. Its suffix is not `.jsonl`, because it is not checked as it
+is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The seconds that are lost (monotonic). `copied`: all that had ended by then is in the copy; `killed`: etcd ended, `back`:
-    it was started with the copy; `well`: a leader that was elected since has bound."""
+    """The lost interval in monotonic seconds. `copied`: everything that ended before is in the backup. `killed`: the end of
+    etcd. `back`: the start of the restored etcd. `well`: a leader elected afterwards has bound a pod."""
 
     copied: float
     killed: float
@@ -234,11 +236,11 @@ class Gone:
 
 class Restore(Scenario):
     name = "restore"
-    title = "etcd is restored from an older copy, under a cluster that runs"
+    title = "etcd is restored from a backup under a running cluster"
     story = (
-        "etcd's data are copied. Three seconds of load later etcd is killed, and started with the copy: what was acknowledged\n"
-        "since is gone, and its revisions are given out again. API servers, schedulers and kubelets run on. All of them must\n"
-        "notice, and go on in the history that there is now."
+        "etcd's data is copied. After three seconds of load, etcd is killed and started with the copy. Acknowledged writes\n"
+        "since then are lost, and their revisions are reused. API servers, schedulers and kubelets keep running. All of them\n"
+        "must detect the restore and continue with the new history."
     )
     spec = ClusterSpec(nodes=40)
     invariants = ("H", "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "L1", "L2", "L3")
@@ -255,7 +257,7 @@ class Restore(Scenario):
         options = dict(each.removeprefix("--").split("=", 1) for each in record.plan.argv if "=" in each)
         data = Path(options["data-dir"])
         copy = data.with_name("copy")
-        async with act.hit("copy", name, _Away(act.world, name), f"{name} ends, and its data are copied", f"{name} is started"):
+        async with act.hit("copy", name, _Away(act.world, name), f"{name} ends, and its data is copied", f"{name} is started"):
             await asyncio.to_thread(shutil.copytree, data, copy)
             self._revision, copied = recorder.revision, time.monotonic()
         await act.ready(each.name for each in act.cluster.state.processes)
@@ -264,8 +266,8 @@ class Restore(Scenario):
         await asyncio.sleep(LOST)
         servers = [each.name for each in act.cluster.state.of(APISERVER)]
         for server in servers:
-            act.world.excuse(server, may_end=False)  # to them a store that was restored is an error
-        what = f"kill -9 {act.cluster.pid(name)}: {name}; its data are replaced by the copy"
+            act.world.excuse(server, may_end=False)  # API servers log a restore as an error
+        what = f"kill -9 {act.cluster.pid(name)}: {name}; its data is replaced with the copy"
         async with act.hit("restore", name, _Away(act.world, name), what, f"{name} is started with the copy"):
             killed = time.monotonic()
             await recorder.leave(recorder.output.with_name(BEFORE))
@@ -273,16 +275,16 @@ class Restore(Scenario):
             await asyncio.to_thread(copy.rename, data)
             back = time.monotonic()
         await recorder.again()
-        leader = await act.until(lambda: _elected(act, before), "a leader that was elected since", NOTICED)
+        leader = await act.until(lambda: _elected(act, before), "a leader elected after the restore", NOTICED)
         await act.binding()
-        well = act.saw(f"{leader.holder} leads with token {leader.token}, and binds")
+        well = act.saw(f"{leader.holder} leads with token {leader.token}, and binds pods")
         self._gone = Gone(copied, killed, back, well)
         await asyncio.sleep(AFTERWARDS)
         for server in servers:
             await act.world.recover(server)
 
     def history(self, folder: Path) -> list[Record]:
-        """As if the seconds that are gone had never been."""
+        """Return the history without the lost interval."""
         said = [record for path in sorted(folder.glob("*.jsonl")) if path.name != STORED for record in history.read(path)]
         past = [each for each in history.read(folder / BEFORE) if isinstance(each, Stored) and each.revision <= self._revision]
         present = [
@@ -297,13 +299,13 @@ class Restore(Scenario):
         noticed = self._gone.well - self._gone.back
         return [
             Expectation(noticed <= NOTICED, "from etcd's start to a bind of a leader elected since", milliseconds(noticed)),
-            Expectation(not self._lagging, "watches that had not begun anew by then", ", ".join(self._lagging) or "0"),
-            Expectation(self._strangers == 0, "pods that run at the end, and never were", str(self._strangers)),
+            Expectation(not self._lagging, "watches that had not started over", ", ".join(self._lagging) or "0"),
+            Expectation(self._strangers == 0, "running pods that do not exist in the new history", str(self._strangers)),
         ]
 
 
 class _Away:
-    """A process that is down for as long as something is done to its data."""
+    """A process that is down while its data is modified."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
@@ -326,11 +328,11 @@ async def _elected(act: Act, before: set[int]) -> Election | None:
 
 
 def without(records: Sequence[Record], gone: Gone) -> Iterator[Record]:
-    """What was said of the history that is left. Pure.
+    """Return the records that apply to the remaining history. A pure function.
 
-    A call that had ended when the copy was made, or began when all was well, stands. A write that only touched the seconds
-    between may have been carried out in the history that is left: its outcome is unknown. A watch counts up to the copy, and
-    from when it last began anew: a server that had not noticed the restore may have told it what is gone until then.
+    A call that had ended before the backup, or that began after the recovery, is kept. A write that overlaps with the interval
+    only partly may have been executed in the remaining history, so its outcome is unknown. A watch is kept up to the backup,
+    and after it last started over. In between, a server that had not detected the restore may have sent lost events.
     """
     anew = begun_anew((record for record in records if isinstance(record, Told)), gone)
     for record in records:
@@ -344,13 +346,13 @@ def without(records: Sequence[Record], gone: Gone) -> Iterator[Record]:
                 if record.at <= gone.copied or record.at >= anew.get(record.stream, float("inf")):
                     yield record
             case Ran():
-                pass  # `strangers` looks at them
+                pass  # checked by `strangers`
             case _:
                 yield record
 
 
 def begun_anew(told: Iterable[Told], gone: Gone) -> dict[str, float]:
-    """By stream: when it last began anew between etcd's end and the first bind after it, or else when it first did later."""
+    """Return, by stream, its last restart between etcd's end and the first bind afterwards, or else its first later restart."""
     anew: dict[str, float] = {}
     for each in told:
         begins = each.kind == "began" and not each.revision and each.at > gone.killed
@@ -360,13 +362,13 @@ def begun_anew(told: Iterable[Told], gone: Gone) -> dict[str, float]:
 
 
 def lagging(told: Sequence[Told], gone: Gone) -> list[str]:
-    """The streams that went on after the restore as if nothing had happened. Pure."""
+    """Return the streams that continued after the restore without starting over. A pure function."""
     anew = begun_anew(told, gone)
     return sorted({each.stream for each in told if each.at > gone.well and anew.get(each.stream, each.at) >= gone.well})
 
 
 def strangers(ran: Iterable[Ran], seen: History) -> set[str]:
-    """The uids of the pods that run at the end, and are not in this history of etcd. Pure."""
+    """Return the uids of pods that are running at the end but do not exist in this history of etcd. A pure function."""
     running: dict[str, set[str]] = defaultdict(set)
     last: dict[str, float] = {}
     for each in ran:

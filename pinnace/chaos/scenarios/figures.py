@@ -1,6 +1,6 @@
 """Figures and timelines of a scenario, computed from its history and logs. Times are monotonic seconds.
 
-Times of etcd's changes are those at which the recorder received them: about a millisecond after they happened.
+Times of etcd's changes are those at which the recorder received them, about a millisecond after the change.
 """
 
 from collections import Counter, defaultdict
@@ -18,7 +18,7 @@ from pinnace.runtime.logs import LogEvent, LogLine
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """`at`: monotonic seconds. `hit`: it is what was done to the cluster, and not what came of it."""
+    """An event. `at`: monotonic seconds. `hit`: whether it is an action of the scenario rather than an effect."""
 
     at: float
     what: str
@@ -26,8 +26,8 @@ class Moment:
 
 
 def of_election(records: Iterable[Record], election: str, since: float, reasons: Mapping[int, str]) -> Iterator[Moment]:
-    """Who lost the lead, who was elected, who went on elsewhere, and when each new leader bound its first pod. `reasons`: why
-    terms ended, by token, as far as it is known."""
+    """Yield the changes of leadership, resumed sessions, and the first bind of each new leader. `reasons`: the reasons for the
+    ends of terms by token, as far as known."""
     holders: dict[int, str] = {}
     bound: set[int] = set()
     last = 0
@@ -44,7 +44,7 @@ def of_election(records: Iterable[Record], election: str, since: float, reasons:
         elif isinstance(record.facts, PodFacts) and record.facts.election == election:
             token = record.facts.token
             if token not in bound and record.at >= since and token > min(holders, default=0):
-                yield Moment(record.at, f"{holders.get(token, 'nobody known')} binds its first pod")
+                yield Moment(record.at, f"{holders.get(token, 'an unknown leader')} binds its first pod")
             bound.add(token)
 
 
@@ -52,32 +52,32 @@ def _of_the_key(stored: Stored, token: int, holder: str, reasons: Mapping[int, s
     if not isinstance(stored.facts, ElectionFacts):
         why = reasons.get(token, "")
         return Moment(
-            stored.at, f"the election's key is deleted, and with it {holder}'s token {token}" + (f": {why}" if why else "")
+            stored.at, f"the election's key with {holder}'s token {token} is deleted" + (f": {why}" if why else "")
         )
     if stored.create_revision == stored.revision:
-        return Moment(stored.at, f"{stored.facts.holder} is elected; its fencing token is {stored.revision}")
-    return Moment(stored.at, f"{stored.facts.holder} goes on with another API server, and keeps token {stored.create_revision}")
+        return Moment(stored.at, f"{stored.facts.holder} is elected with fencing token {stored.revision}")
+    return Moment(stored.at, f"{stored.facts.holder} resumes on another API server and keeps token {stored.create_revision}")
 
 
 def of_watches(records: Iterable[Record], since: float) -> Iterator[Moment]:
-    """Who was told that the past it wanted to go on from is gone."""
+    """Yield the watches whose revision was compacted."""
     for record in records:
         if isinstance(record, Told) and record.kind == "ended" and record.code == Code.OUT_OF_RANGE.name and record.at >= since:
-            yield Moment(record.at, f"{record.client} is told {record.code}: what it has missed is gone; it begins anew")
+            yield Moment(record.at, f"{record.client} receives {record.code}: missed events are compacted; it starts over")
 
 
 def of_log(
     lines: Iterable[LogLine], name: str, since: float, offset: float, kinds: tuple[type[LogEvent], ...]
 ) -> Iterator[Moment]:
-    """The lines in the log of the process `name` that have an event of one of the kinds. `offset`: of the monotonic clock to
-    Unix time, in seconds."""
+    """Yield the log lines of process `name` with an event of one of these classes. `offset`: seconds from the monotonic clock
+    to Unix time."""
     for line in lines:
         if isinstance(line.event, kinds) and line.at - offset >= since:
-            yield Moment(line.at - offset, f"{name} says: {line.message}")
+            yield Moment(line.at - offset, f"{name}: {line.message}")
 
 
 def binds(seen: History, election: str, token: int = 0) -> Iterator[float]:
-    """When pods were bound under this token of the election; without one, under any."""
+    """Yield the times of binds with this token of the election, or with any token if it is 0."""
     for change in seen.pods:
         now, before = change.now, change.before
         if now is not None and now.election == election and (before is None or not before.node) and token in (0, now.token):
@@ -89,23 +89,23 @@ def first_bind(seen: History, election: str, token: int) -> float | None:
 
 
 def wait_for_bind(seen: History, election: str, token: int, since: float) -> float:
-    """From then to the next bind under this token; infinite when there was none."""
+    """Return the seconds from `since` to the next bind with this token, or infinity."""
     return next((at - since for at in binds(seen, election, token) if at > since), float("inf"))
 
 
 def longest_gap(times: Iterable[float], since: float, until: float) -> float:
-    """The longest time between two neighbours, and between them and the ends, within a span."""
+    """Return the longest interval between consecutive times within a period, including its start and end."""
     inside = [since, *(at for at in times if since < at < until), until]
     return max(later - earlier for earlier, later in pairwise(inside))
 
 
 def calls_within(seen: History, since: float, until: float) -> list[Call]:
-    """Those that began and ended within a span."""
+    """Return the calls that began and ended within a period."""
     return [call for call in seen.calls if call.began >= since and call.ended <= until]
 
 
 def succeeded(calls: Iterable[Call]) -> int:
-    """Calls that did, or told, something: of a batch at least one item."""
+    """Return the number of calls that succeeded; for a batch, with at least one successful item."""
     return sum(call.outcome == "ok" and (not call.items or any(item.outcome == "ok" for item in call.items)) for call in calls)
 
 
@@ -114,7 +114,7 @@ def slowest(calls: Iterable[Call]) -> float:
 
 
 def nine_of_ten(calls: Iterable[Call]) -> float:
-    """The time within which nine of ten calls are answered; infinite without calls, or when more than a tenth fail."""
+    """Return the 90th percentile of the latency. It is infinite without calls, or if more than 10% failed."""
     took = sorted(call.ended - call.began if call.outcome == "ok" else float("inf") for call in calls)
     return took[len(took) * 9 // 10] if took else float("inf")
 
@@ -124,27 +124,27 @@ def lost_answers(seen: History) -> int:
 
 
 def broken_watches(seen: History, since: float, until: float) -> list[str]:
-    """The codes of the streams that ended within a span, and not because their reader moved on."""
+    """Return the codes of streams that ended within a period, except for those that their reader ended."""
     words = [word for stream in seen.streams.values() for word in stream]
     return [word.code for word in words if word.kind == "ended" and word.code != MOVED and since <= word.at <= until]
 
 
 def stopped_unasked(seen: History, since: float, until: float) -> int:
-    """Pods that a kubelet stopped within a span, although nobody had deleted them."""
+    """Return the number of pods that a kubelet stopped within a period without a deletion."""
     stops = [ran for ran in seen.ran if ran.what == "stopped" and since <= ran.at <= until]
     asked = _deletes(seen)
     return sum(_lives(seen, ran) and not _ending(seen, ran, asked[ran.key]) for ran in stops)
 
 
 def _lives(seen: History, ran: Ran) -> bool:
-    """Whether the pod is in etcd at that time, and is to stay, by all that the recorder has been told until then."""
+    """Return whether the pod existed and was not terminating at this time, according to the recorder."""
     known = [stored.facts for stored in seen.keys.get(ran.key, ()) if stored.at <= ran.at]
     return bool(known) and isinstance(known[-1], PodFacts) and known[-1].uid == ran.uid and not known[-1].terminating
 
 
 def _ending(seen: History, ran: Ran, asked: Iterable[tuple[Call, Item]]) -> bool:
-    """Whether the recorder was only told late: the pod does end, by a call that had begun when the kubelet stopped it. That is
-    the call that was answered with the revision; where none was, any whose answer was lost."""
+    """Return whether the recorder received the deletion late: a call that had begun when the kubelet stopped the pod deleted
+    it. This is the call with the revision in its response, or, if there is none, any call whose response was lost."""
     later = (stored for stored in seen.keys.get(ran.key, ()) if stored.at > ran.at)
     end = next((stored.revision for stored in later if not _stays(stored, ran.uid)), 0)
     named = [(call, item) for call, item in asked if item.uid in ("", ran.uid)]
@@ -158,7 +158,7 @@ def _stays(stored: Stored, uid: str) -> bool:
 
 
 def _deletes(seen: History) -> dict[str, list[tuple[Call, Item]]]:
-    """The deletions that were asked for, by key."""
+    """Return the requested deletions by key."""
     found: dict[str, list[tuple[Call, Item]]] = defaultdict(list)
     for call in seen.calls:
         if call.verb == "delete":
@@ -168,8 +168,8 @@ def _deletes(seen: History) -> dict[str, list[tuple[Call, Item]]]:
 
 
 def majority_again(seen: History) -> float:
-    """When a majority of etcd's three members ran again, of which two had been killed: once the first of them was started.
-    Infinite while none was."""
+    """Return the time at which a majority of three etcd members was running again, after two were killed: the start of the
+    first of the two. Infinite if none was started."""
     killed = (fault for fault in seen.faults.values() if fault.name == "kill-etcd-member")
     return min((fault.ended for fault in killed if fault.ended is not None), default=float("inf"))
 
@@ -179,7 +179,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def lease_writes(seen: History, since: float, until: float) -> Counter[str]:
-    """How often the lease of each node was taken (anew) within a span."""
+    """Return the number of times that each node's lease was acquired within a period."""
     counts: Counter[str] = Counter()
     for key, versions in seen.keys.items():
         if key.startswith(f"{LEASES.prefix}{NODE_LEASE_NAMESPACE}/"):
@@ -188,8 +188,8 @@ def lease_writes(seen: History, since: float, until: float) -> Counter[str]:
 
 
 def longest_overlap(seen: History, since: float, until: float) -> float:
-    """The longest time within a span for which two kubelet processes ran one pod. Each runs it once at most."""
-    runs: dict[str, list[float]] = defaultdict(list)  # by uid: since when
+    """Return the longest time within a period in which two kubelet processes ran the same pod."""
+    runs: dict[str, list[float]] = defaultdict(list)  # start times by uid
     longest = 0.0
     for ran in sorted(seen.ran, key=lambda ran: ran.at):
         if ran.at > until:

@@ -26,7 +26,7 @@ def test_errors_are_told(write: logging.Logger, tmp_path: Path) -> None:
     write.critical("failed")
     write.error("still busy after %.0f s; cancelled", 10.0)
     first, second = scan_logs(tmp_path)
-    assert first.startswith("scheduler-0 has logged an error") and first.endswith("scheduler.part: failed")
+    assert first.startswith("scheduler-0 logged an error") and first.endswith("scheduler.part: failed")
     assert "still busy" in second
 
 
@@ -34,7 +34,7 @@ def test_a_log_whose_errors_cannot_be_seen_is_told(tmp_path: Path) -> None:
     """A component that logs text would be judged without a look: `--logging-format json` was forgotten."""
     (tmp_path / "scheduler-0.log").write_text("2026-11-22T11:45:59.720Z C scheduler-0 scheduler.main: failed\n")
     (tmp_path / "scheduler-1.log").touch()  # its process was killed before it logged a line
-    assert scan_logs(tmp_path) == ["scheduler-0 has logged no JSON: its errors cannot be seen; see scheduler-0.log"]
+    assert scan_logs(tmp_path) == ["scheduler-0 contains no JSON lines and cannot be checked for errors; see scheduler-0.log"]
 
 
 def test_the_rest_is_not(write: logging.Logger, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_many_alike_are_counted(write: logging.Logger, tmp_path: Path) -> None:
     found = scan_logs(tmp_path)
     assert len(found) == SHOWN + 1
     assert max(map(len, found)) < 500
-    assert found[-1] == "scheduler-0 has logged 1,000 more errors; see scheduler-0.log"
+    assert found[-1] == "scheduler-0 logged 1,000 more errors; see scheduler-0.log"
 
 
 def test_errors_of_a_process_that_a_fault_excuses_are_left_out(write: logging.Logger, tmp_path: Path) -> None:

@@ -190,13 +190,13 @@ async def test_a_run_whose_journal_is_on_a_full_disk_ends_at_once(scene: Scene, 
     monkeypatch.setattr(clients, "FLUSH", 0.01)
     scene.path = Path("/dev/full")
     async with asyncio.timeout(10):
-        with pytest.raises(ChaosError, match="cannot be written to /dev/full: No space left on device"):
+        with pytest.raises(ChaosError, match="unable to write the history to /dev/full: No space left on device"):
             await scene.run(scene.strike(0.0, 3600.0))
     assert scene.done == ["begin", "end"]
 
 
 async def test_a_run_whose_recorder_has_ended_ends_at_once(scene: Scene) -> None:
-    scene.world.unrecorded = ChaosError("the recorder of etcd has ended")
+    scene.world.unrecorded = ChaosError("etcd's recorder has ended")
     async with asyncio.timeout(10):
         with pytest.raises(ChaosError, match="recorder"):
             await scene.run(scene.strike(3600.0, 0.0))

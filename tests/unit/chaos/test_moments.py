@@ -45,9 +45,9 @@ FAILOVER: list[Record] = [
 
 def test_a_failover_moment_by_moment() -> None:
     assert list(of_election(FAILOVER, "scheduler", 1.0, {5: "no heartbeats"})) == [
-        Moment(1.2, "s0 goes on with another API server, and keeps token 5"),
-        Moment(2.0, "the election's key is deleted, and with it s0's token 5: no heartbeats"),
-        Moment(2.1, "s1 is elected; its fencing token is 10"),
+        Moment(1.2, "s0 resumes on another API server and keeps token 5"),
+        Moment(2.0, "the election's key with s0's token 5 is deleted: no heartbeats"),
+        Moment(2.1, "s1 is elected with fencing token 10"),
         Moment(2.2, "s1 binds its first pod"),
     ]
 
@@ -60,7 +60,7 @@ def test_a_log_is_told_from_the_fault_on_and_only_what_matters() -> None:
         LogLine(103.0, "WARNING", "s0", "pinnace.client.election", "another event", TokenFenced(10)),
         LogLine(103.0, "INFO", "s0", "scheduler.scheduler", "token 11 is lost"),
     ]
-    assert list(of_log(lines, "s0", 1.0, 100.0, (LeadershipLost,))) == [Moment(2.25, "s0 says: in any words")]
+    assert list(of_log(lines, "s0", 1.0, 100.0, (LeadershipLost,))) == [Moment(2.25, "s0: in any words")]
 
 
 def test_watchers_that_must_begin_anew_are_told() -> None:

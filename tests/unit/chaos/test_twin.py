@@ -75,4 +75,4 @@ async def test_a_twin_that_dies_is_not_waited_for(tmp_path: Path, monkeypatch: p
     twin = Twin(world, "kubelet-0", random.Random())  # type: ignore[arg-type] # a stand-in
     await twin.begin()
     await twin.end()
-    assert world.astray == ["a second kubelet-0 has ended by itself, with exit code 1"]
+    assert world.astray == ["a second kubelet-0 ended unexpectedly with exit code 1"]

@@ -116,4 +116,4 @@ def test_pods_that_nobody_schedules_take_no_room() -> None:
 def test_what_an_adversary_must_not_get_done() -> None:
     assert not succeeded({"fenced": 5, "bound_twice": 0, "kept": 2})
     assert len(succeeded({"bound_by_another": 1, "bound_afterwards": 1, "borrowed": 1, "over": 4})) == 3
-    assert succeeded({"fenced": 5, "bound_twice": 2}) == ["2 attempts of the adversary: bound_twice"]
+    assert succeeded({"fenced": 5, "bound_twice": 2}) == ["2 forbidden attempts succeeded: bound_twice"]

@@ -95,7 +95,7 @@ async def test_what_fails_while_it_ends_is_told(world: World, cluster: FakeClust
     fault = Terminate(world, NAME, random.Random())
     await fault.begin()
     await fault.end()
-    assert world.astray == [f"{NAME} was asked to end, and failed then: exit code {code}; its log says why"]
+    assert world.astray == [f"{NAME} failed while it was stopping: exit code {code}; see its log"]
 
 
 async def test_a_process_that_may_end_has_not_crashed_and_is_started_again_at_the_end(
@@ -154,4 +154,4 @@ async def test_a_process_that_ended_in_its_other_way_is_started_as_before(world:
     cluster.code = 1
     await world.as_before(NAME)
     assert cluster.state.find(NAME).plan == PLAN and not cluster.ended()
-    assert world.astray == [f"{NAME} was asked to end, and failed then: exit code 1; its log says why"]
+    assert world.astray == [f"{NAME} failed while it was stopping: exit code 1; see its log"]

@@ -52,8 +52,8 @@ async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Cl
     here = await run(apiserver, "why", "pod/web")
     assert here.returncode == 0, here.stderr
     first, second, *_ = here.stdout.splitlines()
-    assert first == f"pod default/web is on {web.spec.nodeName}. If it were placed again now, itself taken out:"
-    assert second.startswith(f"2 of 3 nodes can take it. {web.spec.nodeName} has the best score, like 1 other node")
+    assert first == f"pod default/web is on {web.spec.nodeName}. If it were removed and scheduled again:"
+    assert second.startswith(f"Feasible: 2 of 3 nodes. {web.spec.nodeName} has the best score, like 1 other node")
     assert "Successfully assigned default/web" in here.stdout
 
     why_not = await run(apiserver, "why", "pod", "whale", "--node", "node-2", "-o", "json")
@@ -64,7 +64,7 @@ async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Cl
 
     for arguments, message in [
         (("pod/nobody",), 'Error from server (NotFound): pods "nobody" not found'),
-        (("pod/web", "--node", "node-7"), 'error: there is no node "node-7"'),
+        (("pod/web", "--node", "node-7"), 'error: node "node-7" not found'),
     ]:
         answer = await run(apiserver, "why", *arguments)
         error, hint = answer.stderr.splitlines()
@@ -115,8 +115,8 @@ async def test_why_follows_the_configuration_of_the_scheduler_that_decides(
 
     here = await run(apiserver, "why", "pod/web", "--config", CHEAP)
     first, second, *_ = here.stdout.splitlines()
-    assert first == "pod default/web is on node-1. If it were placed again now, itself taken out:"
-    assert second == "3 of 3 nodes can take it. node-1 has the best score."
+    assert first == "pod default/web is on node-1. If it were removed and scheduled again:"
+    assert second == "Feasible: 3 of 3 nodes. node-1 has the best score."
     assert "CheapestNode x10" in here.stdout
 
     said = 'no running scheduler has a profile named "nobody"; profiles: cheap'

@@ -1,16 +1,7 @@
-"""`pinnace apply`: makes the cluster's objects match manifests.
-
-`pinnace diff`: what `apply` would change.
-
-Carries out what `apply_decisions` decides, for objects that go together.
-
-Applying is idempotent, so it may be repeated whatever happened: when somebody else was faster, or when an answer was lost, the
-object is read again and decided upon again. What may not be done for all at once is done for each: who may get, create and
-update may apply.
-
-What `apply` decides, as values: what to do with each object, given what is there; and which objects go together.
-
-What would become of an object, line by line: unified differences of its YAML, as `diff -u` prints them. Pure.
+"""The verbs `apply` and `diff`.
+`Applier` merges on the client. It reads existing objects with one list for each namespace, and creates pods and nodes in
+batches; if a list or a batch is forbidden, it uses one request for each object. Applying is idempotent: after a conflict or a
+lost response, the object is read and merged again. `ServerSideApplier` sends manifests for the server to merge.
 """
 
 from __future__ import annotations
@@ -54,17 +45,17 @@ from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, 
 from pinnace.printers.columns import is_set
 
 FIELD_MANAGER = "pinnace"
-"""The manager of the fields that `apply --server-side` sets."""
+"""The default field manager of `apply --server-side`."""
 
 
 @verb(
     "apply",
     examples="""
         pinnace apply -f pods.yaml
-        pinnace apply -f manifests/ -R                  # a directory, recursively
+        pinnace apply -f manifests/ -R                  # files of a directory and its subdirectories
         generate-pods | pinnace apply -f -
-        pinnace apply -f pods.yaml --dry-run=server     # validate on the server, write nothing
-        pinnace apply -f pods.yaml --server-side        # fields have owners; other owners are conflicts
+        pinnace apply -f pods.yaml --dry-run=server     # validates on the server without persisting
+        pinnace apply -f pods.yaml --server-side        # reports conflicts with other field managers
     """,
 )
 @arguments.filenames
@@ -72,9 +63,13 @@ FIELD_MANAGER = "pinnace"
 @arguments.dry_run
 @arguments.validate
 @click.option("--server-side", is_flag=True, help="Run apply in the server instead of the client.")
-@click.option("--force-conflicts", is_flag=True, help="With --server-side: take fields over from other managers.")
+@click.option("--force-conflicts", is_flag=True, help="With --server-side: become the manager of conflicting fields.")
 @click.option(
-    "--field-manager", default=FIELD_MANAGER, show_default=True, metavar="NAME", help="With --server-side: who owns the fields."
+    "--field-manager",
+    default=FIELD_MANAGER,
+    show_default=True,
+    metavar="NAME",
+    help="With --server-side: the manager of the fields.",
 )
 def apply(
     settings: Settings,
@@ -93,7 +88,7 @@ def apply(
     records the manager of each field.
     """
     if not filenames:
-        raise usage("must specify a file with -f", hint="name them with -f FILE; -f - reads stdin")
+        raise usage("must specify a file with -f", hint="use -f FILE, or -f - for stdin")
     if force_conflicts and not server_side:
         raise usage("--force-conflicts only works with --server-side", hint="add --server-side")
     manifests = in_order(read(filenames, recursive=recursive, validate=validate, named=True))
@@ -131,7 +126,7 @@ async def apply_all(
     "diff",
     examples="""
         pinnace diff -f pods.yaml
-        pinnace diff -f manifests/ -R || [ $? = 1 ] && echo "it can be applied"
+        pinnace diff -f manifests/ -R || [ $? = 1 ] && echo "no errors"
     """,
 )
 @arguments.filenames
@@ -144,7 +139,7 @@ def diff(settings: Settings, filenames: tuple[str, ...], recursive: bool, valida
     there is one, and 2 or more on errors.
     """
     if not filenames:
-        raise usage("must specify a file with -f", hint="name them with -f FILE; -f - reads stdin")
+        raise usage("must specify a file with -f", hint="use -f FILE, or -f - for stdin")
     found: list[str] = []
 
     async def compare(session: Session) -> None:
@@ -162,7 +157,7 @@ def diff(settings: Settings, filenames: tuple[str, ...], recursive: bool, valida
 
 
 async def _compare(session: Session, manifests: Sequence[Manifest], found: list[str], *, colours: bool) -> None:
-    """Prints the differences; `found` gets the names of what is different."""
+    """Print the differences. The names of changed objects are appended to `found`."""
     session.wait_for_each(len(manifests))
     place_all(manifests, session)
     applier = Applier(session.client, dry_run=True)
@@ -178,35 +173,35 @@ async def _compare(session: Session, manifests: Sequence[Manifest], found: list[
 
 
 BATCHED = (PODS, NODES)
-"""Resources whose services create many objects in one call."""
+"""Resources with a batch call for creations."""
 ROUNDS = 5
-"""How often an object is tried that somebody else changes at the same time, or whose answer was lost."""
+"""Maximum number of attempts for an object after conflicts and lost responses."""
 
 Outcome = str | ApiError
 
 
 class Preview(NamedTuple):
-    """An object before and after it is applied. None: it is not there."""
+    """An object before and after it is applied; None if it does not exist."""
 
     before: Any
     after: Any
 
 
 class Item:
-    """One object on its way. `live` is what is there, as far as is known; None: nothing. `after`: what it was made."""
+    """The state of one object. `live` is the last version that was read, None if there is none. `after` is the result."""
 
     def __init__(self, desired: Desired) -> None:
         self.desired = desired
         self.live: Any = None
         self.after: Any = None
         self.perhaps = UNCHANGED
-        """What an attempt whose answer was lost has perhaps done already."""
+        """The result of an attempt whose response was lost, if it was carried out."""
         self.outcome: Outcome | None = None
         self.error: ApiError | None = None
-        """Why it must be tried again."""
+        """The error of an attempt that is repeated."""
 
     def settle(self, did: str, error: ApiError | None) -> None:
-        """An attempt has ended. Leaves `outcome` None when the object must be read and decided upon again."""
+        """Store the result of an attempt. `outcome` remains None if the object must be read and merged again."""
         self.error = error
         match error:
             case None:
@@ -215,7 +210,7 @@ class Item:
                 self.perhaps = did
             case AlreadyExists():
                 pass
-            case NotFound() if did == CONFIGURED:  # somebody has deleted it meanwhile
+            case NotFound() if did == CONFIGURED:  # deleted in the meantime
                 pass
             case Conflict() if not self.desired.obj.metadata.resourceVersion:
                 pass
@@ -223,12 +218,12 @@ class Item:
                 self.outcome = error
 
     def unread(self, error: ApiError) -> None:
-        """What is there is not known, and so nothing can be done: unless an attempt has perhaps done it."""
+        """Store the error of a failed read. After an attempt with a lost response, the result is unknown."""
         self.outcome = self.error if isinstance(self.error, OutcomeUnknown) else error
 
 
 class ServerSideApplier:
-    """Sends configurations as they are written. The server merges them, and creates objects that do not exist."""
+    """Sends manifests unchanged. The server merges them, and creates missing objects."""
 
     def __init__(self, client: Client, manager: str, *, force: bool, dry_run: bool) -> None:
         self._client = client
@@ -238,7 +233,7 @@ class ServerSideApplier:
         self._limit = asyncio.Semaphore(AT_ONCE)
 
     async def apply(self, chunk: Sequence[Desired]) -> list[Outcome]:
-        """The outcome of each, in order."""
+        """Return the outcomes in order."""
         return await asyncio.gather(*map(self._apply, chunk))
 
     async def _apply(self, desired: Desired) -> Outcome:
@@ -264,23 +259,23 @@ class ServerSideApplier:
 
 class Applier:
     def __init__(self, client: Client, *, dry_run: bool, warn: Callable[[str], None] = lambda text: None) -> None:
-        """`warn`: is told what will not stay as it was applied."""
+        """`warn` receives warnings about objects that are being deleted."""
         self._client = client
         self._dry_run = dry_run
         self._warn = warn
         self._limit = asyncio.Semaphore(AT_ONCE)
 
     async def apply(self, chunk: Sequence[Desired]) -> list[Outcome]:
-        """The outcome of each, in order; see `apply_decisions.chunks`."""
+        """Return the outcomes of one chunk in order. `chunks` describes the chunks."""
         items = await self._settled(chunk)
         for item in items:
             if isinstance(item.outcome, str) and item.live is not None and is_set(item.live.metadata.deletionTimestamp):
                 name = reference(item.desired.resource, item.live.metadata.name)
-                self._warn(f"{name} is being deleted: apply it again once it is gone")
+                self._warn(f"{name} is being deleted: apply it again after the deletion")
         return [item.outcome or item.error or UNCHANGED for item in items]
 
     async def preview(self, chunk: Sequence[Desired]) -> list[Preview | ApiError]:
-        """The same, of a dry run: what each is, and would be."""
+        """Return the objects before and after a dry run."""
         items = await self._settled(chunk)
         return [
             outcome if isinstance(outcome := item.outcome or item.error, ApiError) else Preview(item.live, item.after)
@@ -301,11 +296,11 @@ class Applier:
         return items
 
     async def _read(self, items: Sequence[Item]) -> None:
-        """One list for each namespace. What cannot be read has an outcome."""
+        """Read the objects with one list for each namespace. The outcome of an unreadable object is the error."""
         by_namespace: defaultdict[str, list[Item]] = defaultdict(list)
         for item in items:
             item.live = None
-            if not names.path_segment(item.desired.obj.metadata.name):  # what no kind takes as a name will be refused
+            if not names.path_segment(item.desired.obj.metadata.name):  # the server rejects invalid names
                 by_namespace[item.desired.obj.metadata.namespace].append(item)
         for namespace, group in by_namespace.items():
             wanted = one_of("metadata.name", (item.desired.obj.metadata.name for item in group))
@@ -338,7 +333,7 @@ class Applier:
         client = self._client.of(items[0].desired.resource)
         try:
             results = await client.create_batch([item.desired.obj for item in items])
-        except Forbidden:  # for one of them: they may be of several namespaces
+        except Forbidden:  # forbidden in at least one of several namespaces
             await asyncio.gather(*map(self._create_one, items))
             return
         except ApiError as error:
@@ -375,30 +370,30 @@ class Applier:
                 item.settle(did if item.perhaps == UNCHANGED else item.perhaps, None)
 
     def _is_same(self, updated: Any, live: Any) -> bool:
-        """Whether the update was none: what the manifest leaves out, the server has completed as before."""
-        if self._dry_run:  # nothing is written, so there is no new version
+        """Whether the update changed nothing, because the server's defaults restored the live object."""
+        if self._dry_run:  # a dry run has no new resource version
             return bool(updated == live)
         return bool(updated.metadata.resourceVersion == live.metadata.resourceVersion)
 
 
 CHUNK = 200
-"""Objects that are sent together, at most."""
+"""Maximum number of objects in one request."""
 CREATED, CONFIGURED, UNCHANGED = "created", "configured", "unchanged"
 SERVER_SIDE_APPLIED = "serverside-applied"
 
 _SHARED = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
-"""The metadata that are not the server's own."""
+"""Metadata that clients can set; empty values of other metadata are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What a manifest wants to be there."""
+    """The desired state of a manifest."""
 
     manifest: Manifest
     form: Mapping[str, Any]
-    """What to merge into an object that is there: what was written, and the memory of that."""
+    """The fields to merge into an existing object, with the last-applied annotation."""
     obj: Object
-    """What to create where there is none."""
+    """The object to create if it does not exist."""
 
     @property
     def resource(self) -> Resource[Any]:
@@ -406,13 +401,13 @@ class Desired:
 
 
 def chunks(manifests: Iterable[Manifest]) -> Iterator[list[Desired]]:
-    """Neighbours of one resource, few and small enough for one request, and no object twice."""
+    """Yield adjacent objects of one resource, with the limits of one request and without duplicates."""
     for group in _groups(manifests):
         yield from portions(map(desired, group), CHUNK, size=lambda each: each.obj.ByteSize())
 
 
 def _groups(manifests: Iterable[Manifest]) -> Iterator[list[Manifest]]:
-    """Neighbours of one resource, and no object twice."""
+    """Yield adjacent manifests of one resource without duplicates."""
     group, keys = list[Manifest](), set[str]()
     for manifest in manifests:
         key = manifest.resource.key_of(manifest.obj)
@@ -431,9 +426,8 @@ def desired(manifest: Manifest) -> Desired:
 
 
 def merged(desired: Desired, live: Object) -> Any | None:
-    """What to update the live object to; None when it is already as desired.
-
-    It carries the live resourceVersion, unless the manifest names one: then that is what must be there.
+    """Return the updated object, or None if the live object already matches.
+    It has the live resourceVersion, or the one in the manifest, which is then a precondition.
     """
     now = to_dict(live)
     result = revised(desired.resource, live, now, merge.apply(merge.last_applied(now), now, desired.form))
@@ -442,17 +436,16 @@ def merged(desired: Desired, live: Object) -> Any | None:
 
 
 def _wanted(manifest: Manifest) -> dict[str, Any]:
-    """What is applied, and remembered: what was written, zeros and nulls included, but for status, which a create may set, and
-    an update does not touch. `creationTimestamp: null`, as in manifests that programs write, is no wish, nor is a version that
-    names none."""
+    """Return the fields to apply and to store in the last-applied annotation: the manifest including zeros and nulls, but
+    without `status`, `creationTimestamp: null` and an empty resource version."""
     data = dict(manifest.written)
     data.pop("status", None)
     metadata = {name: value for name, value in data["metadata"].items() if value or name in _SHARED}
-    for cleared in ("managedFields", "selfLink"):  # by the server, which would make each apply a change
+    for cleared in ("managedFields", "selfLink"):  # the server clears them, so each apply would be a change
         metadata.pop(cleared, None)
     if str(metadata.get("resourceVersion")) in UNSAID:
         del metadata["resourceVersion"]
-    if manifest.obj.metadata.namespace:  # which may be the session's
+    if manifest.obj.metadata.namespace:  # the namespace of the manifest or of the session
         metadata["namespace"] = manifest.obj.metadata.namespace
     return {**data, "metadata": metadata}
 
@@ -461,14 +454,14 @@ _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def difference(name: str, before: Object | None, after: Object | None) -> list[str]:
-    """Lines; none when there is nothing to tell. What people do not write is left out."""
+    """Return the lines of a unified diff, without the metadata that the server sets."""
     old, new = [None if obj is None else written(to_dict(obj)) for obj in (before, after)]
     _mask(old, new)
     return list(unified_diff(_lines(old), _lines(new), f"{name} (live)", f"{name} (applied)", lineterm=""))
 
 
 def _mask(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
-    """Masks the values of a secret as kubectl does: changed values differ in the mask only."""
+    """Mask the values of a secret as kubectl does. Masks of changed values differ."""
     before, after = [(each or {}).get("data", {}) if (each or {}).get("kind") == SECRETS.kind else {} for each in (old, new)]
     for key in {*before, *after}:
         differs = key in before and key in after and before[key] != after[key]
@@ -478,7 +471,7 @@ def _mask(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
 
 
 def coloured(lines: Iterable[str]) -> Iterator[str]:
-    """As on a terminal."""
+    """Yield the lines with colours for a terminal."""
     for line in lines:
         line = escaped(line)
         heading = line.startswith(("---", "+++"))

@@ -1,4 +1,4 @@
-"""`pinnace check`: judges the history of a run."""
+"""The verb `check`."""
 
 import gc
 import json
@@ -21,7 +21,7 @@ from pinnace.cli.terminal import out
     "check",
     examples="""
         pinnace check history.jsonl                  # one file
-        pinnace check run/*.jsonl                    # what several processes recorded of one run
+        pinnace check run/*.jsonl                    # the recordings of several processes of one run
         pinnace check run/*.jsonl --only I1 --only I3
         pinnace check run/*.jsonl -o json | jq '.verdicts[] | select(.status == "violated")'
     """,
@@ -46,14 +46,14 @@ def check(settings: Settings, histories: Sequence[Path], only: Sequence[str], li
     many invariants were void or not checked, and which files end in the middle of a line.
     """
     if unknown := set(only) - set(NAMES):
-        raise usage(f"there is no invariant {', '.join(sorted(unknown))}", hint=f"they are {', '.join(NAMES)}")
+        raise usage(f"unknown invariant {', '.join(sorted(unknown))}", hint=f"the invariants are {', '.join(NAMES)}")
     for folder in filter(Path.is_dir, histories):
-        raise usage(f"{folder} is a folder", hint=f"`pinnace check {folder}/*.jsonl` judges what --save has kept in it")
-    gc.disable()  # millions of records that all live to the end: looking for garbage among them takes longer than judging them
+        raise usage(f"{folder} is a directory", hint=f"`pinnace check {folder}/*.jsonl` checks the files that --save wrote")
+    gc.disable()  # no record becomes garbage, and collections of millions of records take longer than the check
     try:
         report = judge(_records(histories), set(only) or None)
     except HistoryError as error:
-        raise Failure(str(error), hint="give files that a recorder of this version wrote", code=ExitCode.INVALID) from None
+        raise Failure(str(error), hint="specify files from a recorder of this version", code=ExitCode.INVALID) from None
     finally:
         gc.enable()
     cut = [path.name for path in histories if path.is_file() and is_cut_off(path)]
@@ -62,7 +62,7 @@ def check(settings: Settings, histories: Sequence[Path], only: Sequence[str], li
     else:
         out("".join(f"{line}\n" for line in reports.lines(report, limit, cut)))
     if report.status != "holds":
-        raise Failure(f"the run is not proven: {reports.conclusion(report, cut)}", code=ExitCode.VERDICT)
+        raise Failure(f"the check did not succeed: {reports.conclusion(report, cut)}", code=ExitCode.VERDICT)
 
 
 def _records(histories: Sequence[Path]) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""`pinnace pki`: the certificates of a cluster that was not started by `pinnace up`, and those of people, of any cluster."""
+"""The verb `pki`: certificates of clusters without `pinnace up`, and of users of any cluster."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,28 +21,32 @@ from pinnace.cli.terminal import note, out
         pinnace pki ./pki --server 10.0.0.1:7443,10.0.0.2:7443 --host 10.0.0.1 --host 10.0.0.2
         pinnace pki ./pki --server apiserver:7443 --host apiserver --etcd-host etcd --fleet kubelet --fleet edge=edge-0..99
         PINNACE_CONFIG=./pki/admin.conf pinnace get nodes
-        pinnace pki ./pki --user ada --group keepers          # from now on she may do what roles say of her
+        pinnace pki ./pki --user ada --group keepers          # a certificate for a user in a group
     """,
 )
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--server", "servers", metavar="HOST:PORT[,...]", help="The addresses of the API servers for clients.")
-@click.option("--host", "hosts", metavar="NAME", multiple=True, help="A name or address of API servers. May be repeated.")
-@click.option("--etcd-host", "etcd_hosts", metavar="NAME", multiple=True, help="The same of etcd. May be repeated.")
+@click.option(
+    "--host", "hosts", metavar="NAME", multiple=True, help="A host name or address of the API servers. May be repeated."
+)
+@click.option(
+    "--etcd-host", "etcd_hosts", metavar="NAME", multiple=True, help="A host name or address of etcd. May be repeated."
+)
 @click.option(
     "--fleet",
     "fleets",
     metavar="NAME[=NODES,...]",
     multiple=True,
     callback=lambda context, option, given: dict(map(_fleet, given)),
-    help="A fleet, and what its nodes are called: n7, node-0..99 or edge-*. [default: NAME-*]. May be repeated.",
+    help="A fleet, and the names of its nodes: n7, node-0..99 or edge-*. [default: NAME-*]. May be repeated.",
 )
 @click.option(
     "--user",
     metavar="NAME",
     callback=lambda context, option, given: "" if given is None else _user(given),
-    help="Only for this person.",
+    help="Create only the certificate of this user.",
 )
-@click.option("--group", "groups", metavar="NAME", multiple=True, help="Of which the person is a member. May be repeated.")
+@click.option("--group", "groups", metavar="NAME", multiple=True, help="A group of the user. May be repeated.")
 def pki(
     settings: Settings,
     folder: Path,
@@ -67,21 +71,21 @@ def pki(
 
     if user:
         if hosts or etcd_hosts or fleets:
-            raise usage("--user makes a certificate for a person only", hint="leave --host, --etcd-host and --fleet out")
+            raise usage("--user cannot be used with other certificates", hint="omit --host, --etcd-host and --fleet")
         folder = _signing(folder)
     elif groups:
-        raise usage("--group requires --user", hint="name the person with --user")
+        raise usage("--group requires --user", hint="specify the user with --user")
     elif _is_of_local_cluster(folder):
-        hint = "`pinnace restart` renews what expires; with --user one is made for a person"
-        raise usage(f"{folder} is the folder of a local cluster, which has made its certificates itself", hint=hint)
+        hint = "`pinnace restart` renews certificates; --user creates one for a user"
+        raise usage(f"{folder} belongs to a local cluster, which manages its own certificates", hint=hint)
     elif not servers:
-        raise usage("you must specify the API servers", hint="name them with --server HOST:PORT[,...]")
+        raise usage("you must specify the API servers", hint="use --server HOST:PORT[,...]")
     with _translated(folder):
         made = _of_person(folder, user, groups, servers) if user else _of_cluster(folder, servers, hosts, etcd_hosts, fleets)
     for name in made:
-        out(f"{folder / name}.crt made\n")
+        out(f"{folder / name}.crt created\n")
     if not made:
-        note(f"{'the certificate' if user else 'all certificates'} in {folder} will do for another 30 days at least")
+        note(f"{'the certificate' if user else 'all certificates'} in {folder} remain valid for at least 30 days")
     note(f"to use it: export PINNACE_CONFIG={quote(str(configuration(folder, user_name(user) if user else ADMIN)))}")
 
 
@@ -108,13 +112,13 @@ def _is_of_local_cluster(folder: Path) -> bool:
 
 
 def _signing(folder: Path) -> Path:
-    """Where the authority is that `folder` stands for. Raises Failure."""
+    """Return the directory with the certificate authority for `folder`. Raises Failure."""
     from pinnace.cluster.certificates import authority
 
     found = authority(folder)
     if found is None:
-        hint = "name a folder that `pinnace pki` has made, or that of a local cluster"
-        raise Failure(f"{folder}: there is no certificate authority key (ca.key)", hint=hint, code=ExitCode.NOT_FOUND)
+        hint = "specify a directory of `pinnace pki` or of a local cluster"
+        raise Failure(f"{folder}: no certificate authority key (ca.key) found", hint=hint, code=ExitCode.NOT_FOUND)
     return found
 
 
@@ -127,18 +131,20 @@ def _translated(folder: Path) -> Iterator[None]:
     except ConfigError as error:
         raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE) from None
     except (OSError, ValueError) as error:
-        raise Failure(f"{folder} cannot be used: {error}", hint="name another folder", code=ExitCode.USAGE) from None
+        raise Failure(f"{folder} cannot be used: {error}", hint="specify another directory", code=ExitCode.USAGE) from None
 
 
 def _user(given: str) -> str:
-    """It names a file, too, and 64 characters are what a certificate takes."""
+    """Validate a user name. It is also a file name, and a certificate limits it to 64 characters."""
     if not re.fullmatch(r"[\w@:+-][\w.@:+-]{0,63}", given, re.ASCII):
-        raise click.BadParameter(f'"{given[:SHOWN]}": at most 64 letters, digits and any of .@:+-_, and no dot first')
+        raise click.BadParameter(
+            f'"{given[:SHOWN]}": must consist of at most 64 letters, digits and .@:+-_, and must not start with a dot'
+        )
     return given
 
 
 def _fleet(given: str) -> tuple[str, Sequence[str]]:
-    """Its name, and the patterns of its nodes."""
+    """Parse the name of a fleet and the patterns of its nodes."""
     name, _, nodes = given.partition("=")
     patterns = [each.strip() for each in nodes.split(",") if each.strip()] or [f"{name}-*"]
     try:

@@ -1,7 +1,4 @@
-"""`pinnace top`: what nodes and pods use.
-
-What nodes and pods use, as tables in kubectl's form. Pure.
-"""
+"""The verb `top`: resource usage of nodes and pods, in kubectl's layout."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,9 +56,9 @@ def top(
 ) -> None:
     """Show the CPU and memory usage of nodes or pods.
 
-    Kubelets measure the processes of the process runtime on request. CPU usage is the average since the previous request.
-    Simulated containers use what the pod annotations pinnace.io/cpu-usage and pinnace.io/memory-usage say, or their resource
-    requests.
+    With the process runtime, kubelets measure usage on request. CPU usage is the average since the previous request.
+    The usage of simulated containers is taken from the pod annotations pinnace.io/cpu-usage and pinnace.io/memory-usage, or
+    equals their resource requests.
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
     if len(query.targets) > 1 or query.targets[0].resource not in (NODES, PODS):
@@ -101,7 +98,7 @@ async def _pods(session: Session, query: Query, by: str, *, containers: bool, su
             metrics.items, by, namespaces=everywhere, containers=containers, summed=summed, headers=headers
         ))  # fmt: skip
     elif not target.names:
-        err(f"No pods run{f' in {chosen.namespace} namespace' if chosen.namespace else ''}.")
+        err(f"No running pods found{f' in {chosen.namespace} namespace' if chosen.namespace else ''}.")
     measured = {each.metadata.name for each in metrics.items}
     if target.names and measured != set(target.names):
         for pod in await fetch(session, query, target):
@@ -112,8 +109,12 @@ async def _pods(session: Session, query: Query, by: str, *, containers: bool, su
 def _unmeasured(pod: Pod) -> Failure:
     named = reference(PODS, pod.metadata.name)
     if pod.status.phase == "Running":
-        return Failure(f"{named} is not measured", hint="its kubelet does not answer, or none of its containers runs now")
-    return Failure(f"{named} uses nothing: it is {pod.status.phase}", hint=f"`pinnace describe {named}` says why")
+        return Failure(
+            f"metrics not available for {named}", hint="its kubelet does not respond, or none of its containers is running"
+        )
+    return Failure(
+        f"metrics not available for {named}: it is {pod.status.phase}", hint=f"`pinnace describe {named}` shows the reason"
+    )
 
 
 def _warn(warnings: Iterable[str]) -> None:
@@ -134,11 +135,11 @@ class Used(NamedTuple):
 
     @property
     def cells(self) -> tuple[str, str]:
-        """Millicores, rounded up, and mebibytes."""
+        """CPU usage in millicores, rounded up, and memory usage in mebibytes."""
         return f"{ceil(self.cpu * 1000)}m", f"{self.memory // _MI:f}Mi"
 
     def share(self, of: "Used") -> tuple[str, str]:
-        """In percent; unknown of what has none."""
+        """The percentage of another amount; unknown if that is zero."""
         pairs = ((self.cpu, of.cpu), (self.memory, of.memory))
         cpu, memory = (f"{part * 100 // whole:f}%" if whole else UNKNOWN for part, whole in pairs)
         return cpu, memory
@@ -154,7 +155,7 @@ def used(amounts: Mapping[str, Quantity]) -> Used:
 
 
 def total(each: Iterable[Used]) -> Used:
-    """Exactly; what is shown is rounded."""
+    """Return the exact sum, before rounding."""
     cpu, memory = Decimal(0), Decimal(0)
     for one in each:
         cpu, memory = cpu + one.cpu, memory + one.memory
@@ -162,8 +163,8 @@ def total(each: Iterable[Used]) -> Used:
 
 
 def of_nodes(nodes: Sequence[Node], metrics: Iterable[NodeMetrics], by: str, *, capacity: bool, headers: bool) -> str:
-    """All nodes, those that are not measured last. `by`: see `ordered`. `capacity`: percentages are of that, and not of what
-    pods may have of it."""
+    """Return the table of all nodes, with unmeasured nodes last. `by` is described at `sorted_rows`. `capacity`: percentages
+    are of the capacity instead of the allocatable amounts."""
     known = {each.metadata.name: used(each.usage) for each in metrics}
     has = {node.metadata.name: used(node.status.capacity if capacity else node.status.allocatable) for node in nodes}
     measured = [Row((name,), known[name]) for name in has if name in known]
@@ -176,8 +177,8 @@ def of_nodes(nodes: Sequence[Node], metrics: Iterable[NodeMetrics], by: str, *, 
 
 
 def of_pods(metrics: Iterable[PodMetrics], by: str, *, namespaces: bool, containers: bool, summed: bool, headers: bool) -> str:
-    """`namespaces`, `containers`: whether there is a column of these; those of a pod are together. `summed`: with a line of
-    what all use."""
+    """Return the table of pods. `namespaces` and `containers` add these columns; containers of a pod are adjacent. `summed`
+    adds a line with the total."""
     pods: list[Row] = []
     inside: dict[tuple[str, ...], list[Row]] = {}
     for pod in metrics:
@@ -196,7 +197,7 @@ def of_pods(metrics: Iterable[PodMetrics], by: str, *, namespaces: bool, contain
 
 
 def sorted_rows(rows: Iterable[Row], by: str) -> list[Row]:
-    """By name; or by what is used, "cpu" or "memory", the most first."""
+    """Sort by name, or by usage of "cpu" or "memory" in descending order."""
     named = sorted(rows, key=lambda row: row.names)
     return sorted(named, key=lambda row: getattr(row.used, by), reverse=True) if by else named
 
@@ -204,5 +205,5 @@ def sorted_rows(rows: Iterable[Row], by: str) -> list[Row]:
 def _amount(amounts: Mapping[str, Quantity], resource: str) -> Decimal:
     try:
         return parse(amounts[resource].string) if resource in amounts else Decimal(0)
-    except QuantityError:  # from a server that speaks otherwise
+    except QuantityError:  # not from an API server of this version
         return Decimal(0)

@@ -1,8 +1,6 @@
-"""`pinnace why`: why a pod is where it is, or nowhere.
+"""The verb `why`: explains the scheduling of a pod.
 
-Asks `scheduler.explaining`, a process of its own: the scheduler's code is not this program's.
-
-An explanation, as a person reads it.
+The explanation is computed by the process `scheduler.explaining`, because the client does not import the scheduler's code.
 """
 
 import asyncio
@@ -42,15 +40,15 @@ from pinnace.printers.cluster import count, when
 from pinnace.printers.columns import is_set
 
 DEADLINE = 60.0
-"""Seconds, unless `--timeout` says otherwise."""
+"""Default time limit, in seconds."""
 EVENTS = 5
 
 
 @verb(
     "why",
     examples="""
-        pinnace why pod/a                       # why it is pending, or why it is where it is
-        pinnace why pod/a --node node-7         # why not there
+        pinnace why pod/a                       # why it is pending, or on its node
+        pinnace why pod/a --node node-7         # why it is not on that node
         pinnace why pod/a -o json | jq '.refusals[] | select(.alone > 0)'
     """,
 )
@@ -62,21 +60,21 @@ EVENTS = 5
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False),
-    help="Follow this KubeSchedulerConfiguration.  [default: that of the scheduler that decides]",
+    help="Use this KubeSchedulerConfiguration.  [default: the configuration of the scheduler]",
 )
-@click.option("--plugin", "plugins", multiple=True, metavar="SPEC", help="Add this plugin, as the scheduler's --plugin.")
+@click.option("--plugin", "plugins", multiple=True, metavar="SPEC", help="Add this plugin, as --plugin of the scheduler does.")
 def why(
     settings: Settings, what: tuple[str, ...], node: str, output: str | None, config: str | None, plugins: tuple[str, ...]
 ) -> None:
     """Explain why a pod is on its node, or why it is pending.
 
-    The scheduling decision is repeated with the current state of the API servers: every filter on every node, and every score.
+    The scheduling cycle is repeated with the current objects: all filters on all nodes, and all scores.
     A pod that has a node is first removed from it. The scheduler's configuration is the default one, that of the local
-    cluster, or the one given with --config and --plugin. If it is unknown, the answer says so.
+    cluster, or the one given with --config and --plugin. If it is unknown, the output contains a note.
     """
     query = Query.of(what)
     if [target.resource for target in query.targets] != [PODS] or len(query.targets[0].names) != 1:
-        raise usage("you must specify exactly one pod", hint="name it, such as `pinnace why pod/a`")
+        raise usage("you must specify exactly one pod", hint="such as `pinnace why pod/a`")
     run(
         settings,
         lambda session: show(
@@ -104,33 +102,31 @@ async def show(session: Session, name: str, node: str, form: str | None, setting
 
 
 def _kept(settings: Settings) -> SchedulerOptions:
-    """What the schedulers of the local cluster were started with; empty where no local cluster is meant."""
+    """Return the scheduler options of the local cluster; empty for another cluster."""
     with suppress(Failure):
         return configured(clusters.present_data_dir(settings, None))
     return SchedulerOptions()
 
 
 def _check(pod: Pod) -> None:
-    """Raises Failure for a pod that is not to be scheduled any more."""
+    """Raises Failure if the pod does not need scheduling."""
     name = f"pod/{pod.metadata.name}"
     if ended(pod):
         raise Failure(f"{name} has finished ({pod.status.phase})", hint=f"`pinnace describe {name}` shows where it ran")
     if not pod.spec.nodeName and is_set(pod.metadata.deletionTimestamp):
-        raise Failure(
-            f"{name} is being deleted, and gets no node any more", hint=f"`pinnace describe {name}` shows what is known"
-        )
+        raise Failure(f"{name} is being deleted, and will not be scheduled", hint=f"`pinnace describe {name}` shows its state")
 
 
 async def _node(session: Session, name: str) -> None:
-    """Raises Failure when there is no such node."""
+    """Raises Failure if the node does not exist."""
     try:
         await session.client.nodes.get(name)
     except NotFound as error:
-        raise Failure(f'there is no node "{name}"', hint="`pinnace get nodes` lists them", code=ExitCode.NOT_FOUND) from error
+        raise Failure(f'node "{name}" not found', hint="`pinnace get nodes` lists them", code=ExitCode.NOT_FOUND) from error
 
 
 def _by_scheduler(event: Event, pod: Pod) -> bool:
-    """Also that no scheduler has its profile, which a controller says."""
+    """Whether the event is from the scheduler of the pod, or from the controller that reports an unknown profile."""
     return event.reason == "FailedScheduling" or (event.reportingComponent or event.source.component) == (
         pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER
     )
@@ -141,14 +137,14 @@ def _document(event: Event) -> dict[str, object]:
 
 
 EXPLAIN_TIMEOUT = 50.0
-"""Seconds that it may take to list everything. The caller's deadline ends it, too."""
+"""Time limit for listing all objects, in seconds. The deadline of the command also applies."""
 
 
 async def ask(
     settings: Settings, namespace: str, name: str, node: str, given: SchedulerOptions, kept: SchedulerOptions
 ) -> Explanation:
-    """`kept`: that of the schedulers of the local cluster, if there is one. Raises Failure, or the ApiError of a call that it
-    made."""
+    """Run the explanation process. `kept` are the scheduler options of the local cluster. Raises Failure, or the ApiError of a
+    request of the process."""
     arguments = ["--timeout", str(EXPLAIN_TIMEOUT), "--node", node]
     for flag, value in (("--server", settings.server), ("--context", settings.context)):
         arguments += [flag, value] if value else []
@@ -172,18 +168,18 @@ async def ask(
 
 
 def understood(said: bytes, complaints: bytes) -> Explanation:
-    """What the process has written to stdout and stderr. Raises as `ask`."""
+    """Parse the output of the process. Raises the errors of `ask`."""
     try:
         answer = from_json(Answer, json.loads(said))
     except Malformed as error:
         raise _bug(str(error)) from None
     except ValueError:
         last = complaints.decode(errors="replace").strip().splitlines()[-1:]
-        raise _bug(last[0] if last else "no answer") from None
+        raise _bug(last[0] if last else "no output") from None
     if answer.unexplained is not None:
         raise _why_not(answer.unexplained)
     if answer.explanation is None:
-        raise _bug("no answer")
+        raise _bug("no output")
     return answer.explanation
 
 
@@ -194,7 +190,7 @@ def _bug(message: str) -> Failure:
 def _why_not(unexplained: Unexplained) -> Failure | ApiError:
     match unexplained.kind:
         case Trouble.USAGE:
-            return usage(unexplained.error, hint="give the scheduler's configuration with --config FILE and --plugin")
+            return usage(unexplained.error, hint="specify the configuration of the scheduler with --config FILE and --plugin")
         case Trouble.REFUSED:
             return from_status(Status.FromString(b64decode(unexplained.status)))
         case Trouble.TOO_SLOW:
@@ -202,12 +198,12 @@ def _why_not(unexplained: Unexplained) -> Failure | ApiError:
 
 
 NAMED = 4
-"""Nodes that are named where there are many."""
+"""Maximum number of nodes that are listed by name."""
 
 
 def lines(found: Explanation, events: Sequence[Event], now: float, *, leaderless: str = "") -> Iterator[str]:
-    """Without newlines. `events`: what its scheduler said of the pod. `leaderless`: the election that its scheduler must win
-    first, and nobody has."""
+    """Yield lines without a newline. `events` are the events of the scheduler for the pod. `leaderless` is the election of the
+    scheduler, if it has no leader."""
     yield from map(one_line, _headline(found, leaderless))
     for section in _sections(found):
         text = [line for line in section if line]
@@ -221,42 +217,42 @@ def lines(found: Explanation, events: Sequence[Event], now: float, *, leaderless
 def _headline(found: Explanation, leaderless: str) -> Iterator[str]:
     pod, bound = f"pod {found.pod}", found.bound
     if found.unknown:
-        yield f"{_place(found) or f'{pod} is pending'}. Nothing more is known: {found.unknown}."
+        yield f"{_place(found) or f'{pod} is pending'}. Further information is not available: {found.unknown}."
         return
     if found.filters_only:
-        yield f"{_place(found) or f'{pod} is pending'}. How its scheduler decides is not known here: {found.unconfirmed}."
-        yield f"What follows is certain only for the filters of {found.configuration} that the scheduler has enabled, too:"
+        yield f"{_place(found) or f'{pod} is pending'}. The configuration of its scheduler is unknown: {found.unconfirmed}."
+        yield f"The results are valid only for filters of {found.configuration} that the scheduler also uses:"
         passing = f"{found.feasible} of {_nodes(found.nodes)} pass these filters."
-        yield f"{passing} Other filters, scores and preemption are not known."
+        yield f"{passing} Other filters, scores and preemption are unknown."
         return
     if found.unconfirmed:
-        yield f"This follows {found.configuration}. It is not known to be what the scheduler uses: {found.unconfirmed}."
+        yield f"The results are based on {found.configuration}, which the scheduler may not use: {found.unconfirmed}."
     if bound:
-        yield f"{_place(found)}. If it were placed again now, itself taken out:"
+        yield f"{_place(found)}. If it were removed and scheduled again:"
     if found.problem:
-        yield f"{'It would not be placed' if bound else f'{pod} is pending'}: {found.problem}."
+        yield f"{'It would not be scheduled' if bound else f'{pod} is pending'}: {found.problem}."
     elif not bound and not found.feasible:
-        yield f"{pod} is pending: no node can take it."
+        yield f"{pod} is pending: no node is feasible."
     elif not bound and found.extenders:
-        yield f"{pod} is pending. The plugins of its scheduler find room for it; its extenders may refuse these nodes."
+        yield f"{pod} is pending. The plugins accept at least one node, but extenders can reject it."
     elif not bound:
-        yield f"{pod} is pending, and there is room for it: it will be placed as soon as it is its turn."
+        yield f"{pod} is pending, and at least one node is feasible: it will be scheduled when its turn comes in the queue."
     if leaderless:
-        yield f'Nobody leads election "{leaderless}": until somebody does, nothing is scheduled.'
+        yield f'Election "{leaderless}" has no leader, so no pods are scheduled.'
     if found.message:
         yield found.message
     if found.feasible:
-        yield f"{found.feasible} of {_nodes(found.nodes)} can take it. {_best(found)}".rstrip()
+        yield f"Feasible: {found.feasible} of {_nodes(found.nodes)}. {_best(found)}".rstrip()
     if found.extenders:
         asked = ", ".join(found.extenders)
-        yield f"Extenders can refuse nodes and add to scores, and this command does not ask them: {asked}."
+        yield f"Extenders can reject nodes and add scores. This command does not call them: {asked}."
 
 
 def _place(found: Explanation) -> str:
-    """Empty: it has none."""
+    """Return a sentence about the node of the pod; empty if it has none."""
     pod, bound = f"pod {found.pod}", found.bound
     if found.node_is_gone:
-        return f"{pod} is bound to {bound}, and there is no such node; pods of a node that is gone are removed within a minute"
+        return f"{pod} is bound to {bound}, which does not exist; pods of a deleted node are deleted within a minute"
     return f"{pod} is on {bound}" if bound else ""
 
 
@@ -267,14 +263,14 @@ def _best(found: Explanation) -> str:
     equal = f" and {found.best - 1} more" if found.best > 1 else ""
     own = next((ranked for ranked in ranking if ranked.node == found.bound), None)
     if own is not None and own.rank == 1:
-        chance = "" if found.extenders else ": one of them is chosen by chance"
+        chance = "" if found.extenders else ": one of them is selected at random"
         others = f", like {_nodes(found.best - 1, 'other')}{chance}" if found.best > 1 else ""
         return f"{own.node} has the best score{' of the plugins' if found.extenders else ''}{others}."
     first = f"The best score is that of {ranking[0].node}{equal}"
     if own is not None:
-        return f"{first}; {own.node} comes as number {own.rank}."
+        return f"{first}; {own.node} has rank {own.rank}."
     if found.bound and not found.node_is_gone:
-        return f"{first}; {found.bound} could not take it any more."
+        return f"{first}; {found.bound} is no longer feasible."
     return f"{first}."
 
 
@@ -291,7 +287,7 @@ def _sections(found: Explanation) -> Iterator[Iterator[str]]:
 
 
 def _refusals(found: Explanation) -> Iterator[str]:
-    yield "What rules nodes out (ALONE: nodes ruled out by this reason only):"
+    yield "Reasons why nodes are not feasible (ALONE: nodes with only this reason):"
     rows = [
         (each.plugin, str(len(each.nodes)), str(each.alone), each.reason, listing(each.nodes, NAMED)) for each in found.refusals
     ]
@@ -301,7 +297,7 @@ def _refusals(found: Explanation) -> Iterator[str]:
 def _remedies(found: Explanation) -> Iterator[str]:
     if found.remedies:
         several = len(found.remedies) > 1
-        yield f"The smallest change{'s' if several else ''} that would help{', any one of them' if several else ''}:"
+        yield f"The smallest change{'s' if several else ''} that would make a node feasible{' (alternatives)' if several else ''}:"
         for each in found.remedies:
             then = f"  -> {listing(each.nodes, NAMED)}" if each.nodes else ""
             yield f"  * {one_line(each.text)}{then}"
@@ -314,27 +310,27 @@ def _preemption(found: Explanation) -> Iterator[str]:
 
 def _asked(found: Explanation, asked: Asked) -> Iterator[str]:
     if asked.objections:
-        yield f"{asked.node} cannot take it:"
+        yield f"{asked.node} is not feasible:"
         yield from _table(["PLUGIN", "WHY"], [(each.plugin, detail) for each in asked.objections for detail in each.details])
         return
     ranked = next((each for each in found.ranking if each.node == asked.node), None)
     if ranked is None:
-        yield f"{asked.node} can take it."
+        yield f"{asked.node} is feasible."
         return
     best = found.ranking[0]
     if ranked.rank == 1:
-        yield f"{asked.node} can take it, and no node is better."
+        yield f"{asked.node} is feasible and has the best score."
         return
     total, most = _score(ranked.total), _score(best.total)
-    yield f"{asked.node} can take it, but it is number {ranked.rank}: {total} points, where {best.node} has {most}."
+    yield f"{asked.node} is feasible and has rank {ranked.rank}: its score is {total}, and the score of {best.node} is {most}."
     behind = {plugin: (best.scores[plugin] - score) * found.weights[plugin] for plugin, score in ranked.scores.items()}
     plugin = max(behind, key=lambda plugin: behind[plugin])
     here, there = _score(ranked.scores[plugin]), _score(best.scores[plugin])
-    yield f"Most of it is {plugin}: {here} instead of {there}{_weight(found, plugin)}."
+    yield f"The largest difference is {plugin}: {here} instead of {there}{_weight(found, plugin)}."
 
 
 def _ranking(found: Explanation) -> Iterator[str]:
-    yield "Scores, 0 to 100 each, times their weights:"
+    yield "Scores from 0 to 100, multiplied by the weights:"
     plugins = list(found.weights)
     marks = {found.bound: " (here)"}
     rows = [

@@ -72,15 +72,15 @@ class TestCordonsWithTheirTaint:
     def test_one_is_ended_where_that_helps(self) -> None:
         full = make_pod("full").req(cpu=4).node("n1")
         assert why(make_pod("a").req(cpu=1), [cordoned("n0"), make_node("n1")], [full]) == dedent("""\
-            pod default/a is pending: no node can take it.
+            pod default/a is pending: no node is feasible.
             0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.
 
-            What rules nodes out (ALONE: nodes ruled out by this reason only):
+            Reasons why nodes are not feasible (ALONE: nodes with only this reason):
               PLUGIN              NODES   ALONE   REASON                       WHICH
               NodeUnschedulable   1       1       node(s) were unschedulable   n0
               NodeResourcesFit    1       1       Insufficient cpu             n1
 
-            The smallest changes that would help, any one of them:
+            The smallest changes that would make a node feasible (alternatives):
               * uncordon n0  -> n0
               * free 1 cpu on n1, or reduce its requests accordingly: it requests 1 cpu, 0 of 4 is free  -> n1
         """)
@@ -248,15 +248,15 @@ def test_where_two_plugins_refuse_every_node() -> None:
 
 def test_a_claim_that_does_not_exist_is_one_thing_in_the_way() -> None:
     assert why(make_pod("a").req(cpu=1).claim("nope"), [*THREE[:2], make_node("n2").taint("gpu")]) == dedent("""\
-        pod default/a is pending: no node can take it.
+        pod default/a is pending: no node is feasible.
         0/3 nodes are available: persistentvolumeclaim "nope" not found.
 
-        What rules nodes out (ALONE: nodes ruled out by this reason only):
+        Reasons why nodes are not feasible (ALONE: nodes with only this reason):
           PLUGIN            NODES   ALONE   REASON                                   WHICH
           VolumeBinding     3       2       persistentvolumeclaim "nope" not found   n0, n1, n2
           TaintToleration   1       0       node(s) had untolerated taint {gpu: }    n2
 
-        The smallest change that would help:
+        The smallest change that would make a node feasible:
           * create the PersistentVolumeClaim nope  -> n0, n1
     """)
 

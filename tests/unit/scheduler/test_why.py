@@ -34,14 +34,14 @@ from tests.unit.scheduler.asking_why import BUSY, NO_PREEMPTION, THREE, explaine
 def test_why_here() -> None:
     pod = make_pod("a").req(cpu=1).node("n1")
     assert why(pod, THREE, [pod, BUSY[0]]) == dedent("""\
-        pod default/a is on n1. If it were placed again now, itself taken out:
-        2 of 3 nodes can take it. n1 has the best score, like 1 other node: one of them is chosen by chance.
+        pod default/a is on n1. If it were removed and scheduled again:
+        Feasible: 2 of 3 nodes. n1 has the best score, like 1 other node: one of them is selected at random.
 
-        What rules nodes out (ALONE: nodes ruled out by this reason only):
+        Reasons why nodes are not feasible (ALONE: nodes with only this reason):
           PLUGIN             NODES   ALONE   REASON             WHICH
           NodeResourcesFit   1       1       Insufficient cpu   n0
 
-        Scores, 0 to 100 each, times their weights:
+        Scores from 0 to 100, multiplied by the weights:
           RANK   NODE        TOTAL   NodeResourcesFit   NodeResourcesBalancedAllocation
           1      n1 (here)   155     87                 68
           1      n2          155     87                 68
@@ -51,23 +51,23 @@ def test_why_here() -> None:
 def test_it_would_go_elsewhere_now() -> None:
     pod = make_pod("a").req(cpu=1).node("n0")
     said = why(pod, THREE, [pod, make_pod("later").req(cpu=2).node("n0")]).splitlines()
-    assert said[1] == "3 of 3 nodes can take it. The best score is that of n1 and 1 more; n0 comes as number 3."
+    assert said[1] == "Feasible: 3 of 3 nodes. The best score is that of n1 and 1 more; n0 has rank 3."
     said = why(pod, [make_node("n0").unschedulable(), make_node("n1")], [pod]).splitlines()
-    assert said[1] == "1 of 2 nodes can take it. The best score is that of n1; n0 could not take it any more."
+    assert said[1] == "Feasible: 1 of 2 nodes. The best score is that of n1; n0 is no longer feasible."
 
 
 def test_why_pending_for_several_reasons() -> None:
     nodes = [*THREE, make_node("n3").taint("gpu", "true"), make_node("n4").taint("gpu", "true").capacity(cpu=2, pods=9)]
     assert why(make_pod("a").req(cpu=3), nodes, BUSY) == dedent("""\
-        pod default/a is pending: no node can take it.
+        pod default/a is pending: no node is feasible.
         0/5 nodes are available: 2 node(s) had untolerated taint {gpu: true}, 3 Insufficient cpu.
 
-        What rules nodes out (ALONE: nodes ruled out by this reason only):
+        Reasons why nodes are not feasible (ALONE: nodes with only this reason):
           PLUGIN             NODES   ALONE   REASON                                      WHICH
           TaintToleration    2       1       node(s) had untolerated taint {gpu: true}   n3, n4
           NodeResourcesFit   4       3       Insufficient cpu                            n0, n1, n2, n4
 
-        The smallest changes that would help, any one of them:
+        The smallest changes that would make a node feasible (alternatives):
           * tolerate gpu=true:NoSchedule  -> n3
           * free 2200m cpu on n0, the closest of 3 nodes, or reduce its requests accordingly: it requests 3 cpu, 800m of 4 is free  -> n0
     """)
@@ -75,10 +75,10 @@ def test_why_pending_for_several_reasons() -> None:
 
 def test_why_not_that_node() -> None:
     assert why(make_pod("a").req(cpu=1), [*THREE, make_node("n3").unschedulable()], BUSY, node="n1") == dedent("""\
-        pod default/a is pending: no node can take it.
+        pod default/a is pending: no node is feasible.
         0/4 nodes are available: 1 node(s) were unschedulable, 3 Insufficient cpu.
 
-        n1 cannot take it:
+        n1 is not feasible:
           PLUGIN             WHY
           NodeResourcesFit   Insufficient cpu: it requests 1 cpu, 500m of 4 is free, 500m is missing
     """)
@@ -87,27 +87,27 @@ def test_why_not_that_node() -> None:
 def test_why_not_that_node_although_it_fits() -> None:
     placed = [make_pod("b").req(cpu=2).node("n0")]
     assert why(make_pod("a").req(cpu=1), THREE, placed, node="n0") == dedent("""\
-        pod default/a is pending, and there is room for it: it will be placed as soon as it is its turn.
-        3 of 3 nodes can take it. The best score is that of n1 and 1 more.
+        pod default/a is pending, and at least one node is feasible: it will be scheduled when its turn comes in the queue.
+        Feasible: 3 of 3 nodes. The best score is that of n1 and 1 more.
 
-        n0 can take it, but it is number 3: 129 points, where n1 has 155.
-        Most of it is NodeResourcesFit: 61 instead of 87.
+        n0 is feasible and has rank 3: its score is 129, and the score of n1 is 155.
+        The largest difference is NodeResourcesFit: 61 instead of 87.
 
-        Scores, 0 to 100 each, times their weights:
+        Scores from 0 to 100, multiplied by the weights:
           RANK   NODE   TOTAL   NodeResourcesFit   NodeResourcesBalancedAllocation
           1      n1     155     87                 68
           1      n2     155     87                 68
           3      n0     129     61                 68
     """)
-    assert "\nn1 can take it, and no node is better.\n" in why(make_pod("a").req(cpu=1), THREE, placed, node="n1")
+    assert "\nn1 is feasible and has the best score.\n" in why(make_pod("a").req(cpu=1), THREE, placed, node="n1")
 
 
 def test_no_nodes_at_all() -> None:
     assert why(make_pod("a").req(cpu=1, memory="1Gi"), []) == dedent("""\
-        pod default/a is pending: no node can take it.
+        pod default/a is pending: no node is feasible.
         no nodes available to schedule pods
 
-        The smallest change that would help:
+        The smallest change that would make a node feasible:
           * add a node with 1 cpu and 1Gi memory free
     """)
 
@@ -117,10 +117,10 @@ def test_gated() -> None:
         pod default/a is pending: it has scheduling gates: quota, budget; it is not scheduled until they are removed.
         1 of 1 node can take it. The best score is that of n0.
 
-        The smallest change that would help:
+        The smallest change that would make a node feasible:
           * remove the scheduling gates quota and budget
 
-        Scores, 0 to 100 each, times their weights:
+        Scores from 0 to 100, multiplied by the weights:
           RANK   NODE   TOTAL   NodeResourcesFit
           1      n0     56      56
     """)
@@ -152,7 +152,7 @@ def test_a_plugin_that_fails_without_a_word_leaves_no_gap() -> None:
     configuration = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why:Sulk")
     assert why(make_pod("a"), THREE, configuration=configuration) == (
         'pod default/a is pending: plugin "Sulk" failed in Score: RuntimeError '
-        f"(test_why.py:{inspect.getsourcelines(Sulk.score)[1] + 1}).\n3 of 3 nodes can take it.\n"
+        f"(test_why.py:{inspect.getsourcelines(Sulk.score)[1] + 1}).\nFeasible: 3 of 3 nodes.\n"
     )
 
 
@@ -160,8 +160,8 @@ def test_a_scheduler_that_nothing_runs() -> None:
     pod = make_pod("a").scheduler("cheap")
     followed = select_configuration("cheap", [Election(name="scheduler", scheduler_names=["default-scheduler"])])
     said = 'no running scheduler has a profile named "cheap"; profiles: default-scheduler.\n'
-    assert why(pod, THREE, followed=followed) == f"pod default/a is pending. Nothing more is known: {said}"
-    assert why(pod.node("n1"), THREE, followed=followed) == f"pod default/a is on n1. Nothing more is known: {said}"
+    assert why(pod, THREE, followed=followed) == f"pod default/a is pending. Further information is not available: {said}"
+    assert why(pod.node("n1"), THREE, followed=followed) == f"pod default/a is on n1. Further information is not available: {said}"
 
 
 def test_of_a_configuration_that_is_not_confirmed_only_filters_are_shown() -> None:
@@ -169,11 +169,11 @@ def test_of_a_configuration_that_is_not_confirmed_only_filters_are_shown() -> No
     nodes = [*THREE[:2], make_node("n2").taint("gpu", "true")]
     followed = SelectedConfiguration(NO_PREEMPTION, "the default configuration", "it differs", assumed=True)
     assert why(make_pod("a").node("n1"), nodes, followed=followed).splitlines() == [
-        "pod default/a is on n1. How its scheduler decides is not known here: it differs.",
-        "What follows is certain only for the filters of the default configuration that the scheduler has enabled, too:",
-        "2 of 3 nodes pass these filters. Other filters, scores and preemption are not known.",
+        "pod default/a is on n1. The configuration of its scheduler is unknown: it differs.",
+        "The results are valid only for filters of the default configuration that the scheduler also uses:",
+        "2 of 3 nodes pass these filters. Other filters, scores and preemption are unknown.",
         "",
-        "What rules nodes out (ALONE: nodes ruled out by this reason only):",
+        "Reasons why nodes are not feasible (ALONE: nodes with only this reason):",
         "  PLUGIN            NODES   ALONE   REASON                                      WHICH",
         "  TaintToleration   1       1       node(s) had untolerated taint {gpu: true}   n2",
     ]
@@ -184,7 +184,7 @@ def test_of_a_configuration_that_is_not_confirmed_only_filters_are_shown() -> No
 def test_a_configuration_that_was_asked_for_is_followed_with_a_warning() -> None:
     followed = SelectedConfiguration(NO_PREEMPTION, "my.yaml", "it differs")
     first, *_, last = why(make_pod("a"), THREE, followed=followed).splitlines()
-    assert first == "This follows my.yaml. It is not known to be what the scheduler uses: it differs."
+    assert first == "The results are based on my.yaml, which the scheduler may not use: it differs."
     assert last.split()[:2] == ["1", "n2"]
 
 
@@ -192,9 +192,9 @@ def test_a_pod_of_a_node_that_does_not_exist() -> None:
     pod = make_pod("a").req(cpu=1).node("n77")
     said = why(pod, [make_node("n0")], [pod]).splitlines()
     assert said[:2] == [
-        "pod default/a is bound to n77, and there is no such node; pods of a node that is gone are removed within a minute. "
-        "If it were placed again now, itself taken out:",
-        "1 of 1 node can take it. The best score is that of n0.",
+        "pod default/a is bound to n77, which does not exist; pods of a deleted node are deleted within a minute. "
+        "If it were removed and scheduled again:",
+        "Feasible: 1 of 1 node. The best score is that of n0.",
     ]
 
 
@@ -210,7 +210,7 @@ def test_extenders_are_not_asked_but_named() -> None:
         ExtenderConfiguration("http://gpus", managed_resources={"example.com/gpu": True}),
     ]
     configuration = replace(NO_PREEMPTION, extenders=extenders)
-    said = "Extenders can refuse nodes and add to scores, and this command does not ask them: {}."
+    said = "Extenders can reject nodes and add scores. This command does not call them: {}."
     assert why(make_pod("a"), THREE, configuration=configuration).splitlines()[2] == said.format("http://everybody")
     gpu = why(make_pod("a").container({"example.com/gpu": 1}), THREE, configuration=configuration)
     assert gpu.splitlines()[2] == said.format("http://everybody, http://gpus")
@@ -219,7 +219,7 @@ def test_extenders_are_not_asked_but_named() -> None:
 def test_where_extenders_are_not_asked_nothing_is_called_chance() -> None:
     configuration = replace(NO_PREEMPTION, extenders=[ExtenderConfiguration("http://everybody")])
     pod = make_pod("a").node("n0")
-    assert "one of them is chosen by chance" in why(pod, THREE, [pod])
+    assert "one of them is selected at random" in why(pod, THREE, [pod])
     said = why(pod, THREE, [pod], configuration=configuration)
     assert "n0 has the best score of the plugins, like 2 other nodes.\n" in said and "chance" not in said
 
@@ -227,7 +227,7 @@ def test_where_extenders_are_not_asked_nothing_is_called_chance() -> None:
 def test_what_is_said_around_it() -> None:
     event = Event(type="Warning", reason="FailedScheduling", message="no", reportingComponent="default-scheduler")
     said = list(lines(explained(make_pod("a"), []), [event], 0.0, leaderless="scheduler"))
-    assert said[1] == 'Nobody leads election "scheduler": until somebody does, nothing is scheduled.'
+    assert said[1] == 'Election "scheduler" has no leader, so no pods are scheduled.'
     assert (
         said[-3:]
         == [

@@ -20,10 +20,10 @@ class TestNominated:
 
     def test_room_that_is_kept_is_no_room(self) -> None:
         assert why(make_pod("small").req(cpu=2), THREE[:1], [self.BOSS]) == dedent(f"""\
-            pod default/small is pending: no node can take it.
+            pod default/small is pending: no node is feasible.
             0/1 nodes are available: 1 Insufficient cpu.
 
-            What rules nodes out (ALONE: nodes ruled out by this reason only):
+            Reasons why nodes are not feasible (ALONE: nodes with only this reason):
               PLUGIN             NODES   ALONE   REASON             WHICH
               NodeResourcesFit   1       1       Insufficient cpu   n0
 

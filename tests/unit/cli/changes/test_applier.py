@@ -63,7 +63,7 @@ async def test_what_is_being_deleted_is_told() -> None:
     for manifests, outcome in ((pod(), "unchanged"), (pod(POD.replace("app:1", "app:2")), "configured")):
         applier = Applier(api.client(), dry_run=False, warn=told.append)
         assert await applier.apply([desired(each) for each in manifests]) == [outcome]
-    assert told == ["pod/a is being deleted: apply it again once it is gone"] * 2
+    assert told == ["pod/a is being deleted: apply it again after the deletion"] * 2
 
 
 async def test_what_is_not_modelled_stays() -> None:

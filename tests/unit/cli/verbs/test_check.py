@@ -39,7 +39,7 @@ def test_a_violation_is_shown_and_decides_the_exit_code(
     assert run(["check", broken]) == 10
     captured = capsys.readouterr()
     assert "and again to" in captured.out
-    assert captured.err == "error: the run is not proven: violated: I1 1 times\n"
+    assert captured.err == "error: the check did not succeed: violated: I1 1 times\n"
 
     assert run(["check", broken, "--only", "I2", "-o", "json"]) == 0
     verdicts = {verdict["name"]: verdict["status"] for verdict in json.loads(capsys.readouterr().out)["verdicts"]}
@@ -94,4 +94,4 @@ def test_what_is_no_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert run(["check", str(tmp_path)]) == 2
     assert f"hint: `pinnace check {tmp_path}/*.jsonl`" in capsys.readouterr().err
     assert run(["check", str(path), "--only", "I99"]) == 2
-    assert "there is no invariant I99" in capsys.readouterr().err
+    assert "unknown invariant I99" in capsys.readouterr().err

@@ -6,7 +6,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test agreement churn fuzz fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test scenarios stories clients browser compose-test compose-bench clean
+.PHONY: help setup demo test agreement churn fuzz fuzz-http fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test scenarios stories clients browser compose-test compose-bench clean
 
 help: ## Show this help
 	@if [ -t 1 ] && [ -z "$$NO_COLOR" ]; then bold=$$'\033[1m' plain=$$'\033[0m'; fi; \
@@ -34,8 +34,10 @@ agreement: setup ## Compare each plugin of the scheduler with its plain form, on
 churn: setup ## Random churn of nodes and pods against the scheduler's oracle (make churn SEEDS=1000 FIRST=0)
 	@PINNACE_SEEDS=$(or $(SEEDS),100) PINNACE_FIRST=$(or $(FIRST),0) $(BIN)/pytest -n 2 tests/unit/scheduler/test_churn.py
 
-fuzz: setup ## Send malformed, huge and hostile messages to an API server, and HTTP requests to a gateway (make fuzz MESSAGES=20000 REQUESTS=20000 SEED=1)
+fuzz: setup ## Send malformed, huge and hostile messages to an API server (make fuzz MESSAGES=20000 SEED=1)
 	@$(BIN)/python -m tests.fuzz --messages $(or $(MESSAGES),20000) --seed $(or $(SEED),1)
+
+fuzz-http: setup ## Send malformed and hostile HTTP requests to a gateway (make fuzz-http REQUESTS=20000 SEED=1)
 	@$(BIN)/python -m tests.fuzz.http_run --requests $(or $(REQUESTS),20000) --seed $(or $(SEED),1)
 
 fuzz-explore: setup ## Grow the fuzzer's corpus, guided by coverage (make fuzz-explore FOR=60 SEED=1)

@@ -118,7 +118,7 @@ def success(details: Mapping[str, Any] | None = None, code: int = 0) -> dict[str
 
 def dump(document: Any) -> bytes:
     """Return compact JSON with a newline, as Kubernetes does."""
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def bad_request(message: str) -> ApiStatus:

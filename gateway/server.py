@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import HttpVersion11, WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.authentication import IMPERSONATE_GROUP, Authenticator, impersonated
@@ -93,8 +93,10 @@ class Server:
             response: Response | Upgrade = await self._answer(http, request)
         except ApiStatus as status:
             response = error_response(status, request)
-        except (asyncio.CancelledError, ConnectionError):
+        except asyncio.CancelledError:
             raise
+        except ConnectionError:  # the client has left
+            return web.Response()
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             response = error_response(ApiStatus(500, "InternalError", "Internal error occurred"), request)
@@ -159,7 +161,8 @@ class Server:
 
     async def _send_stream(self, http: web.BaseRequest, response: Response, headers: dict[str, str]) -> web.StreamResponse:
         sent = web.StreamResponse(status=response.code, headers=headers)
-        sent.enable_chunked_encoding()
+        if http.version == HttpVersion11:  # HTTP/1.0 has no chunks: the end of the connection ends the body
+            sent.enable_chunked_encoding()
         chunks: Any = response.body
         try:
             with self._open_stream():

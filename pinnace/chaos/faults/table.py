@@ -52,9 +52,7 @@ _PROCESSES = (
     Kind("freeze-standby", "SIGSTOP of a standby scheduler, then SIGCONT", Area.SCHEDULERS, standby, Freeze, (0.3, 6.0)),
     Kind("freeze-apiserver", "SIGSTOP of an API server, then SIGCONT", Area.APISERVERS, apiservers, Freeze, (0.3, 6.0), 4),
     Kind("freeze-kubelet", "SIGSTOP of a kubelet, then SIGCONT", Area.KUBELETS, kubelets, Freeze, (0.3, 6.0)),
-    Kind(
-        "freeze-etcd-leader", "SIGSTOP of etcd's leader, then SIGCONT", Area.ETCD, etcd_leader, Freeze, (0.3, 5.0)
-    ),
+    Kind("freeze-etcd-leader", "SIGSTOP of etcd's leader, then SIGCONT", Area.ETCD, etcd_leader, Freeze, (0.3, 5.0)),
     Kind(
         "freeze-etcd-member",
         "SIGSTOP of an etcd follower, then SIGCONT",
@@ -107,9 +105,7 @@ _NETWORK = (
     Kind("partition-scheduler", "a scheduler cut off from the API servers", Area.SCHEDULERS, schedulers, Partition, (0.5, 8.0)),
     Kind("partition-kubelet", "a kubelet cut off from the API servers", Area.KUBELETS, kubelets, Partition, (0.5, 8.0)),
     Kind("partition-apiserver", "an API server cut off from etcd", Area.APISERVERS, apiservers, Partition, (0.5, 8.0)),
-    Kind(
-        "blackhole-scheduler", "a scheduler's connection drops packets", Area.SCHEDULERS, schedulers, BlackHole, (3.0, 8.0)
-    ),
+    Kind("blackhole-scheduler", "a scheduler's connection drops packets", Area.SCHEDULERS, schedulers, BlackHole, (3.0, 8.0)),
     Kind("blackhole-kubelet", "a kubelet's connection drops packets", Area.KUBELETS, kubelets, BlackHole, (3.0, 8.0)),
     Kind("blackhole-apiserver", "a connection to etcd drops packets", Area.APISERVERS, apiservers, BlackHole, (3.0, 8.0)),
     Kind("slow-scheduler", "delay between a scheduler and the API servers", Area.SCHEDULERS, schedulers, Slow, (1.0, 5.0), 1),

@@ -51,9 +51,7 @@ def of_election(records: Iterable[Record], election: str, since: float, reasons:
 def _of_the_key(stored: Stored, token: int, holder: str, reasons: Mapping[int, str]) -> Moment:
     if not isinstance(stored.facts, ElectionFacts):
         why = reasons.get(token, "")
-        return Moment(
-            stored.at, f"the election's key with {holder}'s token {token} is deleted" + (f": {why}" if why else "")
-        )
+        return Moment(stored.at, f"the election's key with {holder}'s token {token} is deleted" + (f": {why}" if why else ""))
     if stored.create_revision == stored.revision:
         return Moment(stored.at, f"{stored.facts.holder} is elected with fencing token {stored.revision}")
     return Moment(stored.at, f"{stored.facts.holder} resumes on another API server and keeps token {stored.create_revision}")

@@ -297,7 +297,8 @@ def _refusals(found: Explanation) -> Iterator[str]:
 def _remedies(found: Explanation) -> Iterator[str]:
     if found.remedies:
         several = len(found.remedies) > 1
-        yield f"The smallest change{'s' if several else ''} that would make a node feasible{' (alternatives)' if several else ''}:"
+        changes, alternatives = ("changes", " (alternatives)") if several else ("change", "")
+        yield f"The smallest {changes} that would make a node feasible{alternatives}:"
         for each in found.remedies:
             then = f"  -> {listing(each.nodes, NAMED)}" if each.nodes else ""
             yield f"  * {one_line(each.text)}{then}"

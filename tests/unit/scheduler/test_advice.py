@@ -39,7 +39,9 @@ def test_the_last_one_of_seventy_resources() -> None:
         node.extended(resource, 1)
     found = explained(make_pod("a").container(dict.fromkeys((*there, last), 1)), [node])
     assert found.message == f"0/1 nodes are available: 1 Insufficient {last}."
-    assert [each.text for each in found.remedies] == [f"reduce its requests, or add a larger node: it requests 1 {last}; n0 has 0"]
+    assert [each.text for each in found.remedies] == [
+        f"reduce its requests, or add a larger node: it requests 1 {last}; n0 has 0"
+    ]
 
 
 def test_taints_and_cordons() -> None:
@@ -242,7 +244,8 @@ def test_where_two_plugins_refuse_every_node() -> None:
     nodes = [make_node("n0").taint("gpu", "true"), make_node("n1").taint("gpu", "true")]
     placed = [make_pod("b").req(cpu=3).node("n0"), make_pod("c").req(cpu=2).node("n1")]
     assert remedies(make_pod("a").req(cpu=3), nodes, placed) == [
-        "tolerate gpu=true:NoSchedule; and free 1 cpu on n1, or reduce its requests accordingly: it requests 3 cpu, 2 of 4 is free -> n1"
+        "tolerate gpu=true:NoSchedule; "
+        "and free 1 cpu on n1, or reduce its requests accordingly: it requests 3 cpu, 2 of 4 is free -> n1"
     ]
 
 
@@ -273,8 +276,7 @@ def test_a_claim_that_does_not_exist_is_one_thing_in_the_way() -> None:
         (
             claim("c", storage_class="fast"),
             (storage_class("fast", volumeBindingMode="Immediate"),),
-            "recreate the StorageClass fast with volumeBindingMode: WaitForFirstConsumer: "
-            "immediate binding is not supported",
+            "recreate the StorageClass fast with volumeBindingMode: WaitForFirstConsumer: immediate binding is not supported",
         ),
         (
             claim("c"),

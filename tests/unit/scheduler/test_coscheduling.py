@@ -207,7 +207,9 @@ def test_a_turn_is_over_when_the_group_is_deleted(stage: Stage) -> None:
         await asyncio.sleep(5.0)
         put(stage, member("g2", "g").node("n3").scheduler("other"))
         await asyncio.sleep(15.0)
-        assert waiting(stage) == ["z0"] and any("waits for the end of the turn of PodGroup default/z" in text for text in told(stage, "g0"))
+        assert waiting(stage) == ["z0"] and any(
+            "waits for the end of the turn of PodGroup default/z" in text for text in told(stage, "g0")
+        )
         stage.api.remove(PODS, "default/z0")
         await asyncio.sleep(12.0)
         assert stage.bound() == ["g0", "g1", "g2"]

@@ -142,7 +142,10 @@ def test_cpu_cannot_be_ignored() -> None:
             strategy("MostAllocated", ("cpu", 101)),
             r"scoringStrategy.resources\[0\].weight: expected a whole number from 1 to 100",
         ),
-        (strategy("MostAllocated", ("cpu", 1), ("cpu", 1)), r"resources\[1\].name: expected a resource name without duplicates"),
+        (
+            strategy("MostAllocated", ("cpu", 1), ("cpu", 1)),
+            r"resources\[1\].name: expected a resource name without duplicates",
+        ),
         (strategy("RequestedToCapacityRatio"), "requestedToCapacityRatio.shape: expected a list"),
         (strategy("MostAllocated", requestedToCapacityRatio={}), "requires the type RequestedToCapacityRatio"),
         (

@@ -161,7 +161,9 @@ def test_a_scheduler_that_nothing_runs() -> None:
     followed = select_configuration("cheap", [Election(name="scheduler", scheduler_names=["default-scheduler"])])
     said = 'no running scheduler has a profile named "cheap"; profiles: default-scheduler.\n'
     assert why(pod, THREE, followed=followed) == f"pod default/a is pending. Further information is not available: {said}"
-    assert why(pod.node("n1"), THREE, followed=followed) == f"pod default/a is on n1. Further information is not available: {said}"
+    assert (
+        why(pod.node("n1"), THREE, followed=followed) == f"pod default/a is on n1. Further information is not available: {said}"
+    )
 
 
 def test_of_a_configuration_that_is_not_confirmed_only_filters_are_shown() -> None:

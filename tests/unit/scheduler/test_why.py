@@ -70,7 +70,7 @@ def test_why_pending_for_several_reasons() -> None:
         The smallest changes that would make a node feasible (alternatives):
           * tolerate gpu=true:NoSchedule  -> n3
           * free 2200m cpu on n0, the closest of 3 nodes, or reduce its requests accordingly: it requests 3 cpu, 800m of 4 is free  -> n0
-    """)
+    """)  # noqa: E501
 
 
 def test_why_not_that_node() -> None:

@@ -66,7 +66,7 @@ def test_the_command_makes_them_for_the_hosts_that_are_named_and_for_this_machin
 ) -> None:
     arguments = [str(tmp_path), "--server", "apiserver:7443", "--etcd-host", "etcd", "--etcd-host", "etcd-2"]
     pki.main(arguments, standalone_mode=False, obj=Settings())
-    assert f"{tmp_path}/etcd/server.crt made\n" in capsys.readouterr().out
+    assert f"{tmp_path}/etcd/server.crt created\n" in capsys.readouterr().out
     for name in ("server", "peer"):
         assert hosts(load(tmp_path / f"etcd/{name}.crt")) == [*certificates.LOOPBACK, "etcd", "etcd-2"]
 

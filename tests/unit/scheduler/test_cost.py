@@ -302,7 +302,11 @@ def test_a_search_for_victims_goes_on_with_the_next_attempt() -> None:
     """One that helps nowhere took 1 s on 5,000 nodes, for each attempt."""
     pod = make_pod("a").req(cpu=1).label(LABEL, VALUE).anti_affinity(f"{LABEL}={VALUE}", "kubernetes.io/hostname").build()
     outcome, seconds = preempting(pod, 2000, 4, protectors=1)
-    assert isinstance(outcome, Unschedulable) and outcome.outdated and "goes on with the next attempt" in outcome.message
+    assert (
+        isinstance(outcome, Unschedulable)
+        and outcome.outdated
+        and "the search continues with the next attempt" in outcome.message
+    )
     assert seconds < 2 * BOUND
 
 

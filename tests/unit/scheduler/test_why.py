@@ -115,7 +115,7 @@ def test_no_nodes_at_all() -> None:
 def test_gated() -> None:
     assert why(make_pod("a").req().gate("quota").gate("budget"), THREE[:1], BUSY[:1]) == dedent("""\
         pod default/a is pending: it has scheduling gates: quota, budget; it is not scheduled until they are removed.
-        1 of 1 node can take it. The best score is that of n0.
+        Feasible: 1 of 1 node. The best score is that of n0.
 
         The smallest change that would make a node feasible:
           * remove the scheduling gates quota and budget
@@ -203,7 +203,7 @@ def test_a_pod_of_a_node_that_does_not_exist() -> None:
 def test_a_bound_pod_that_would_not_be_tried() -> None:
     pod = make_pod("a").gate("g").node("n0")
     said = why(pod, THREE, [pod]).splitlines()
-    assert said[1] == "It would not be placed: it has scheduling gates: g; it is not scheduled until they are removed."
+    assert said[1] == "It would not be scheduled: it has scheduling gates: g; it is not scheduled until they are removed."
 
 
 def test_extenders_are_not_asked_but_named() -> None:

@@ -27,7 +27,7 @@ class TestNominated:
               PLUGIN             NODES   ALONE   REASON             WHICH
               NodeResourcesFit   1       1       Insufficient cpu   n0
 
-            The smallest change that would help:
+            The smallest change that would make a node feasible:
               * free 1 cpu on n0, or reduce its requests accordingly: it requests 2 cpu, 1 of 4 is free, {self.KEPT}  -> n0
         """)
         assert details(make_pod("small").req(cpu=2), THREE[:1], [self.BOSS]) == [

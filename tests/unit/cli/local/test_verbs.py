@@ -278,7 +278,7 @@ def test_what_other_commands_could_not_read_is_told_before_a_cluster_is_started(
         (("up", "--data-dir", ""), '"" is not a directory'),
         (("down", "--data-dir", ""), '"" is not a directory'),
         (("up", "--stages", "nope"), '"nope" is no file, and none of fast, realistic, chaos'),
-        (("pki", "folder", "--user", ""), '"": at most 64'),
+        (("pki", "folder", "--user", ""), '"": must consist of at most 64'),
     ],
 )
 def test_what_is_wrong_on_the_command_line_starts_nothing(

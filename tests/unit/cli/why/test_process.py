@@ -49,7 +49,7 @@ def test_a_call_that_was_refused_is_told_like_any_other() -> None:
     ("answer", "message"),
     [
         ([], "expected an object"),
-        ({}, "no answer"),
+        ({}, "no output"),
         ({"explanation": {"pod": "default/a"}}, "explanation.scheduler: missing field"),
         ({"explanation": {"pod": "default/a", "scheduler": "s", "nodes": "3"}}, "explanation.nodes: expected a whole number"),
         (
@@ -64,4 +64,4 @@ def test_an_answer_of_another_shape(answer: Any, message: str) -> None:
 
 def test_no_answer() -> None:
     assert failure(b"", b"Traceback:\n  ...\nMemoryError\n") == (f"{BUG}MemoryError", ExitCode.SERVER)
-    assert failure(b"") == (f"{BUG}no answer", ExitCode.SERVER)
+    assert failure(b"") == (f"{BUG}no output", ExitCode.SERVER)

@@ -32,6 +32,7 @@ const web = { metadata: { name: 'web' }, spec: { replicas: 1, selector: { matchL
 await apps.createNamespacedDeployment({ namespace, body: web });
 const scale = await apps.readNamespacedDeploymentScale({ namespace, name: 'web' });
 scale.spec = { replicas: 2 };
+delete scale.metadata.resourceVersion; // the controller may write the status meanwhile
 seen.replicas = (await apps.replaceNamespacedDeploymentScale({ namespace, name: 'web', body: scale })).spec.replicas;
 
 for (const name of ['p0', 'p1', 'p2']) {

@@ -246,7 +246,6 @@ def test_usage(kubectl: Kubectl) -> None:
 
 def test_what_is_not_supported_says_so(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=[pod("a")])
-    assert "does not allow this method" in kubectl("create", "configmap", "c", "--from-literal=a=b", fails=True)
     kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=40s")
     for arguments in (("attach", "a"), ("port-forward", "a", "8080:80"), ("exec", "a", "--", "true")):
         assert "SPDY is not supported" in kubectl(*arguments, fails=True)

@@ -402,9 +402,9 @@ async def test_top_without_kubelets(pinnace: Commands, client: Client) -> None:
     assert (named.code, named.out) == (1, "")
     assert named.errors[1:] == [
         'Error from server (NotFound): pods "nobody" not found',
-        "error: pod/a uses nothing: it is Pending",
+        "error: metrics not available for pod/a: it is Pending",
         "hint: `pinnace get pods -A` lists existing objects",
-        "hint: `pinnace describe pod/a` says why",
+        "hint: `pinnace describe pod/a` shows the reason",
     ]
     for words in (["pods,nodes"], ["deployments"], ["nodes", "--sum"], ["pods", "--show-capacity"], ["pods", "--sort-by", "x"]):
         assert (await pinnace("top", *words)).code == 2

@@ -15,7 +15,7 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
-from apiserver.errors import Rejected
+from apiserver.errors import Rejected, bad_request
 from apiserver.services.methods import Context
 from apiserver.storage.interface import Change, Changes, Compacted, KeyValue, LeaseNotFound, Storage
 from pinnace.api.elections_pb2 import Election
@@ -39,6 +39,11 @@ class KeysService:
 
     async def list(self, request: ListKeysRequest, context: Context) -> ListKeysResponse:
         """Return a page of keys. Raises Rejected (OUT_OF_RANGE) for a compacted revision."""
+        if request.revision < 0:
+            raise Rejected(bad_request("revision: Invalid value: must be greater than or equal to 0"))
+        if request.revision and request.revision > (current := await self._storage.current_revision()):
+            message = f"revision {request.revision} is in the future; the current revision is {current}"
+            raise Rejected(Refusal(Code.OUT_OF_RANGE, "Expired", message))
         limit = request.limit if 0 < request.limit <= MAX_KEYS else MAX_KEYS
         try:
             prefix = request.prefix or "/"  # etcd has no empty key
@@ -51,6 +56,8 @@ class KeysService:
 
     async def watch(self, request: WatchKeysRequest, context: Context) -> AsyncIterator[WatchKeysResponse]:
         """Yield changes of keys. Raises Rejected."""
+        if request.start_revision < 0:
+            raise Rejected(bad_request("start_revision: Invalid value: must be greater than or equal to 0"))
         if self._streams >= MAX_STREAMS:
             message = f"at most {MAX_STREAMS} watches of keys per server; close one, or use another server"
             raise Rejected(Refusal(Code.RESOURCE_EXHAUSTED, "TooManyRequests", message))

@@ -91,6 +91,13 @@ async def test_a_compacted_revision_is_out_of_range(storage: MemoryStorage) -> N
     assert rejected.value.refusal.code is Code.OUT_OF_RANGE
 
 
+@pytest.mark.parametrize(("revision", "code"), [(1 << 40, Code.OUT_OF_RANGE), (-1, Code.INVALID_ARGUMENT)])
+async def test_a_revision_that_is_not_there_is_refused(storage: MemoryStorage, revision: int, code: Code) -> None:
+    with pytest.raises(Rejected) as rejected:
+        await listed(storage, revision=revision)
+    assert rejected.value.refusal.code is code
+
+
 async def test_the_number_of_streams_is_bounded(storage: MemoryStorage) -> None:
     service = KeysService(storage)
     streams = [service.watch(WatchKeysRequest(start_revision=1), CALLER) for _ in range(MAX_STREAMS + 1)]

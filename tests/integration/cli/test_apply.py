@@ -168,7 +168,7 @@ BAD = {
     "invalid label": (pod(metadata=', labels: {"a b": x}'), "metadata.labels: Invalid value"),
     "unknown kind": (POD.replace("Pod", "Pot"), 'kind: unknown kind "Pot"; did you mean "Pod"?'),
     "unknown version": (POD.replace("v1", "v2"), 'apiVersion: "v2" has no kind "Pod"'),
-    "too large an object": (pod(metadata=f", annotations: {{x: {'y' * (2 << 20)}}}"), "at most 1,048,576 are stored"),
+    "too large an object": (pod(metadata=f", annotations: {{x: {'y' * (2 << 20)}}}"), "the maximum is 1,048,576"),
     "too large a text": (pod(metadata=f", annotations: {{x: {'y' * (5 << 20)}}}"), "exceeds the maximum size"),
     "no YAML": ("}", "invalid YAML"),
     "no manifest": ("[1, 2]", "not an object"),
@@ -223,7 +223,9 @@ async def test_a_missing_namespace_and_contradicting_ones(pinnace: Commands) -> 
     done = await pinnace("apply", "-f", "-", "-n", "nowhere", stdin=POD)
     assert done.code == 3 and done.errors[0] == 'stdin:1: Error from server (NamespaceNotFound): namespaces "nowhere" not found'
     done = await pinnace("apply", "-f", "-", "-n", "nowhere", stdin=pod(metadata=", namespace: default"))
-    assert done.code == 5 and done.errors[0].startswith('stdin:1: metadata.namespace: "default", but the command line says')
+    assert done.code == 5 and done.errors[0].startswith(
+        'stdin:1: metadata.namespace: "default" does not match the namespace of -n'
+    )
 
 
 async def test_files_that_cannot_be_read(pinnace: Commands, tmp_path: Path) -> None:

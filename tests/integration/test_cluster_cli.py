@@ -212,7 +212,7 @@ def test_up_goes_on_with_a_cluster_whose_processes_were_all_killed(home: Home, t
     assert running_pods(home) == 100
 
     fresh = home.run("up", "--detach", "--fresh", *SMALL)
-    assert fresh.returncode == 0 and "removing the cluster" in fresh.stderr, fresh
+    assert fresh.returncode == 0 and "deleting the cluster" in fresh.stderr, fresh
     assert running_pods(home) == 0
 
 

@@ -29,6 +29,7 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
+from tenacity import AsyncRetrying, retry_if_exception
 
 from pinnace.api import fences
 from pinnace.api.wellknown import CREATED_KEY, REQUEST_ID_KEY, WARNING_KEY
@@ -191,16 +192,31 @@ class Connection:
         patience = deadline if self._storage_patience is None else min(deadline, now() + self._storage_patience)
         backoff = Backoff(initial=0.02, maximum=0.5, rng=self._rng)
         told = first
-        while now() + (pause := max(asked_to_wait(told), backoff.next())) < (patience if lacks_storage(told) else deadline):
-            await asyncio.sleep(pause)
-            try:
-                return await _introduced(send)
-            except ApiError as error:
-                if not isinstance(error, Timeout) or error.reason:
-                    told = error
-                if not _repeatable(error, retry):
-                    break
-        raise told
+
+        def repeatable(error: BaseException) -> bool:
+            nonlocal told
+            if not isinstance(error, ApiError):
+                return False
+            if not isinstance(error, Timeout) or error.reason:
+                told = error
+            return _repeatable(error, retry)
+
+        attempts = AsyncRetrying(
+            retry=retry_if_exception(repeatable),
+            wait=lambda _: max(asked_to_wait(told), backoff.next()),
+            stop=lambda state: now() + state.upcoming_sleep >= (patience if lacks_storage(told) else deadline),
+            sleep=asyncio.sleep,
+            reraise=True,
+        )
+        try:
+            async for attempt in attempts:
+                with attempt:
+                    if attempt.retry_state.attempt_number == 1:  # made by the caller
+                        raise first
+                    return await _introduced(send)
+        except ApiError:
+            raise told from None
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def stream(self, method: str, request: Message, response: type[R], *, metadata: Metadata = ()) -> Stream[R]:
         """Open a stream of responses from one server."""

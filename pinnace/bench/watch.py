@@ -129,7 +129,7 @@ class EventLog:
         known = self._pages.get(place)
         if known is not None and known.encoded == encoded:
             return known, True
-        response = _Response.FromString(encoded)
+        response = WatchResponse.FromString(encoded)
         page = Page(encoded, list(response.events), int(response.resourceVersion or 0))
         written = self._events[place : place + len(page.events)]
         self._events += page.events[len(written) :]
@@ -183,11 +183,11 @@ async def crowd(bench: Bench, watchers: int, stuck: int, rate: int, seconds: flo
     async with _connected(bench, watchers) as peers:
         chronicle = EventLog()
         listeners = [
-            Listener(_watch(peers[i % len(peers)], revision), chronicle, curious=i % CURIOUS < len(bench.cluster.endpoints))
+            Listener(open_watch(peers[i % len(peers)], revision), chronicle, curious=i % CURIOUS < len(bench.cluster.endpoints))
             for i in range(watchers)
         ]
         async with _connected(bench, stuck * STREAMS) as idle, asyncio.TaskGroup() as group:
-            deaf = [_watch(peer, revision) for peer in idle]
+            deaf = [open_watch(peer, revision) for peer in idle]
             listening = [group.create_task(listener.listen()) for listener in listeners]
             meter = Meter(bench.cluster.state)
             written, late, memory = await _write(bench, pods, rate, seconds)
@@ -282,7 +282,8 @@ async def _connected(bench: Bench, streams: int) -> AsyncIterator[list[Peer]]:
         await asyncio.gather(*(peer.close() for peer in peers))
 
 
-def _watch(peer: Peer, revision: int) -> Any:
+def open_watch(peer: Peer, revision: int) -> Any:
+    """Open a watch of all pods. Its `read` returns the bytes of a WatchResponse, or EOF."""
     request = WatchRequest(options=ListOptions(resourceVersion=str(revision), allowWatchBookmarks=True))
     return peer.channel.unary_stream(_METHOD, WatchRequest.SerializeToString)(request)
 
@@ -299,4 +300,5 @@ def _response() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("pinnace.bench.Response"))
 
 
-_Response = _response()
+WatchResponse = _response()
+"""A watch response with encoded events."""

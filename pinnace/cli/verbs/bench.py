@@ -16,6 +16,7 @@ from pinnace.bench import load
 from pinnace.bench.calibration import Bench, calibrated_cluster
 from pinnace.bench.failover import SIGNALS, failover
 from pinnace.bench.flood import ALL, NOBODY, STRANGER, flood, flood_as
+from pinnace.bench.gateway import gateway
 from pinnace.bench.node_loss import node_loss
 from pinnace.bench.report import BenchReport, Run, this_machine
 from pinnace.bench.scale import scale
@@ -276,6 +277,22 @@ def flood_row(
         measure(settings, row, lambda bench, steps: flood_as(bench, who, tokens_at, service, calls, seconds, steps), **shared)
 
 
+@verb("gateway", examples="pinnace bench gateway --requests 5000")
+@click.option("--requests", type=POSITIVE, default=3000, show_default=True, help="Creates, and gets, of each kind.")
+@pods_option(5000)
+@click.option("--watchers", type=POSITIVE, default=100, show_default=True, help="Watchers, each with its own connection.")
+@click.option("--events", type=POSITIVE, default=300, show_default=True, help="Pods created while the watchers watch.")
+@common
+def gateway_row(
+    settings: Settings, requests: int, pods: int, watchers: int, events: int, apiservers: int, **shared: Any
+) -> None:
+    """Creates, gets, lists and watches through a gateway, in JSON and in protobuf, and the same through gRPC."""
+    spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers, gateways=1)
+    options = {"requests": requests, "pods": pods, "watchers": watchers, "events": events}
+    row = Row("gateway", spec, options, unit="creates/s")
+    measure(settings, row, lambda bench, steps: gateway(bench, requests, pods, watchers, events, steps), **shared)
+
+
 @verb("node-loss", examples="pinnace bench node-loss --nodes 200 --replicas 1000")
 @nodes_option(200)
 @click.option("--kubelets", type=click.IntRange(min=2), default=2, show_default=True, help="Processes; the last one dies.")
@@ -317,7 +334,8 @@ def scale_row(
 
 
 ROWS = (
-    throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row, flood_row, node_loss_row, scale_row
+    throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row, flood_row, gateway_row, node_loss_row,
+    scale_row
 )  # fmt: skip
 for command in ROWS:
     bench.add_command(command)

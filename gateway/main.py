@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import uvloop
 from prometheus_client import REGISTRY
 
 from gateway import metrics
@@ -66,7 +67,7 @@ def main(
     except OSError as error:
         raise click.UsageError(f"unable to load the certificates: {error}") from None
     options = Options(name, servers(), listen, context, http, timeline, data_dir)
-    sys.exit(process.run(lambda stop: serve(stop, options)))
+    sys.exit(process.run(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ SECTIONS = {
         "node": "Add virtual nodes, list nodes, or inject node failures.",
         "pod": "Make pods crash.",
         "leader": "Show the leader of an election.",
+        "etcd": "Show the keys of etcd, with decoded values.",
         "sched": "Show the queue or the cache of the leading scheduler.",
     },
     "Other": {

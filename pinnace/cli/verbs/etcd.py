@@ -1,0 +1,265 @@
+"""`pinnace etcd`: the keys of the store, decoded and read-only, through the API servers' Keys service."""
+
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import click
+from google.protobuf.message import DecodeError, Message
+
+from pinnace.api.codec import to_dict
+from pinnace.api.elections_pb2 import Candidate, Election, Nomination, Term
+from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse, WatchKeysRequest, WatchKeysResponse
+from pinnace.api.resources import (
+    ALL,
+    CANDIDATES_PREFIX,
+    ELECTIONS_PREFIX,
+    NOMINATIONS_PREFIX,
+    ROOT,
+    SECRETS,
+    TERMS_PREFIX,
+    prefix_of,
+)
+from pinnace.cli.command import VerbGroup, verb
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.output import documents
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.terminal import Table, note, out
+from pinnace.client.errors import Expired, Unavailable
+from pinnace.printers.columns import NONE
+
+LIST_TIMEOUT = 10.0
+"""Seconds for one page of keys."""
+SILENCE_TIMEOUT = 15.0
+"""Seconds without a response after which a watch is opened again. The servers report their progress every few seconds."""
+HEADERS = ("KEY", "MOD-REVISION", "VERSION", "LEASE", "BYTES")
+WATCH_HEADERS = ("REVISION", "OPERATION", "KEY", "LEASE")
+_TYPES: dict[str, type[Message]] = {
+    ELECTIONS_PREFIX: Election,
+    CANDIDATES_PREFIX: Candidate,
+    TERMS_PREFIX: Term,
+    NOMINATIONS_PREFIX: Nomination,
+} | {resource.prefix: resource.message for resource in ALL}
+
+
+@click.group("etcd", cls=VerbGroup)
+def etcd() -> None:
+    """Show the keys of etcd, with decoded values.
+
+    Keys are relative to the prefix of the control plane. The commands read only, through the API servers, and never show the
+    values of Secrets. They need the verbs list and watch of the resource "keys" in the group pinnace.io.
+    """
+
+
+@verb(
+    "ls",
+    examples="""
+        pinnace etcd ls                          # all keys
+        pinnace etcd ls /registry/elections/     # the lock of each election
+        pinnace etcd ls pods                     # short for /registry/pods/
+    """,
+)
+@click.argument("prefix", default="")
+@click.option("--revision", type=click.IntRange(min=1), help="List the keys at this revision.  [default: the current one]")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json", "name"]), help="The output format. The default is a table.")
+def ls(settings: Settings, prefix: str, revision: int | None, output: str | None) -> None:
+    """List keys with their revisions and leases.
+
+    MOD-REVISION is the revision of the last write. VERSION is the number of writes since the key was created. LEASE is the
+    etcd lease with which the key is deleted if it is not renewed, and its age since the last renewal.
+    """
+
+    async def body(session: Session) -> None:
+        table, count, found = Table(HEADERS), 0, list[dict[str, Any]]()
+        async for page in pages(session, full_prefix(prefix), revision or 0, values=False):
+            count += len(page)
+            if output == "name":
+                out("".join(f"{item.key}\n" for item in page))
+            elif output:
+                found += map(described, page)
+            elif page:
+                out(table.render([_row(item) for item in page]))
+        if output in ("yaml", "json"):
+            out(documents.dump(output, {"items": found}))
+        elif not count:
+            note(f"no keys found with the prefix {full_prefix(prefix) or '/'}")
+
+    run(settings, body)
+
+
+@verb(
+    "get",
+    examples="""
+        pinnace etcd get /registry/pods/default/a
+        pinnace etcd get elections/scheduler --revision 120
+        pinnace etcd get terms/ --prefix -o json
+    """,
+)
+@click.argument("key")
+@click.option("--prefix", "by_prefix", is_flag=True, help="Get all keys that begin with KEY.")
+@click.option("--revision", type=click.IntRange(min=1), help="Get the value at this revision.  [default: the current one]")
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="The output format."
+)
+def get(settings: Settings, key: str, by_prefix: bool, revision: int | None, output: str) -> None:
+    """Show the decoded value of a key, with its revisions and lease.
+
+    Etcd keeps old revisions until they are compacted, after a minute by default. The exit code is 3 if there is no such key.
+    """
+    if by_prefix:
+        wanted = full_prefix(key)
+    elif key.endswith("/"):
+        raise usage(
+            f'"{key}" is a prefix, not a key', hint=f"use `pinnace etcd get {key} --prefix`, or `pinnace etcd ls {key}`"
+        )
+    else:
+        wanted = key if key.startswith("/") else ROOT + key
+
+    async def body(session: Session) -> None:
+        found = list[dict[str, Any]]()
+        async for page in pages(session, wanted, revision or 0, values=True, limit=0 if by_prefix else 1):
+            found += [described(item) for item in page if by_prefix or item.key == wanted]
+            if not by_prefix:  # the key sorts before all longer keys that begin with it
+                break
+        if not found:
+            where = f" at revision {revision}" if revision else ""
+            hint = f"`pinnace etcd ls {wanted.rpartition('/')[0]}/` lists the keys beside it"
+            raise Failure(f'key "{wanted}" not found{where}', hint=hint, code=ExitCode.NOT_FOUND)
+        out(documents.dump(output, {"items": found} if by_prefix else found[0]))
+
+    run(settings, body)
+
+
+@verb(
+    "watch",
+    examples="""
+        pinnace etcd watch elections candidates terms    # an election, write by write
+        pinnace etcd watch pods --values
+        pinnace etcd watch --revision 100 -o json
+    """,
+)
+@click.argument("prefixes", nargs=-1, metavar="[PREFIX]...")
+@click.option("--revision", type=click.IntRange(min=1), help="Begin with this revision.  [default: the next one]")
+@click.option("--values", is_flag=True, help="Show the decoded value of each write, too.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="One JSON document per change. The default is a table.")
+def watch(settings: Settings, prefixes: tuple[str, ...], revision: int | None, values: bool, output: str | None) -> None:
+    """Print changes of keys in the order of their revisions, until interrupted or --timeout.
+
+    All writes of one transaction have the same revision. If the connection is lost, the watch resumes after the last printed
+    revision.
+    """
+    wanted = [full_prefix(prefix) for prefix in prefixes]
+    run(settings, lambda session: session.watch(follow(session, wanted, revision or 0, values or output == "json", output)))
+
+
+etcd.add_command(ls)
+etcd.add_command(get)
+etcd.add_command(watch)
+
+
+async def pages(
+    session: Session, prefix: str, revision: int, *, values: bool, limit: int = 0
+) -> AsyncIterator[Sequence[KeyVersion]]:
+    """Yield all keys with a prefix at one revision (0: the current one), in order. Raises ApiError."""
+    after, more = "", True
+    while more:
+        request = ListKeysRequest(prefix=prefix, after=after, limit=limit, revision=revision, keys_only=not values, leases=True)
+        page = await session.client.connection.call(
+            "/pinnace.v1.Keys/List", request, ListKeysResponse, timeout=LIST_TIMEOUT, retry=True
+        )
+        yield page.items
+        revision, more = page.revision, page.more and bool(page.items)
+        after = page.items[-1].key if page.items else ""
+
+
+def _row(item: KeyVersion) -> tuple[str, ...]:
+    return item.key, str(item.mod_revision), str(item.version), lease_of(item), str(item.size)
+
+
+async def follow(session: Session, prefixes: list[str], start: int, values: bool, form: str | None) -> None:
+    """Print changes, and resume after a lost connection. Raises ApiError: Expired if the start was compacted."""
+    table, lost = Table(WATCH_HEADERS), False
+    while True:
+        try:
+            async for response in _changes(session, prefixes, start, keys_only=not values):
+                lost = False
+                start = max(start, response.revision + 1)
+                for change in response.changes:
+                    out(_change(change, table, form, values))
+        except Expired as error:
+            message = f"cannot watch from revision {start}: {error.message}"
+            raise Failure(message, hint="omit --revision to begin with the next change", code=ExitCode.NOT_FOUND) from None
+        except Unavailable as error:
+            if not lost:
+                note(f"connection lost ({error.message}): retrying")
+            lost = True
+
+
+async def _changes(session: Session, prefixes: list[str], start: int, *, keys_only: bool) -> AsyncIterator[WatchKeysResponse]:
+    request = WatchKeysRequest(prefixes=prefixes, start_revision=start, keys_only=keys_only)
+    stream = await session.client.connection.stream("/pinnace.v1.Keys/Watch", request, WatchKeysResponse)
+    try:
+        while (response := await stream.read(SILENCE_TIMEOUT)) is not None:
+            yield response
+    finally:
+        stream.cancel()
+
+
+def _change(change: KeyVersion, table: Table, form: str | None, values: bool) -> str:
+    operation = "DELETE" if change.deleted else "PUT"
+    if form == "json":
+        return json.dumps({"operation": operation} | described(change)) + "\n"
+    row = table.render([(str(change.mod_revision), operation, change.key, lease_of(change))])
+    if not values or change.deleted:
+        return row
+    return row + "".join(f"    {line}\n" for line in documents.dump("yaml", decoded(change)).splitlines())
+
+
+def full_prefix(prefix: str) -> str:
+    """Return the prefix of keys that the user means: "pods" and "pods/" are short for "/registry/pods/"."""
+    if prefix.startswith("/"):
+        return prefix
+    if not prefix:
+        return ""
+    return ROOT + (prefix if "/" in prefix else f"{prefix}/")
+
+
+def lease_of(item: KeyVersion) -> str:
+    """Return the ID of the lease as etcdctl prints it, with the seconds since the last renewal if they are known."""
+    if not item.lease:
+        return NONE
+    age = f" ({item.lease_age_seconds:.1f}s ago)" if item.HasField("lease_age_seconds") else ""
+    return f"{item.lease:x}{age}"
+
+
+def described(item: KeyVersion) -> dict[str, Any]:
+    """Return the key, its revisions, its lease and its decoded value as a document."""
+    found: dict[str, Any] = {"key": item.key, "modRevision": item.mod_revision}
+    if item.create_revision:
+        found["createRevision"] = item.create_revision
+    if item.version:
+        found["version"] = item.version
+    if item.lease:
+        found["lease"] = f"{item.lease:x}"
+    if item.HasField("lease_age_seconds"):
+        found["secondsSinceRenewal"] = round(item.lease_age_seconds, 3)
+    return found | ({"value": decoded(item)} if item.value else {"bytes": item.size} if item.size else {})
+
+
+def decoded(item: KeyVersion) -> dict[str, Any]:
+    """Return the value as a document. A value of an unknown type is shown as hexadecimal bytes."""
+    if item.key.startswith(SECRETS.prefix):
+        return {"secret": f"{item.size} bytes, not shown"}
+    type_ = next(_types_of(item.key), None)
+    if type_ is not None:
+        try:
+            return to_dict(type_.FromString(item.value))
+        except DecodeError:
+            pass
+    return {"hex": item.value.hex()}
+
+
+def _types_of(key: str) -> Iterator[type[Message]]:
+    prefix = prefix_of(key)
+    yield from (type_ for known, type_ in _TYPES.items() if known == prefix or key.startswith(known))

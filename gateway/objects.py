@@ -29,9 +29,10 @@ from gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, 
 from gateway.json_codec import JsonCache, with_type
 from gateway.media_types import METADATA_LIST, PROTOBUF, TABLE, YAML, Format, envelope, negotiate, to_yaml, unsupported
 from gateway.routes import Route
-from gateway.wire import fields
+from gateway.wire import list_parts
 from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, GetRequest, ListRequest, PatchRequest
+from pinnace.api.wire import field
 from pinnace.client.errors import ApiError
 
 PATCH_TYPES = {
@@ -174,13 +175,8 @@ class Objects:
     def _render_list(self, request: Request, resource: ApiResource, data: bytes, form: Format) -> Response:
         if form.media_type == PROTOBUF and not form.transform:
             return Response(200, envelope(resource.api_version, resource.list_kind, data), PROTOBUF)
-        meta, items = ListMeta(), list[bytes]()
-        for number, value in fields(data):
-            if number == 1 and isinstance(value, bytes):
-                meta.MergeFromString(value)
-            elif number == 2 and isinstance(value, bytes):
-                items.append(value)
-        list_meta = _list_meta(meta)
+        encoded_meta, items = list_parts(data)
+        list_meta = _list_meta(ListMeta.FromString(encoded_meta))
         if form.transform:
             objects = [resource.resource.message.FromString(each) for each in items] if resource.resource is not None else []
             if form.transform == TABLE:
@@ -207,9 +203,7 @@ class Objects:
             data = await self._backend.call(request, "/pinnace.v1.Namespaces/List", message, retry=True)
         except ApiError as error:
             raise to_status(error) from None
-        from pinnace.api.wire import field
-
-        meta = ListMeta(resourceVersion=next((_version_of(value) for number, value in fields(data) if number == 1), ""))
+        meta = ListMeta(resourceVersion=ListMeta.FromString(list_parts(data)[0]).resourceVersion)
         return field(1, meta.SerializeToString())
 
     @staticmethod
@@ -246,10 +240,6 @@ def document(found: dict[str, Any], form: Format, code: int = 200) -> Response:
     if form.media_type == YAML:
         return Response(code, to_yaml(found), YAML)
     return Response(code, dump(found), JSON)
-
-
-def _version_of(value: int | bytes) -> str:
-    return ListMeta.FromString(value).resourceVersion if isinstance(value, bytes) else ""
 
 
 def _list_meta(meta: ListMeta) -> dict[str, Any]:

@@ -43,15 +43,54 @@ _PREFIXES = {name: f'{{"type":"{name}","object":'.encode() for name in _TYPES.va
 
 
 class _Encoder(Protocol):
+    resource: ApiResource
+    shared: bool
+    """Whether the encoding of an event depends only on the type of the encoder and the resource."""
+
     def event(self, kind: str, data: bytes) -> bytes: ...
     def bookmark(self, version: str, initial_end: bool) -> bytes: ...
     def error(self, status: ApiStatus) -> bytes: ...
+
+
+class EventCache:
+    """The encoded events of recent responses, because an API server sends the same bytes to all watches with the same events.
+    Limited to `limit` bytes in total. Evicts the oldest entries."""
+
+    def __init__(self, limit: int = 4 << 20) -> None:
+        self._limit = limit
+        self._size = 0
+        self._known: dict[tuple[type, str, str, bytes], tuple[bytes, str]] = {}
+
+    def encode(self, encoder: _Encoder, data: bytes) -> tuple[bytes, str]:
+        """Return the encoded events of a response, and its resourceVersion. Raises WireError, DecodeError."""
+        if not encoder.shared:
+            return _encode(encoder, data)
+        key = (type(encoder), encoder.resource.api_version, encoder.resource.plural, data)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = _encode(encoder, data)
+            self._size += len(data) + len(found[0])
+            while self._size > self._limit:
+                oldest = next(iter(self._known))
+                self._size -= len(oldest[3]) + len(self._known.pop(oldest)[0])
+        return found
+
+
+def _encode(encoder: _Encoder, data: bytes) -> tuple[bytes, str]:
+    parts, version = [], ""
+    for number, value in fields(data):
+        if number == 1 and isinstance(value, bytes):
+            parts.append(encoder.event(*_event(value)))
+        elif number == 2 and isinstance(value, bytes):
+            version = value.decode()
+    return b"".join(parts), version
 
 
 class Watches:
     def __init__(self, backend: Backend, cache: JsonCache) -> None:
         self._backend = backend
         self._cache = cache
+        self._events = EventCache()
 
     async def watch(self, request: Request, route: Route) -> Response:
         """Start a watch. Raises ApiStatus if it cannot be started."""
@@ -69,16 +108,16 @@ class Watches:
             stream.cancel()
             raise to_status(failed, route.resource, route.name)
         encoder = self._encoder(request, route.resource, form)
-        events = _Events(stream, first, encoder, message.options)
+        events = _Events(stream, first, encoder, message.options, self._events)
         content_type = STREAM_PROTOBUF if form.media_type == PROTOBUF else JSON
         return Response(200, events.chunks(), content_type)
 
     def _encoder(self, request: Request, resource: ApiResource, form: Format) -> "_Encoder":
         if form.media_type == PROTOBUF:
-            return _ProtobufEncoder(resource)
+            return ProtobufEncoder(resource)
         if form.transform:
             return _TransformedEncoder(resource, form, tables.include_object(request))
-        return _JsonEncoder(resource, self._cache)
+        return JsonEncoder(resource, self._cache)
 
 
 def _form(request: Request) -> Format:
@@ -117,10 +156,13 @@ def _options(request: Request, route: Route) -> ListOptions:
 class _Events:
     """A watch that has started."""
 
-    def __init__(self, stream: Any, first: "asyncio.Future[Any]", encoder: _Encoder, options: ListOptions) -> None:
+    def __init__(
+        self, stream: Any, first: "asyncio.Future[Any]", encoder: _Encoder, options: ListOptions, cache: EventCache
+    ) -> None:
         self._stream = stream
         self._first: asyncio.Future[Any] | None = first
         self._encoder = encoder
+        self._cache = cache
         self._bookmarks = options.allowWatchBookmarks
         self._initial = options.sendInitialEvents
         """Whether the annotated bookmark has not been sent."""
@@ -145,21 +187,15 @@ class _Events:
         return None if answer is None else answer.data
 
     def _encode(self, data: bytes) -> bytes:
-        parts, version = [], ""
-        for number, value in fields(data):
-            if number == 1 and isinstance(value, bytes):
-                kind, obj = _event(value)
-                parts.append(self._encoder.event(kind, obj))
-            elif number == 2 and isinstance(value, bytes):
-                version = value.decode()
+        chunk, version = self._cache.encode(self._encoder, data)
         if version and self._initial:
             self._initial = False
-            parts.append(self._encoder.bookmark(version, True))
+            chunk += self._encoder.bookmark(version, True)
             self._bookmarked = time.monotonic()
-        elif version and not parts and self._bookmarks and time.monotonic() - self._bookmarked >= BOOKMARK_INTERVAL:
+        elif version and not chunk and self._bookmarks and time.monotonic() - self._bookmarked >= BOOKMARK_INTERVAL:
             self._bookmarked = time.monotonic()
-            parts.append(self._encoder.bookmark(version, False))
-        return b"".join(parts)
+            chunk = self._encoder.bookmark(version, False)
+        return chunk
 
 
 def _event(data: bytes) -> tuple[str, bytes]:
@@ -178,28 +214,32 @@ def _bookmark_metadata(version: str, initial_end: bool) -> dict[str, Any]:
     return metadata | ({"annotations": {INITIAL_EVENTS_END: "true"}} if initial_end else {})
 
 
-class _JsonEncoder:
+class JsonEncoder:
+    shared = True
+
     def __init__(self, resource: ApiResource, cache: JsonCache) -> None:
-        self._resource = resource
+        self.resource = resource
         self._cache = cache
 
     def event(self, kind: str, data: bytes) -> bytes:
-        resource = self._resource
+        resource = self.resource
         assert resource.resource is not None
         text = with_type(resource.api_version, resource.kind, self._cache.json(resource.resource, data))
         return b"%b%b}\n" % (_PREFIXES[kind], text)
 
     def bookmark(self, version: str, initial_end: bool) -> bytes:
         metadata = _bookmark_metadata(version, initial_end)
-        obj = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
+        obj = {"kind": self.resource.kind, "apiVersion": self.resource.api_version, "metadata": metadata}
         return dump({"type": "BOOKMARK", "object": obj})
 
     def error(self, status: ApiStatus) -> bytes:
         return dump({"type": "ERROR", "object": status.document})
 
 
-class _TransformedEncoder(_JsonEncoder):
+class _TransformedEncoder(JsonEncoder):
     """Encodes events as tables with one row, or as metadata only."""
+
+    shared = False
 
     def __init__(self, resource: ApiResource, form: Format, include: str) -> None:
         super().__init__(resource, JsonCache())
@@ -208,8 +248,8 @@ class _TransformedEncoder(_JsonEncoder):
         self._defined = False
 
     def event(self, kind: str, data: bytes) -> bytes:
-        assert self._resource.resource is not None
-        obj: Any = self._resource.resource.message.FromString(data)
+        assert self.resource.resource is not None
+        obj: Any = self.resource.resource.message.FromString(data)
         if self._form.transform == TABLE:
             found = self._table([obj], {"resourceVersion": obj.metadata.resourceVersion})
         else:
@@ -237,7 +277,7 @@ class _TransformedEncoder(_JsonEncoder):
     def _table(self, objects: list[Any], meta: dict[str, Any]) -> dict[str, Any]:
         definitions, self._defined = not self._defined, True
         return tables.table(
-            self._resource,
+            self.resource,
             objects,
             meta,
             time.time(),
@@ -247,20 +287,22 @@ class _TransformedEncoder(_JsonEncoder):
         )
 
 
-class _ProtobufEncoder:
+class ProtobufEncoder:
     """Encodes events as frames: a 4-byte big-endian length and a WatchEvent."""
 
+    shared = True
+
     def __init__(self, resource: ApiResource) -> None:
-        self._resource = resource
+        self.resource = resource
 
     def event(self, kind: str, data: bytes) -> bytes:
-        return _frame(kind, envelope(self._resource.api_version, self._resource.kind, data))
+        return _frame(kind, envelope(self.resource.api_version, self.resource.kind, data))
 
     def bookmark(self, version: str, initial_end: bool) -> bytes:
         metadata = field(6, version.encode())
         if initial_end:
             metadata += field(12, field(1, INITIAL_EVENTS_END.encode()) + field(2, b"true"))
-        return _frame("BOOKMARK", envelope(self._resource.api_version, self._resource.kind, field(1, metadata)))
+        return _frame("BOOKMARK", envelope(self.resource.api_version, self.resource.kind, field(1, metadata)))
 
     def error(self, status: ApiStatus) -> bytes:
         return _frame("ERROR", status_envelope(status))

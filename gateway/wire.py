@@ -3,7 +3,11 @@
 Source: https://protobuf.dev/programming-guides/encoding/
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -33,6 +37,29 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             at += size
         else:
             raise WireError(f"unknown wire type {wire_type}")
+
+
+def _list_type() -> Any:
+    """Return a message class for lists of all kinds that does not decode the items."""
+    file = descriptor_pb2.FileDescriptorProto(name="gateway/wire.proto", package="gateway", syntax="proto3")
+    message, field = file.message_type.add(name="List"), descriptor_pb2.FieldDescriptorProto
+    message.field.add(name="metadata", number=1, label=field.LABEL_OPTIONAL, type=field.TYPE_BYTES)
+    message.field.add(name="items", number=2, label=field.LABEL_REPEATED, type=field.TYPE_BYTES)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("gateway.List"))
+
+
+_List = _list_type()
+
+
+def list_parts(data: bytes) -> tuple[bytes, Sequence[bytes]]:
+    """Return the encoded metadata and items of a list. Raises WireError."""
+    try:
+        found = _List.FromString(data)
+    except DecodeError as error:
+        raise WireError(str(error)) from None
+    return found.metadata, found.items
 
 
 def last_bytes(data: bytes, number: int) -> bytes:

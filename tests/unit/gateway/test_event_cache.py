@@ -1,0 +1,79 @@
+"""Events are encoded once for all watches of a kind and media type, and lists are split without decoding their items."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.api_resources import ApiResource, find
+from gateway.json_codec import JsonCache
+from gateway.watches import EventCache, JsonEncoder, ProtobufEncoder
+from gateway.wire import WireError, list_parts
+from pinnace.api.core_v1_pb2 import PodList
+from pinnace.api.pods_pb2 import PodWatchResponse
+from pinnace.api.verbs_pb2 import WatchEventType
+
+
+def pods() -> ApiResource:
+    found = find("", "v1", "pods")
+    assert found is not None
+    return found
+
+
+def response(name: str, version: str = "7", annotation: str = "") -> bytes:
+    found = PodWatchResponse(resourceVersion=version)
+    event: Any = found.events.add(type=WatchEventType.ADDED)
+    event.object.metadata.name = name
+    event.object.metadata.annotations["x"] = annotation
+    return found.SerializeToString()
+
+
+class Counting(JsonEncoder):
+    def __init__(self) -> None:
+        super().__init__(pods(), JsonCache())
+        self.calls = 0
+
+    def event(self, kind: str, data: bytes) -> bytes:
+        self.calls += 1
+        return super().event(kind, data)
+
+
+def test_events_are_encoded_once_for_all_watches() -> None:
+    cache, first, second = EventCache(), Counting(), Counting()
+    chunks = {cache.encode(each, response("a")) for each in (first, second, first)}
+    ((chunk, version),) = chunks
+    assert json.loads(chunk)["object"]["metadata"]["name"] == "a" and version == "7"
+    assert (first.calls, second.calls) == (1, 0)
+
+
+def test_media_types_do_not_share_events() -> None:
+    cache = EventCache()
+    as_json, _ = cache.encode(JsonEncoder(pods(), JsonCache()), response("a"))
+    as_protobuf, _ = cache.encode(ProtobufEncoder(pods()), response("a"))
+    assert as_json.startswith(b"{") and as_protobuf[4:].startswith(b"\x0a\x05ADDED")
+
+
+def test_old_events_are_evicted() -> None:
+    cache, encoder = EventCache(limit=10_000), Counting()
+    for number in range(5):
+        cache.encode(encoder, response(f"pod-{number}", annotation="x" * 2000))
+    cache.encode(encoder, response("pod-4", annotation="x" * 2000))
+    assert encoder.calls == 5
+    cache.encode(encoder, response("pod-0", annotation="x" * 2000))
+    assert encoder.calls == 6
+
+
+def test_a_list_is_split_into_metadata_and_items() -> None:
+    found = PodList()
+    found.metadata.resourceVersion = "5"
+    for name in ("a", "b"):
+        found.items.add().metadata.name = name
+    metadata, items = list_parts(found.SerializeToString())
+    assert metadata == found.metadata.SerializeToString()
+    assert list(items) == [each.SerializeToString() for each in found.items]
+    assert list_parts(b"") == (b"", [])
+
+
+def test_a_malformed_list_is_an_error() -> None:
+    with pytest.raises(WireError):
+        list_parts(b"\x12\x7fx")

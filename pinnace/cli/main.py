@@ -27,6 +27,7 @@ SECTIONS = {
         "ui": "Open the timeline of a cluster in a browser.",
         "timeline": "Record a timeline, or open recordings.",
         "demo": "Demonstrate failover on a real cluster.",
+        "lab": "List and start labs, and check their steps.",
         "bench": "Measure pinnace on this machine.",
         "chaos": "Inject faults into a cluster and check the history.",
         "check": "Check the recorded history of a run.",

@@ -1,0 +1,257 @@
+"""`pinnace lab`: the labs, their predictions, and checks of what was done in them.
+
+Predictions are stored in `$XDG_STATE_HOME/pinnace/labs.json`. `check` compares them with the answers when all steps are done.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pinnace.cli.command import VerbGroup, verb
+from pinnace.cli.local import clusters, running
+from pinnace.cli.local.running import Steps
+from pinnace.cli.outcomes import ExitCode, Failure, Reported, usage
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.terminal import Table, note, out
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import ClusterError
+from pinnace.labs.checks import Wrong, checks
+from pinnace.labs.document import Document, Prediction, read, texts
+
+STATE = "labs.json"
+
+
+@click.group("lab", cls=VerbGroup)
+def lab() -> None:
+    """List and start labs, and check their steps.
+
+    A lab is a page to read and follow in a terminal. Its steps are checked on the cluster of the current context.
+    """
+
+
+number_argument = click.argument("number", type=click.IntRange(min=0), required=False, metavar="[NUMBER]")
+
+
+@verb("list", examples="pinnace lab list")
+def list_(settings: Settings) -> None:
+    """List the labs."""
+    documents = [read(path) for path in texts().values()]
+    rows = [
+        (str(each.number), _title(each), each.facts.get("time", ""), each.facts.get("difficulty", "")) for each in documents
+    ]
+    out(Table(("LAB", "TITLE", "TIME", "DIFFICULTY")).render(rows))
+
+
+@verb(
+    "start",
+    examples="""
+        pinnace lab start 1
+        pinnace lab start 1 --predict no-scheduler=b   # without the question
+    """,
+)
+@click.argument("number", type=click.IntRange(min=0))
+@click.option("--predict", "given", multiple=True, metavar="ID=ANSWER", help="A prediction. Its question is not asked.")
+def start(settings: Settings, number: int, given: tuple[str, ...]) -> None:
+    """Start a lab: print the path of its text and ask for predictions.
+
+    Questions are asked in a terminal only. An empty answer skips a question. Starting a lab again keeps earlier predictions.
+    """
+    document = _document(number)
+    state = _read_state()
+    known = state["labs"].setdefault(str(number), {}).setdefault("predictions", {})
+    known.update(_parsed(document, given))
+    out(f"Lab {document.number}: {_title(document)}\n")
+    for name, value in document.facts.items():
+        out(f"  {name:<12}{value}\n")
+    out(f"  {'text':<12}{document.path}\n")
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        for each in document.predictions:
+            if each.id not in known and (answer := _ask(each)):
+                known[each.id] = answer
+    if document.predictions:
+        out(f"{len(known)} of {len(document.predictions)} predictions recorded\n")
+    state["current"] = number
+    _write_state(state)
+
+
+@verb(
+    "check",
+    examples="""
+        pinnace lab check               # all steps of the lab that was started last
+        pinnace lab check 1 taint       # one step
+    """,
+)
+@number_argument
+@click.argument("step", required=False, metavar="[STEP]")
+def check(settings: Settings, number: int | None, step: str | None) -> None:
+    """Check the steps of a lab on the cluster.
+
+    The checks read the cluster and can be repeated. The exit code is 10 if a check fails. If all steps pass, the recorded
+    predictions are compared with the answers.
+    """
+    document = _document(_current(number))
+    known = checks(document.number)
+    if step and step not in known:
+        message = f'lab {document.number} has no check "{step}"'
+        raise Failure(message, hint=f"there are {', '.join(known)}", code=ExitCode.NOT_FOUND)
+    wanted = [step] if step else list(known)
+
+    async def ask(session: Session) -> None:
+        wrong = await _failing(session, document, wanted)
+        if wrong:
+            note(f"`pinnace lab hint {document.number}` shows a hint")
+            raise Reported(ExitCode.VERDICT)
+        if not step:
+            _compare(document)
+
+    run(settings, ask)
+
+
+@verb("hint", examples="pinnace lab hint 1")
+@number_argument
+def hint(settings: Settings, number: int | None) -> None:
+    """Show a hint for the first step whose check fails."""
+    document = _document(_current(number))
+
+    async def ask(session: Session) -> None:
+        for each in checks(document.number):
+            if message := await _wrong(session, document.number, each):
+                found = next((step for step in document.steps if step.id == each), None)
+                out(f"{each}: {message}\n")
+                for line in found.hints if found else ():
+                    out(f"hint: {line}\n")
+                return
+        out(f"all steps of lab {document.number} are done\n")
+
+    run(settings, ask)
+
+
+@verb("reset", examples="pinnace lab reset 1")
+@number_argument
+def reset(settings: Settings, number: int | None) -> None:
+    """Delete the cluster of a lab and the recorded predictions.
+
+    The cluster of lab N is the one of the current context, if its folder has the name lab-N. Other clusters are not touched.
+    """
+    document = _document(_current(number))
+    state = _read_state()
+    if state["labs"].pop(str(document.number), None) is not None:
+        out(f"deleted the predictions of lab {document.number}\n")
+    if state.get("current") == document.number:
+        del state["current"]
+    _write_state(state)
+    try:
+        folder = clusters.present_data_dir(settings, None)
+        if folder.name != f"lab-{document.number}":
+            out(f"the current cluster, in {folder}, is not the one of lab {document.number}: it is kept\n")
+            return
+        with running.translated(), Steps(settings) as steps:
+            running.run(running.remove(Cluster.load(folder), steps))
+        clusters.remove_context(folder)
+    except (ClusterError, Failure):
+        out(f"lab {document.number} has no cluster\n")
+
+
+for command in (list_, start, check, hint, reset):
+    lab.add_command(command)
+
+
+def _title(document: Document) -> str:
+    return document.title.partition(": ")[2] or document.title
+
+
+def _document(number: int) -> Document:
+    found = texts()
+    if number not in found:
+        known = ", ".join(map(str, found))
+        raise Failure(f"there is no lab {number}", hint=f"there are {known}; see `pinnace lab list`", code=ExitCode.NOT_FOUND)
+    return read(found[number])
+
+
+def _current(number: int | None) -> int:
+    found = _read_state().get("current") if number is None else number
+    if found is None:
+        raise usage("which lab?", hint="give its number, or start one with `pinnace lab start N`")
+    return int(found)
+
+
+async def _failing(session: Session, document: Document, wanted: Sequence[str]) -> int:
+    """Print the result of each check. Returns the number of failing ones."""
+    known, width, failing = checks(document.number), max(map(len, wanted), default=0), 0
+    for each in wanted:
+        try:
+            out(f"✓ {each:<{width}}  {await known[each](session.client)}\n")
+        except Wrong as error:
+            failing += 1
+            out(f"✗ {each:<{width}}  {error}\n")
+    return failing
+
+
+async def _wrong(session: Session, number: int, step: str) -> str:
+    try:
+        await checks(number)[step](session.client)
+    except Wrong as error:
+        return str(error)
+    return ""
+
+
+def _compare(document: Document) -> None:
+    recorded = _read_state()["labs"].get(str(document.number), {}).get("predictions", {})
+    for each in document.predictions:
+        if answer := recorded.get(each.id):
+            right = each.options[each.answer]
+            verdict = "was right" if answer == each.answer else f"the answer is {each.answer}) {right}"
+            out(f"prediction {each.id}: {answer}) {each.options.get(answer, '')}: {verdict}\n")
+
+
+def _ask(prediction: Prediction) -> str:
+    out(f"\n{prediction.question}\n")
+    for letter, text in prediction.options.items():
+        out(f"  {letter}) {text}\n")
+    choices = click.Choice(["", *prediction.options])
+    answer: str = click.prompt("Your prediction", default="", type=choices, show_choices=False, show_default=False)
+    return answer
+
+
+def _parsed(document: Document, given: Sequence[str]) -> dict[str, str]:
+    known = {each.id: each for each in document.predictions}
+    found = {}
+    for text in given:
+        name, _, answer = text.partition("=")
+        if name not in known:
+            raise usage(f'--predict: there is no prediction "{name}"', hint=f"there are {', '.join(known)}")
+        if answer not in known[name].options:
+            there = ", ".join(known[name].options)
+            raise usage(f'--predict: "{answer}" is no answer of {name}', hint=f"the answers are {there}")
+        found[name] = answer
+    return found
+
+
+def _state_path() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "pinnace" / STATE
+
+
+def _read_state() -> dict[str, Any]:
+    """A file that cannot be read counts as empty."""
+    try:
+        found = json.loads(_state_path().read_text())
+    except (OSError, ValueError):
+        found = {}
+    valid = isinstance(found, dict) and isinstance(found.get("labs"), dict)
+    return found if valid else {"labs": {}}
+
+
+def _write_state(state: Mapping[str, Any]) -> None:
+    path = _state_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(state, indent=2) + "\n")
+    except OSError as error:
+        raise Failure(f"the predictions cannot be recorded in {path}: {error.strerror}") from error

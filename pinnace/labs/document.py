@@ -1,0 +1,88 @@
+"""The text of a lab: title, steps, predictions and hints. `labs/README.md` describes the format."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_NAME = re.compile(r"(\d\d)-([\w-]+)\.md")
+_MARK = re.compile(r"^<!-- (step|predict|hint): (.*?) -->$", re.M | re.S)
+_OPTION = re.compile(r"^- ([a-z])\) (.*(?:\n  .*)*)", re.M)
+_QUESTION = re.compile(r"^\*\*Predict\.\*\* (.*(?:\n(?!\n).*)*)", re.M)
+_FACT = re.compile(r"^\| (question|time|difficulty|needs) \| (.*?) \|$", re.M)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    id: str
+    question: str
+    options: dict[str, str]
+    """By letter."""
+    answer: str
+
+
+@dataclass
+class Step:
+    id: str
+    title: str
+    predictions: list[Prediction] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Document:
+    number: int
+    path: Path
+    title: str
+    facts: dict[str, str]
+    """question, time, difficulty, needs: the table at the top."""
+    steps: list[Step]
+
+    @property
+    def predictions(self) -> list[Prediction]:
+        return [each for step in self.steps for each in step.predictions]
+
+
+def folder() -> Path:
+    """The texts: part of the wheel, or the folder of the repository."""
+    installed = Path(__file__).with_name("text")
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "labs"
+
+
+def texts() -> dict[int, Path]:
+    """The paths of the labs by number."""
+    return {int(found[1]): path for path in sorted(folder().glob("*.md")) if (found := _NAME.fullmatch(path.name))}
+
+
+def read(path: Path) -> Document:
+    """Raises ValueError for a text that does not follow the format."""
+    text = path.read_text(encoding="utf-8")
+    found = _NAME.fullmatch(path.name)
+    if not found or not text.startswith("# "):
+        raise ValueError(f"{path}: a lab is NN-name.md and begins with a title")
+    steps: list[Step] = []
+    ends = 0
+    for mark in _MARK.finditer(text):
+        kind, value = mark[1], " ".join(mark[2].split())
+        if kind == "step":
+            heading = re.search(r"^## (.*)$", text[mark.end() :], re.M)
+            steps.append(Step(value, heading[1] if heading else value))
+        elif not steps:
+            raise ValueError(f"{path}: {kind} precedes the first step")
+        elif kind == "hint":
+            steps[-1].hints.append(value)
+        else:
+            steps[-1].predictions.append(_prediction(path, value, text[ends : mark.start()]))
+        ends = mark.end()
+    title = text.splitlines()[0].removeprefix("# ")
+    return Document(int(found[1]), path, title, dict(_FACT.findall(text)), steps)
+
+
+def _prediction(path: Path, mark: str, before: str) -> Prediction:
+    name, _, answer = (part.strip() for part in mark.partition("="))
+    questions = list(_QUESTION.finditer(before))
+    if not questions:
+        raise ValueError(f"{path}: prediction {name} follows no paragraph that begins with **Predict.**")
+    options = {letter: " ".join(text.split()) for letter, text in _OPTION.findall(before[questions[-1].end() :])}
+    if answer not in options:
+        raise ValueError(f'{path}: prediction {name} has no option "{answer}"')
+    return Prediction(name, " ".join(questions[-1][1].split()), options, answer)

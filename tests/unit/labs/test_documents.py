@@ -1,0 +1,49 @@
+"""The texts of the labs follow their format, and every step has a check."""
+
+from pathlib import Path
+
+import pytest
+
+from pinnace.labs.checks import checks
+from pinnace.labs.document import Document, read, texts
+
+DOCUMENTS = [read(path) for path in texts().values()]
+HEAD = "# Lab 3: You\n\n| question | Why? |\n\n<!-- step: a -->\n## 1. First\n\n"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.path.stem)
+def test_each_lab_follows_the_format(document: Document) -> None:
+    assert document.title.startswith(f"Lab {document.number}: ")
+    assert list(document.facts) == ["question", "time", "difficulty", "needs"]
+    assert 4 <= len(document.steps) <= 8
+    assert document.predictions
+    assert [step.id for step in document.steps] == list(checks(document.number)), "each step has a check, in order"
+    assert all(step.hints for step in document.steps)
+    assert f"({document.path.name})" in document.path.with_name("README.md").read_text()
+    assert f"$ pinnace lab check {document.number}\n" in document.path.read_text()
+
+
+def test_predictions_have_a_question_options_and_an_answer(tmp_path: Path) -> None:
+    page = tmp_path / "03-you.md"
+    question = "**Predict.** What\nhappens?\n\n- a) This\n- b) Or\n  that"
+    page.write_text(f"{HEAD}{question}\n\n<!-- predict: what = b -->\n<!-- hint: Try\n it. -->\n")
+    document = read(page)
+    (step,) = document.steps
+    (prediction,) = document.predictions
+    assert (step.id, step.title, step.hints, document.facts) == ("a", "1. First", ["Try it."], {"question": "Why?"})
+    assert (prediction.id, prediction.question, prediction.answer) == ("what", "What happens?", "b")
+    assert prediction.options == {"a": "This", "b": "Or that"}
+
+
+@pytest.mark.parametrize(
+    ("rest", "says"),
+    [
+        ("**Predict.** What?\n\n- a) This\n\n<!-- predict: what = c -->\n", 'what has no option "c"'),
+        ("<!-- predict: what = a -->\n", "follows no paragraph"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, rest: str, says: str) -> None:
+    page = tmp_path / "03-you.md"
+    page.write_text(HEAD + rest)
+    with pytest.raises(ValueError, match=says):
+        read(page)

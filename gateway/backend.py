@@ -3,6 +3,7 @@
 Responses are kept as bytes, because protobuf responses are forwarded without decoding.
 """
 
+import asyncio
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from pinnace.api.authorization_pb2 import TokenReviewRequest, TokenReviewRespons
 from pinnace.api.wellknown import IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
 from pinnace.client.channel import Duplex, Stream
 from pinnace.client.connection import Connection
+from pinnace.client.errors import ApiError
 
 CALL_TIMEOUT = 30.0
 """The timeout of a call to an API server in seconds."""
@@ -48,6 +50,28 @@ def note_created() -> None:
 def identity(user: User) -> list[tuple[str, str]]:
     """Return the call metadata that impersonates a user."""
     return [(IMPERSONATE_USER_KEY, user.name), *((IMPERSONATE_GROUP_KEY, group) for group in user.groups)]
+
+
+async def opening(stream: Stream[Any], timeout: float, silence: float | None = None) -> "asyncio.Future[Any]":
+    """Return the first response of a stream, which may be pending after `timeout` seconds. If it is an error, raises ApiError.
+    `silence`: see `Stream.read`. The stream is cancelled if this function raises."""
+    first = asyncio.ensure_future(stream.read(silence))
+    first.add_done_callback(_retrieve)
+    try:
+        await asyncio.wait((first,), timeout=timeout)
+        if first.done() and isinstance(error := first.exception(), ApiError):
+            raise error
+    except BaseException:
+        stream.cancel()
+        first.cancel()
+        raise
+    return first
+
+
+def _retrieve(first: "asyncio.Future[Any]") -> None:
+    """Mark the error as retrieved: the client may leave before it is sent."""
+    if not first.cancelled():
+        first.exception()
 
 
 class Backend:

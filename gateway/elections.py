@@ -11,7 +11,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from gateway.backend import Backend
+from gateway.backend import Backend, opening
 from gateway.errors import to_status
 from gateway.http import JSON, Request, Response, bad_request, dump, not_found
 from gateway.media_types import TABLE, Format, negotiate
@@ -95,14 +95,9 @@ class Elections:
         message = WatchElectionsRequest(name=route.name or name)
         try:
             stream = await self._backend.stream(request, f"{_SERVICE}Watch", message, ElectionWatchResponse)
+            first = await opening(stream, OPENING, SILENCE)
         except ApiError as error:
             raise to_status(error, route.resource, route.name) from None
-        first = asyncio.ensure_future(stream.read(SILENCE))
-        await asyncio.wait((first,), timeout=OPENING)
-        failed = first.exception() if first.done() else None
-        if isinstance(failed, ApiError):
-            stream.cancel()
-            raise to_status(failed, route.resource, route.name)
         return Response(200, _Events(request, form, stream, first, selects).chunks(), JSON)
 
     async def _call(self, request: Request, route: Route, method: str, message: Message) -> bytes:

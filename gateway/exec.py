@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gateway.backend import Backend
+from gateway.backend import Backend, opening
 from gateway.errors import to_status
 from gateway.http import ApiStatus, Request, bad_request, dump
 from gateway.routes import Route
@@ -38,10 +38,12 @@ class Socket(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """A response that switches to a WebSocket. `run` serves it until it returns."""
+    """A response that switches to a WebSocket. `run` serves it until it returns. `cancel` is called instead if the client does
+    not complete the handshake."""
 
     protocols: tuple[str, ...]
     run: Callable[[Socket], Awaitable[None]]
+    cancel: Callable[[], None] = lambda: None
     code = 101
 
 
@@ -61,10 +63,15 @@ class Exec:
         )
         try:
             stream = await self._backend.duplex(request, "/pinnace.v1.Pods/Exec", ExecRequest, ExecResponse)
-            await stream.write(ExecRequest(start=start))
+            try:
+                await stream.write(ExecRequest(start=start))
+            except BaseException:
+                stream.cancel()
+                raise
+            first = await opening(stream, OPENING)
         except ApiError as error:
             raise refusal(error, route) from None
-        return Upgrade(PROTOCOLS, _Session(stream, await _opening(stream, route), route, stream).run)
+        return Upgrade(PROTOCOLS, _Session(stream, first, route, stream).run, stream.cancel)
 
     async def attach(self, request: Request, route: Route) -> Upgrade:
         """Stream the output of a running container. Input is ignored, because containers have no stdin. Raises ApiStatus."""
@@ -81,9 +88,10 @@ class Exec:
         )
         try:
             stream = await self._backend.stream(request, "/pinnace.v1.Pods/Attach", message, ExecResponse)
+            first = await opening(stream, OPENING)
         except ApiError as error:
             raise refusal(error, route) from None
-        return Upgrade(PROTOCOLS, _Session(stream, await _opening(stream, route), route).run)
+        return Upgrade(PROTOCOLS, _Session(stream, first, route).run, stream.cancel)
 
 
 def choose_protocol(request: Request, action: str, served: Sequence[str]) -> str:
@@ -95,17 +103,6 @@ def choose_protocol(request: Request, action: str, served: Sequence[str]) -> str
     if found is None:
         raise bad_request(f"{action} requires one of the protocols {', '.join(served)}")
     return found
-
-
-async def _opening(stream: Stream[Any], route: Route) -> "asyncio.Future[Any]":
-    """Return the first response, which may be pending. Raises ApiStatus."""
-    first = asyncio.ensure_future(stream.read())
-    await asyncio.wait((first,), timeout=OPENING)
-    failed = first.exception() if first.done() else None
-    if isinstance(failed, ApiError):
-        stream.cancel()
-        raise refusal(failed, route)
-    return first
 
 
 def refusal(error: ApiError, route: Route) -> ApiStatus:

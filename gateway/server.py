@@ -10,13 +10,13 @@ import logging
 import ssl
 import time
 import uuid
-from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from aiohttp import HttpVersion11, WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
 
 from gateway.authentication import IMPERSONATE_GROUP, Authenticator, impersonated
 from gateway.dispatch import Dispatcher
@@ -32,13 +32,13 @@ MAX_BODY = 3 << 20
 """The maximum size of a request body in bytes, as in kube-apiserver."""
 BODY_TIMEOUT = 30.0
 """Seconds within which a request body must be received."""
+HEADER_TIMEOUT = 10.0
+"""Seconds from the first byte of a request, or from the start of a connection, to the end of the header of the request."""
 KEEPALIVE_TIMEOUT = 75.0
 WEBSOCKET_HEARTBEAT = 20.0
 """Seconds between two pings. A WebSocket without a pong is closed."""
 DRAIN_GRACE = 5.0
 """Seconds that open requests have to finish when the gateway stops."""
-TLS_BUFFER = 32 << 10
-"""Bytes of the read buffer of each TLS connection. With the 256 KiB of asyncio, 2,000 idle clients cost 580 MB."""
 END_TIMEOUT = 2.0
 """Seconds in which a client must take the end of a stream."""
 GZIP_FROM = 128 << 10
@@ -50,7 +50,7 @@ class Server:
         self._dispatcher = dispatcher
         self._authenticator = authenticator
         self._context = context
-        self._server = web.Server(
+        self._server = _HttpServer(
             self._handle,
             handler_cancellation=True,
             keepalive_timeout=KEEPALIVE_TIMEOUT,
@@ -64,7 +64,6 @@ class Server:
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Start to listen. Return the actual address. Raises OSError."""
-        SSLProtocol.max_size = TLS_BUFFER
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=self._context, backlog=512)
         await site.start()
@@ -104,15 +103,22 @@ class Server:
             quoted = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
             headers.setdefault("Warning", f'299 - "{quoted}"')
         REQUESTS.labels(request.method, str(response.code)).inc()
-        if isinstance(response, Upgrade):
-            return await self._upgrade(http, response)
-        sent = await self._send(http, request, response, headers)
+        try:
+            if isinstance(response, Upgrade):
+                return await self._upgrade(http, response)
+            sent = await self._send(http, request, response, headers)
+        except ConnectionError:
+            return web.Response()
         DURATION.labels(request.method).observe(time.perf_counter() - started)
         return sent
 
     async def _upgrade(self, http: web.BaseRequest, upgrade: Upgrade) -> web.StreamResponse:
         opened = web.WebSocketResponse(protocols=upgrade.protocols, max_msg_size=MAX_BODY, heartbeat=WEBSOCKET_HEARTBEAT)
-        await opened.prepare(http)
+        try:
+            await opened.prepare(http)
+        except BaseException:
+            upgrade.cancel()
+            raise
         with self._open_stream():
             try:
                 await upgrade.run(_Socket(opened))
@@ -176,6 +182,54 @@ class Server:
             async with asyncio.timeout(END_TIMEOUT):
                 await sent.write_eof()
         return sent
+
+
+class _HttpServer(web.Server):
+    def __call__(self) -> RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(RequestHandler):
+    """A connection that is closed if a header is not received within HEADER_TIMEOUT seconds, because aiohttp waits forever."""
+
+    __slots__ = ("_header_timer",)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._header_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._messages or self._request_in_progress:
+            self._stop_timer()
+        elif self._waits_for_request():
+            self._start_timer()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _waits_for_request(self) -> bool:
+        return self._waiter is not None and not self._waiter.done()
+
+    def _start_timer(self) -> None:
+        if self._header_timer is None:
+            self._header_timer = self._loop.call_later(HEADER_TIMEOUT, self._end_wait)
+
+    def _stop_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _end_wait(self) -> None:
+        self._header_timer = None
+        if self._waits_for_request() and self.transport is not None:
+            log.debug("closing a connection: no header within %g s", HEADER_TIMEOUT)
+            self.force_close()
 
 
 def _protocol_log() -> logging.Logger:

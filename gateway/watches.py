@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from gateway import tables
 from gateway.api_resources import ApiResource
-from gateway.backend import Backend
+from gateway.backend import Backend, opening
 from gateway.errors import invalid_options, to_status
 from gateway.http import JSON, ApiStatus, Request, Response, dump
 from gateway.json_codec import JsonCache, with_type
@@ -99,14 +99,9 @@ class Watches:
         message = WatchRequest(namespace=route.namespace if resource.namespaced else "", options=_options(request, route))
         try:
             stream = await self._backend.stream(request, f"/{resource.service}/Watch", message)
+            first = await opening(stream, OPENING, SILENCE)
         except ApiError as error:
             raise to_status(error, route.resource, route.name) from None
-        first = asyncio.ensure_future(stream.read(SILENCE))
-        await asyncio.wait((first,), timeout=OPENING)
-        failed = first.exception() if first.done() else None
-        if isinstance(failed, ApiError):
-            stream.cancel()
-            raise to_status(failed, route.resource, route.name)
         encoder = self._encoder(request, route.resource, form)
         events = _Events(stream, first, encoder, message.options, self._events)
         content_type = STREAM_PROTOBUF if form.media_type == PROTOBUF else JSON

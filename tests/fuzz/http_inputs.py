@@ -175,6 +175,30 @@ def bomb(random_: random.Random) -> tuple[bytes, str]:
                 "application/yaml",
             ),
             (b"[" * 5000, "application/yaml"),
+            _doubling_copies(random_.choice((4, 12, 40))),
+            _long_lists(random_.choice((100, 20_000))),
+            _merge(b'{"metadata":{"annotations":{"a":' + b"[" * depth + b"]" * depth + b"}}}"),
+            _strategic(b'{"spec":' + b'{"template":' * depth + b"1" + b"}" * depth + b"}"),
+            _strategic(
+                json.dumps({"spec": {"$retainKeys": ["a"] * 20_000, "$setElementOrder/containers": [{}] * 20_000}}).encode()
+            ),
+            (b"metadata: {labels: " + b"{a: " * depth + b"1" + b"}" * depth + b"}", "application/apply-patch+yaml"),
+            (
+                b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"target","labels":{'
+                + b",".join(b'"k%d":"v"' % number for number in range(20_000))
+                + b"}}}",
+                "application/apply-patch+yaml",
+            ),
+            (
+                json.dumps([{"op": "test", "path": "/spec", "value": "x" * 100}] * 12_000).encode(),
+                "application/json-patch+json",
+            ),
+            (
+                json.dumps(
+                    [{"op": "add", "path": f"/metadata/labels/k{number}", "value": "v"} for number in range(9_000)]
+                ).encode(),
+                "application/json-patch+json",
+            ),
             (b"\xff\xfe" * 100, JSON),
             (b"\x1f\x8b" + bytes(1000), JSON),
             (
@@ -195,6 +219,34 @@ def bomb(random_: random.Random) -> tuple[bytes, str]:
             ),
         )
     )
+
+
+def _merge(body: bytes) -> tuple[bytes, str]:
+    return body, "application/merge-patch+json"
+
+
+def _strategic(body: bytes) -> tuple[bytes, str]:
+    return body, "application/strategic-merge-patch+json"
+
+
+def _doubling_copies(copies: int) -> tuple[bytes, str]:
+    """A JSON patch whose result doubles with each operation."""
+    return _operations([{"op": "copy", "from": "/metadata", "path": f"/metadata/x{number}"} for number in range(copies)])
+
+
+def _operations(operations: Sequence[object]) -> tuple[bytes, str]:
+    return _json(operations), "application/json-patch+json"
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document).encode()
+
+
+def _long_lists(length: int) -> tuple[bytes, str]:
+    """A strategic merge patch of lists that are merged by key: a quadratic merge does not end."""
+    containers = [{"name": f"c{number}", "image": "b", "$patch": "delete"} for number in range(length)]
+    tolerations = [{"key": f"k{number}"} for number in range(length)]
+    return _strategic(_json({"spec": {"containers": containers, "tolerations": tolerations}}))
 
 
 class Inputs:
@@ -257,7 +309,8 @@ class Inputs:
     def _bomb(self, random_: random.Random) -> Hostile:
         body, media_type = bomb(random_)
         is_patch = "patch" in media_type
-        target = f"{PODS}/target?dryRun=All" if is_patch else f"{PODS}?dryRun=All"
+        manager = "&fieldManager=fuzz&force=true" if "apply" in media_type else ""
+        target = f"{PODS}/target?dryRun=All{manager}" if is_patch else f"{PODS}?dryRun=All"
         return Hostile("bomb", request("PATCH" if is_patch else "POST", target, (), body, media_type))
 
     def _framing(self, random_: random.Random) -> Hostile:

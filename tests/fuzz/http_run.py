@@ -171,7 +171,13 @@ class Run:
             return await _response(reader)
 
     async def _create_target(self, name: str = "target", text: str = "") -> None:
-        body = {"metadata": {"name": name, "annotations": {"x": text}}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
+        metadata = {
+            "name": name,
+            "labels": {"a": "b"},
+            "annotations": {"x": text},
+            "finalizers": ["example.com/fuzz"],
+        }  # it survives DELETE
+        body = {"metadata": metadata, "spec": {"containers": [{"name": "a", "image": "b"}]}}
         code, answer = await self._ask(request("POST", PODS, (), json.dumps(body).encode()))
         assert code == 201, answer
 
@@ -216,7 +222,7 @@ class Run:
 
         head = f"POST {PODS} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
         found = await asyncio.gather(end_of(b"GET /api HTTP/1.1\r\nHo"), end_of(b""), end_of(head.encode()))
-        if found[0] == "open" or found[1] == "open" or found[2] != "408":
+        if found[0] != "0" or found[1] != "0" or found[2] != "408":
             self.report.problems.append(f"slow senders: half a header, nothing, half a body: {', '.join(found)}")
 
     async def _watches_that_nobody_reads(self) -> None:

@@ -4,6 +4,7 @@ There are two authorities: etcd trusts only its own, so that no certificate of a
 
     <folder>/                        see pinnace.pki.folder
     <folder>/<component>.conf        of each client, in the kubeconfig format, as kubeadm calls it
+    <folder>/kubeconfig              of the administrator, for kubectl through a gateway
     <folder>/users/<user>.conf       of a person, with the certificate beside it
 
 The users and groups are Kubernetes': https://kubernetes.io/docs/setup/best-practices/certificates/ and
@@ -72,6 +73,14 @@ def provide(
 def write_kubeconfig(path: Path, pki: Path, address: str) -> None:
     """Writes the administrator's configuration for kubectl. `address`: "host:port" of a gateway. Raises OSError."""
     path.write_text(yaml.safe_dump(kubeconfig(pki, address), sort_keys=False))
+
+
+def write_portable_kubeconfig(pki: Path, address: str) -> Path:
+    """Write the same into the folder of certificates, with relative paths, so that the folder may move. Return its path. Raises
+    OSError."""
+    path = pki / "kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig(Path(), address), sort_keys=False))
+    return path
 
 
 def kubeconfig(pki: Path, address: str) -> dict[str, Any]:

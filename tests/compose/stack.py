@@ -65,7 +65,13 @@ class Stack:
         self.server = f"127.0.0.1:{first},127.0.0.1:{first + 1}"
         self._project = f"pinnace-test-{os.getpid()}"
         self._certificates = Path(tempfile.mkdtemp(prefix="pinnace-compose-"))
-        self._environment = {"APISERVER_PORTS": f"{first}-{first + 1}", "NODES_PER_KUBELET": str(nodes)}
+        self.gateway = f"127.0.0.1:{free_port()}"
+        self._environment = {
+            "APISERVER_PORTS": f"{first}-{first + 1}",
+            "GATEWAY_PORT": self.gateway.rpartition(":")[2],
+            "TIMELINE_PORT": str(free_port()),
+            "NODES_PER_KUBELET": str(nodes),
+        }
 
     def compose(self, *arguments: str, timeout: float = 60.0) -> str:
         return run(*compose_command(), "-p", self._project, *arguments, timeout=timeout, environment=self._environment)
@@ -97,6 +103,11 @@ class Stack:
     def state(self, container: str) -> dict[str, Any]:
         state: dict[str, Any] = json.loads(run("docker", "inspect", "--format", "{{json .State}}", container))
         return state
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Of the administrator, for kubectl on this machine."""
+        return self._certificates / "kubeconfig"
 
     @property
     def config(self) -> ClientConfig:

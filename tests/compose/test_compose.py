@@ -1,10 +1,13 @@
 """The cluster of docker-compose.yml, built and run: the story that the README tells, and the promises of its networks."""
 
 import json
+import shutil
 from collections.abc import Iterator
+from urllib.request import urlopen
 
 import pytest
 
+from pinnace.timeline.link import request_link
 from tests.compose.stack import BUILD_TIMEOUT, START_TIMEOUT, Stack, eventually, missing, run
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(BUILD_TIMEOUT + 2 * START_TIMEOUT)]
@@ -79,7 +82,7 @@ def test_leadership_is_kept_when_an_api_server_is_killed_or_freezes(stack: Stack
 def test_only_api_servers_reach_etcd(stack: Stack) -> None:
     look = "import socket; socket.create_connection(('etcd', 2379), 2)"
     stack.compose("exec", "-T", "apiserver", "python", "-c", look)
-    for service in ("scheduler", "controllers", "kubelet"):
+    for service in ("scheduler", "controllers", "kubelet", "gateway"):
         with pytest.raises(AssertionError, match=r"gaierror|timed out"):
             stack.compose("exec", "-T", service, "python", "-c", look)
 
@@ -90,6 +93,16 @@ def test_etcd_opens_to_its_own_authority_only(stack: Stack) -> None:
     shown = ("-e", "ETCDCTL_CERT=/pki/admin.crt", "-e", "ETCDCTL_KEY=/pki/admin.key")
     with pytest.raises(AssertionError, match="deadline exceeded"):
         stack.compose("exec", "-T", *shown, "etcd", *look)
+
+
+def test_the_gateway_serves_kubectl_and_the_timeline_on_this_machine(stack: Stack) -> None:
+    if (kubectl := shutil.which("kubectl")) is not None:
+        nodes = run(kubectl, "--kubeconfig", str(stack.kubeconfig), "get", "nodes", "-o", "name").split()
+        assert len(nodes) == 6
+    tls = stack.config.tls
+    assert tls is not None
+    with urlopen(request_link(stack.gateway, tls), timeout=RUNNING) as answer:
+        assert answer.status == 200 and b"<html" in answer.read().lower()
 
 
 def test_the_command_line_works_inside_of_the_containers_too(stack: Stack) -> None:

@@ -32,6 +32,7 @@ from pinnace.cli.terminal import note, out
 @click.option(
     "--etcd-host", "etcd_hosts", metavar="NAME", multiple=True, help="A host name or address of etcd. May be repeated."
 )
+@click.option("--gateway", metavar="HOST:PORT", help="The address of a gateway. FOLDER/kubeconfig is then created for kubectl.")
 @click.option(
     "--fleet",
     "fleets",
@@ -53,6 +54,7 @@ def pki(
     servers: str,
     hosts: tuple[str, ...],
     etcd_hosts: tuple[str, ...],
+    gateway: str | None,
     fleets: Mapping[str, Sequence[str]],
     user: str,
     groups: tuple[str, ...],
@@ -66,12 +68,13 @@ def pki(
     With --user, create a certificate for a user instead, signed by the existing authority. FOLDER can then be the folder of a
     local cluster. The addresses of the API servers are taken from the administrator's configuration unless they are given.
     """
-    from pinnace.cluster.certificates import configuration, user_name
+    from pinnace.client.config import parse_endpoints
+    from pinnace.cluster.certificates import configuration, user_name, write_portable_kubeconfig
     from pinnace.pki.folder import ADMIN
 
     if user:
-        if hosts or etcd_hosts or fleets:
-            raise usage("--user cannot be used with other certificates", hint="omit --host, --etcd-host and --fleet")
+        if hosts or etcd_hosts or fleets or gateway:
+            raise usage("--user cannot be used with other certificates", hint="omit --host, --etcd-host, --gateway and --fleet")
         folder = _signing(folder)
     elif groups:
         raise usage("--group requires --user", hint="specify the user with --user")
@@ -81,9 +84,14 @@ def pki(
     elif not servers:
         raise usage("you must specify the API servers", hint="use --server HOST:PORT[,...]")
     with _translated(folder):
+        if gateway is not None:
+            (gateway,) = parse_endpoints(gateway)[:1]
         made = _of_person(folder, user, groups, servers) if user else _of_cluster(folder, servers, hosts, etcd_hosts, fleets)
     for name in made:
         out(f"{folder / name}.crt created\n")
+    if gateway is not None:
+        with _translated(folder):
+            out(f"{write_portable_kubeconfig(folder, gateway)} created\n")
     if not made:
         note(f"{'the certificate' if user else 'all certificates'} in {folder} remain valid for at least 30 days")
     note(f"to use it: export PINNACE_CONFIG={quote(str(configuration(folder, user_name(user) if user else ADMIN)))}")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography import x509
 
 from pinnace.cli.main import run
@@ -101,10 +102,23 @@ def test_every_configuration_of_a_local_cluster_says_where_that_is(tmp_path: Pat
         assert found.tls is not None and found.tls.context()
 
 
+def test_the_kubeconfig_for_a_gateway_may_move_with_its_folder(tmp_path: Path) -> None:
+    words = ["pki", str(tmp_path / "made"), "--server", "a:7443", "--gateway", "127.0.0.1:6443"]
+    assert run(words) == ExitCode.OK
+    moved = (tmp_path / "made").rename(tmp_path / "moved")
+    found = yaml.safe_load((moved / "kubeconfig").read_text())
+    cluster, user = found["clusters"][0]["cluster"], found["users"][0]["user"]
+    assert cluster["server"] == "https://127.0.0.1:6443"
+    for name in (cluster["certificate-authority"], user["client-certificate"], user["client-key"]):
+        assert not Path(name).is_absolute() and (moved / name).is_file()
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
         (["--user", "../ada"], ExitCode.USAGE),
+        (["--user", "ada", "--gateway", "127.0.0.1:6443"], ExitCode.USAGE),
+        (["--server", "a:7443", "--gateway", "a:b"], ExitCode.USAGE),
         (["--user", "ada", "--fleet", "edge"], ExitCode.USAGE),
         (["--group", "keepers"], ExitCode.USAGE),
         ([], ExitCode.USAGE),

@@ -31,7 +31,7 @@ from apiserver.auth.authorizer import NodeAuthorizer, Policy
 from apiserver.auth.rbac import Rbac
 from apiserver.cacher.cacher import Cacher
 from apiserver.election.history import Restores
-from apiserver.election.service import ElectionsService
+from apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
 from apiserver.flow.control import SEATS, FlowControl
 from apiserver.quota.ledger import Quotas
 from apiserver.registry.events import EventLimits, EventRegistry, Expiring, Retention
@@ -93,6 +93,8 @@ class ServerSettings:
     """The configuration of an API server. By default there is no audit log, tracer, kubelet client or webhook."""
 
     compaction_interval: float = INTERVAL
+    election_lease: int = DEFAULT_LEASE
+    """The TTL of leases of elections in seconds."""
     """Seconds between compactions of the storage. If 0, this server does not compact."""
     events: EventLimits = field(default_factory=EventLimits)
     """The maximum number and size of stored events."""
@@ -154,7 +156,14 @@ class Assembly:
         self._retention = Retention(storage, self.cacher, clock, settings.events)
         metrics.show(self._flow.levels, self.cacher, self._retention)
         self._elections = ElectionsService(
-            storage, self._elections_committer, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng
+            storage,
+            self._elections_committer,
+            self._committer,
+            self.cacher,
+            self.policy,
+            clock=clock,
+            rng=self._rng,
+            timing=timing_of(settings.election_lease),
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
         admission = self._admission()

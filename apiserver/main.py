@@ -17,6 +17,7 @@ from apiserver import stages
 from apiserver.assembly import DEFAULTS, ServerSettings
 from apiserver.auth.audit import AuditLog
 from apiserver.auth.authentication import Authenticator, NoTokens, TokenFile
+from apiserver.election.service import DEFAULT_LEASE, MAX_LEASE
 from apiserver.registry.events import EventLimits
 from apiserver.registry.strategies.pods import SECONDS, DefaultTolerations
 from apiserver.server import ApiServer
@@ -97,6 +98,14 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     type=click.FloatRange(min=0),
     help="Seconds between compactions of etcd. The history of the last one to two intervals is kept. If 0, this server does "
     "not compact etcd.",
+)
+@click.option(
+    "--election-lease-duration",
+    "election_lease",
+    type=click.IntRange(DEFAULT_LEASE, MAX_LEASE),
+    default=DEFAULTS.election_lease,
+    help="Seconds after which the lease of a candidate expires if it is not renewed. A frozen leader is replaced after half of "
+    "this time. All API servers need the same value.",
 )
 @click.option(
     "--event-max-count",

@@ -55,14 +55,22 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_concurrent_streams", MAX_STREAMS),
     # Overload protection resets streams even of clients within the limit. The outcome of such a call is unknown.
     ("grpc.http.overload_protection", 0),
-    # Detect an unreachable peer within five seconds. Clients may send pings at the same rate.
-    ("grpc.keepalive_time_ms", 2000),
-    ("grpc.keepalive_timeout_ms", 2000),
-    ("grpc.http2.ping_timeout_ms", 2000),  # the default is one minute and overrides keepalive_timeout_ms
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
 )
+
+
+def options(election_lease: int) -> Sequence[tuple[str, int]]:
+    """Return the options of the gRPC servers. An unreachable peer is detected within two seconds and the duration of the leases
+    of elections, in seconds. Clients may send pings at the same rate."""
+    timeout = election_lease * 1000
+    return (
+        *OPTIONS,
+        ("grpc.keepalive_time_ms", 2000),
+        ("grpc.keepalive_timeout_ms", timeout),
+        ("grpc.http2.ping_timeout_ms", timeout),  # the default is one minute and overrides keepalive_timeout_ms
+    )
 
 
 class ApiServer:
@@ -77,7 +85,8 @@ class ApiServer:
         self._tracer = settings.tracer
         self._ids = RequestIds(uuid.uuid4().hex[:12])
         self._refusals = Refusals()
-        self._lines = [ListenerShards(OPTIONS, self._handlers)]
+        self._options = options(settings.election_lease)
+        self._lines = [ListenerShards(self._options, self._handlers)]
 
     @property
     def methods(self) -> Mapping[str, Method]:
@@ -92,7 +101,7 @@ class ApiServer:
         """Open a second port for clients with a bearer token and without a certificate. Call it before `start`. (In gRPC for
         Python a port either requires a client certificate or does not request one.) Returns and raises as `start`."""
         handlers = partial(self._handlers, by_token=True)
-        lines = ListenerShards(OPTIONS, handlers, count=TOKEN_SHARDS, connections=TOKEN_CONNECTIONS, share=TOKEN_SHARE)
+        lines = ListenerShards(self._options, handlers, count=TOKEN_SHARDS, connections=TOKEN_CONNECTIONS, share=TOKEN_SHARE)
         self._lines.append(lines)
         return lines.listen(address, line_credentials(tls, ask=False))
 

@@ -203,7 +203,17 @@ def _changed_meanwhile(election: str, leader: str) -> Refusal:
     return Refusal(Code.ABORTED, "Conflict", f'election "{election}": the term of {leader} ended during the transfer')
 
 
-TIMING = Timing(interval=0.2, silence=1.0, ttl=2)
+DEFAULT_LEASE, MAX_LEASE = 2, 60
+"""The TTL of leases of elections in seconds: the default, which is etcd's minimum, and the maximum."""
+
+
+def timing_of(ttl: int) -> Timing:
+    """Return the times of elections with leases of `ttl` seconds. The interval does not depend on it, because candidates try
+    another server after half a second without an answer (pinnace.client.election)."""
+    return Timing(interval=0.2, silence=ttl / 2, ttl=ttl)
+
+
+TIMING = timing_of(DEFAULT_LEASE)
 """Short times are safe, because the fencing token protects writes independently of clocks.
 
 `silence` determines the failover time of a frozen leader. `ttl` determines for how long a leader continues while etcd is

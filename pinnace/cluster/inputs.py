@@ -31,6 +31,7 @@ from pinnace.cluster.spec import (
     APISERVER,
     CONTROLLERS,
     ELECTION,
+    ELECTION_LEASE,
     ETCD,
     GATEWAY,
     KUBELET,
@@ -67,10 +68,10 @@ OURS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, "pinnace")
 CONFIG, PLUGIN, ADMISSION, STAGED = "--config", "--plugin", "--admission-control-config-file", "--stages"
 CONFIGURING = {
     SCHEDULER: (CONFIG,),
-    APISERVER: (ADMISSION,),
+    APISERVER: (ADMISSION, ELECTION_LEASE),
     KUBELET: (STAGED, *(f"--{name.replace('_', '-')}" for name in MachineOptions.__dataclass_fields__)),
 }
-"""The flags with one value that `gather` gives to components."""
+"""The flags with one value that configure a component."""
 _TLS_FILES = ("caFile", "certFile", "keyFile")
 LARGEST = 10_000_000
 """Bytes of one file."""

@@ -71,6 +71,8 @@ NODE_PREFIX = "node-"
 FAKE, PROCESS = "fake", "process"
 ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 """How the processes of a local cluster are told where they find each other."""
+ELECTION_LEASE, SLOW_LEASE = "--election-lease-duration", 10
+"""The flag of API servers, and its value in seconds in slow motion."""
 STORE = "--data-dir="
 """Where a member of etcd is told what is its own."""
 MOST_PROCESSES = 1_000
@@ -118,6 +120,8 @@ class ClusterSpec:
     """Further plugins of the schedulers: module:Class or file.py:Class."""
     admission_config: str = ""
     """The webhooks of the API servers, a file."""
+    slow_motion: bool = False
+    """Leases of elections last SLOW_LEASE seconds, so that people can watch them."""
 
     def __post_init__(self) -> None:
         if self.runtime not in (FAKE, PROCESS):
@@ -236,6 +240,7 @@ def plan(
         argv = _module(
             APISERVER, "--name", name, "--listen", listen, "--http", http, *serving,
             "--etcd", reaching(name, stores), *certificates.etcd_arguments(pki), *certificates.kubelet_arguments(pki),
+            *((ELECTION_LEASE, str(SLOW_LEASE)) if spec.slow_motion else ()),
         )  # fmt: skip
         plans.append(Plan(APISERVER, name, listen, http, argv))
     endpoints = [(name, listen) for name, listen, _ in servers]

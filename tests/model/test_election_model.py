@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-from apiserver.election.service import TIMING
+from apiserver.election.service import MAX_LEASE, TIMING, timing_of
 from pinnace.client.election import ANSWER_TIMEOUT, OPEN_TIMEOUT
 from tests.model.checker import check
 from tests.model.election import Election
@@ -91,3 +91,8 @@ def test_what_an_action_abstracts_is_there(code: str) -> None:
             found = getattr(found, part)
         return
     pytest.fail(f"no module of {code}")
+
+
+def test_candidates_do_not_leave_a_server_with_longer_leases() -> None:
+    longest = timing_of(MAX_LEASE)
+    assert 2 * longest.interval < ANSWER_TIMEOUT < longest.silence < longest.validity

@@ -26,7 +26,17 @@ from pinnace.client.flags import machines as machine_options
 from pinnace.cluster import inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
 from pinnace.cluster.errors import Busy, FolderError, NoCluster, OtherOptions
-from pinnace.cluster.spec import ELECTIONS, FAKE, PROCESS, STAGES, ClusterSpec, data_dir_flag, default_data_dir, kubeconfig_file
+from pinnace.cluster.spec import (
+    ELECTIONS,
+    FAKE,
+    PROCESS,
+    SLOW_LEASE,
+    STAGES,
+    ClusterSpec,
+    data_dir_flag,
+    default_data_dir,
+    kubeconfig_file,
+)
 from pinnace.cluster.view import ProcessStatus
 
 POSITIVE = click.IntRange(min=1)
@@ -42,6 +52,7 @@ POSITIVE = click.IntRange(min=1)
         pinnace up --etcd-members 3 --data-dir /tmp/big
         pinnace up --cpu 16 --memory 64Gi --zones 5 # larger machines; --machines FILE has nodes differ
         pinnace up --scheduler-config examples/plugins/cheap.yaml
+        pinnace up --slow-motion              # leases of ten seconds: watch one expire
         pinnace up --stages chaos             # containers crash and hang; see docs/kubelet.md
         pinnace up --nodes 3 --runtime process # containers run their commands, on this machine: see docs/process-runtime.md
     """,
@@ -81,6 +92,12 @@ POSITIVE = click.IntRange(min=1)
     help="A plugin of your own: module:Class or path/to/file.py:Class. May be repeated.",
 )
 @click.option("--admission-config", default="", metavar="FILE", help="The configuration of admission webhooks.")
+@click.option(
+    "--slow-motion",
+    is_flag=True,
+    help=f"Use leases of {SLOW_LEASE} s in elections, so that you can watch them expire. A frozen leader is replaced after "
+    f"{SLOW_LEASE / 2:g} s.",
+)
 @clusters.data_dir_option
 @click.option("--fresh", is_flag=True, help="Delete the existing cluster with all its objects, and start a new one.")
 @click.option("--detach", is_flag=True, help="Run the cluster in the background and return when it is ready.")

@@ -159,3 +159,12 @@ def test_the_state_of_a_version_that_knew_no_machines_is_read() -> None:
     chosen = ClusterSpec(data_dir=Path("/d")).chosen()
     del chosen["machine"]
     assert ClusterSpec.of(chosen, Path("/d")).machine == MachineOptions()
+
+
+def test_slow_motion_gives_all_api_servers_longer_leases() -> None:
+    def servers(spec: ClusterSpec) -> list[tuple[str, ...]]:
+        return [p.argv for p in plan(spec, BINARY, ports()) if p.component == APISERVER]
+
+    assert [argument(argv, "--election-lease-duration") for argv in servers(ClusterSpec(slow_motion=True))] == ["10", "10"]
+    assert not any("--election-lease-duration" in argv for argv in servers(ClusterSpec()))
+    assert ClusterSpec.of(ClusterSpec(slow_motion=True).chosen(), Path("/d")).slow_motion

@@ -26,7 +26,7 @@ from pinnace.api import core_v1_pb2 as pinnace_dot_api_dot_core__v1__pb2
 from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epinnace/api/discovery_v1.proto\x12\x14pinnace.discovery.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\"\xb9\x01\n\rEndpointSlice\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12\x31\n\tendpoints\x18\x02 \x03(\x0b\x32\x1e.pinnace.discovery.v1.Endpoint\x12\x31\n\x05ports\x18\x03 \x03(\x0b\x32\".pinnace.discovery.v1.EndpointPort\x12\x13\n\x0b\x61\x64\x64ressType\x18\x04 \x01(\t\"\xf4\x01\n\x08\x45ndpoint\x12\x11\n\taddresses\x18\x01 \x03(\t\x12<\n\nconditions\x18\x02 \x01(\x0b\x32(.pinnace.discovery.v1.EndpointConditions\x12\x15\n\x08hostname\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x33\n\ttargetRef\x18\x04 \x01(\x0b\x32 .pinnace.core.v1.ObjectReference\x12\x15\n\x08nodeName\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x11\n\x04zone\x18\x07 \x01(\tH\x02\x88\x01\x01\x42\x0b\n\t_hostnameB\x0b\n\t_nodeNameB\x07\n\x05_zone\"~\n\x12\x45ndpointConditions\x12\x12\n\x05ready\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x14\n\x07serving\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x18\n\x0bterminating\x18\x03 \x01(\x08H\x02\x88\x01\x01\x42\x08\n\x06_readyB\n\n\x08_servingB\x0e\n\x0c_terminating\"\x94\x01\n\x0c\x45ndpointPort\x12\x11\n\x04name\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x15\n\x08protocol\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x11\n\x04port\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12\x18\n\x0b\x61ppProtocol\x18\x04 \x01(\tH\x03\x88\x01\x01\x42\x07\n\x05_nameB\x0b\n\t_protocolB\x07\n\x05_portB\x0e\n\x0c_appProtocol\"t\n\x11\x45ndpointSliceList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12\x32\n\x05items\x18\x02 \x03(\x0b\x32#.pinnace.discovery.v1.EndpointSliceb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epinnace/api/discovery_v1.proto\x12\x14pinnace.discovery.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\"\xb9\x01\n\rEndpointSlice\x12-\n\x08metadata\x18\x01 \x01(\x0b\x32\x1b.pinnace.meta.v1.ObjectMeta\x12\x31\n\tendpoints\x18\x02 \x03(\x0b\x32\x1e.pinnace.discovery.v1.Endpoint\x12\x31\n\x05ports\x18\x03 \x03(\x0b\x32\".pinnace.discovery.v1.EndpointPort\x12\x13\n\x0b\x61\x64\x64ressType\x18\x04 \x01(\t\"\xa8\x02\n\x08\x45ndpoint\x12\x11\n\taddresses\x18\x01 \x03(\t\x12<\n\nconditions\x18\x02 \x01(\x0b\x32(.pinnace.discovery.v1.EndpointConditions\x12\x15\n\x08hostname\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x33\n\ttargetRef\x18\x04 \x01(\x0b\x32 .pinnace.core.v1.ObjectReference\x12\x15\n\x08nodeName\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x11\n\x04zone\x18\x07 \x01(\tH\x02\x88\x01\x01\x12\x32\n\x05hints\x18\x08 \x01(\x0b\x32#.pinnace.discovery.v1.EndpointHintsB\x0b\n\t_hostnameB\x0b\n\t_nodeNameB\x07\n\x05_zone\"q\n\rEndpointHints\x12/\n\x08\x66orZones\x18\x01 \x03(\x0b\x32\x1d.pinnace.discovery.v1.ForZone\x12/\n\x08\x66orNodes\x18\x02 \x03(\x0b\x32\x1d.pinnace.discovery.v1.ForNode\"\x17\n\x07\x46orZone\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x17\n\x07\x46orNode\x12\x0c\n\x04name\x18\x01 \x01(\t\"~\n\x12\x45ndpointConditions\x12\x12\n\x05ready\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x14\n\x07serving\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x18\n\x0bterminating\x18\x03 \x01(\x08H\x02\x88\x01\x01\x42\x08\n\x06_readyB\n\n\x08_servingB\x0e\n\x0c_terminating\"\x94\x01\n\x0c\x45ndpointPort\x12\x11\n\x04name\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x15\n\x08protocol\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x11\n\x04port\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12\x18\n\x0b\x61ppProtocol\x18\x04 \x01(\tH\x03\x88\x01\x01\x42\x07\n\x05_nameB\x0b\n\t_protocolB\x07\n\x05_portB\x0e\n\x0c_appProtocol\"t\n\x11\x45ndpointSliceList\x12+\n\x08metadata\x18\x01 \x01(\x0b\x32\x19.pinnace.meta.v1.ListMeta\x12\x32\n\x05items\x18\x02 \x03(\x0b\x32#.pinnace.discovery.v1.EndpointSliceb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,11 +36,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENDPOINTSLICE']._serialized_start=111
   _globals['_ENDPOINTSLICE']._serialized_end=296
   _globals['_ENDPOINT']._serialized_start=299
-  _globals['_ENDPOINT']._serialized_end=543
-  _globals['_ENDPOINTCONDITIONS']._serialized_start=545
-  _globals['_ENDPOINTCONDITIONS']._serialized_end=671
-  _globals['_ENDPOINTPORT']._serialized_start=674
-  _globals['_ENDPOINTPORT']._serialized_end=822
-  _globals['_ENDPOINTSLICELIST']._serialized_start=824
-  _globals['_ENDPOINTSLICELIST']._serialized_end=940
+  _globals['_ENDPOINT']._serialized_end=595
+  _globals['_ENDPOINTHINTS']._serialized_start=597
+  _globals['_ENDPOINTHINTS']._serialized_end=710
+  _globals['_FORZONE']._serialized_start=712
+  _globals['_FORZONE']._serialized_end=735
+  _globals['_FORNODE']._serialized_start=737
+  _globals['_FORNODE']._serialized_end=760
+  _globals['_ENDPOINTCONDITIONS']._serialized_start=762
+  _globals['_ENDPOINTCONDITIONS']._serialized_end=888
+  _globals['_ENDPOINTPORT']._serialized_start=891
+  _globals['_ENDPOINTPORT']._serialized_end=1039
+  _globals['_ENDPOINTSLICELIST']._serialized_start=1041
+  _globals['_ENDPOINTSLICELIST']._serialized_end=1157
 # @@protoc_insertion_point(module_scope)

@@ -21,20 +21,42 @@ class EndpointSlice(_message.Message):
     def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., ports: _Optional[_Iterable[_Union[EndpointPort, _Mapping]]] = ..., addressType: _Optional[str] = ...) -> None: ...
 
 class Endpoint(_message.Message):
-    __slots__ = ("addresses", "conditions", "hostname", "targetRef", "nodeName", "zone")
+    __slots__ = ("addresses", "conditions", "hostname", "targetRef", "nodeName", "zone", "hints")
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     HOSTNAME_FIELD_NUMBER: _ClassVar[int]
     TARGETREF_FIELD_NUMBER: _ClassVar[int]
     NODENAME_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
+    HINTS_FIELD_NUMBER: _ClassVar[int]
     addresses: _containers.RepeatedScalarFieldContainer[str]
     conditions: EndpointConditions
     hostname: str
     targetRef: _core_v1_pb2.ObjectReference
     nodeName: str
     zone: str
-    def __init__(self, addresses: _Optional[_Iterable[str]] = ..., conditions: _Optional[_Union[EndpointConditions, _Mapping]] = ..., hostname: _Optional[str] = ..., targetRef: _Optional[_Union[_core_v1_pb2.ObjectReference, _Mapping]] = ..., nodeName: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
+    hints: EndpointHints
+    def __init__(self, addresses: _Optional[_Iterable[str]] = ..., conditions: _Optional[_Union[EndpointConditions, _Mapping]] = ..., hostname: _Optional[str] = ..., targetRef: _Optional[_Union[_core_v1_pb2.ObjectReference, _Mapping]] = ..., nodeName: _Optional[str] = ..., zone: _Optional[str] = ..., hints: _Optional[_Union[EndpointHints, _Mapping]] = ...) -> None: ...
+
+class EndpointHints(_message.Message):
+    __slots__ = ("forZones", "forNodes")
+    FORZONES_FIELD_NUMBER: _ClassVar[int]
+    FORNODES_FIELD_NUMBER: _ClassVar[int]
+    forZones: _containers.RepeatedCompositeFieldContainer[ForZone]
+    forNodes: _containers.RepeatedCompositeFieldContainer[ForNode]
+    def __init__(self, forZones: _Optional[_Iterable[_Union[ForZone, _Mapping]]] = ..., forNodes: _Optional[_Iterable[_Union[ForNode, _Mapping]]] = ...) -> None: ...
+
+class ForZone(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ForNode(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class EndpointConditions(_message.Message):
     __slots__ = ("ready", "serving", "terminating")

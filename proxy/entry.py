@@ -1,0 +1,10 @@
+"""Entry point of the installed `pinnace-proxy`. An interrupt ends the process silently until the event loop runs."""
+
+from pinnace.runtime.interrupts import end_at_once
+
+
+def main() -> None:
+    end_at_once()
+    from proxy.main import main as program
+
+    program()

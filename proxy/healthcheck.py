@@ -1,0 +1,66 @@
+"""The health check node ports: HTTP servers that tell load balancers whether the node has local endpoints of a service.
+
+Status 200 if there are local endpoints, otherwise 503, with kube-proxy's JSON body.
+
+Source: https://github.com/kubernetes/kubernetes/blob/master/pkg/proxy/healthcheck/service_health.go
+"""
+
+import logging
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from proxy.plan import HealthCheck, ServiceRules
+
+log = logging.getLogger(__name__)
+
+
+class HealthChecks:
+    """The servers, by service."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._servers: dict[str, tuple[HealthCheck, web.AppRunner]] = {}
+        self._counts: dict[str, int] = {}
+
+    async def apply(self, changes: Mapping[str, ServiceRules]) -> None:
+        for service, rules in changes.items():
+            check, known = rules.health_check, self._servers.get(service)
+            if known is not None and (check is None or check.port != known[0].port):
+                del self._servers[service]
+                await known[1].cleanup()
+                known = None
+            if check is None:
+                self._counts.pop(service, None)
+                continue
+            self._counts[service] = check.local_endpoints
+            if known is None:
+                await self._start(service, check)
+
+    async def close(self) -> None:
+        for _, runner in self._servers.values():
+            await runner.cleanup()
+        self._servers.clear()
+
+    async def _start(self, service: str, check: HealthCheck) -> None:
+        async def answer(request: web.Request) -> web.Response:
+            count = self._counts.get(service, 0)
+            namespace, _, name = service.partition("/")
+            body = {
+                "service": {"namespace": namespace, "name": name},
+                "localEndpoints": count,
+                "serviceProxyHealthy": True,
+            }
+            return web.json_response(body, status=200 if count else 503)
+
+        app = web.Application()
+        app.router.add_get("/{path:.*}", answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host, check.port, reuse_port=True).start()
+        except OSError as error:
+            log.warning("cannot listen on health check node port %d of service %s: %s", check.port, service, error.strerror)
+            await runner.cleanup()
+            return
+        self._servers[service] = check, runner

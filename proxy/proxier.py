@@ -1,0 +1,214 @@
+"""Watches Services, EndpointSlices and the node, and applies the rules of the services that have changed.
+
+    informers --keys of changed services--> sync: plan_service for each key --> backend.apply(changes)
+
+The first sync waits until all informers are synced. It also removes the rules of services that no longer exist. If the API
+server is unavailable, the backend keeps its rules. A sync that fails is retried with a backoff.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pinnace.api.core_v1_pb2 import Node, Service
+from pinnace.api.discovery_v1_pb2 import EndpointSlice
+from pinnace.api.resources import ENDPOINT_SLICES, NODES, SERVICES, store_key
+from pinnace.api.wellknown import ZONE_LABEL
+from pinnace.client.client import Client
+from pinnace.client.informer import Delta, Index, Informer, first_problem
+from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.http import Check
+from pinnace.runtime.supervise import supervise, unending
+from pinnace.runtime.tasks import TimeSlice
+from proxy import metrics
+from proxy.plan import NO_RULES, NodeInfo, ServiceRules, plan_service, service_of
+
+log = logging.getLogger(__name__)
+
+SYNC_TIMEOUT = 60.0
+"""Seconds for which the first sync waits for the informers before it logs that it waits."""
+RETRY_INTERVAL = 1.0
+"""Seconds between two attempts to open listeners that failed."""
+
+
+class BackendError(Exception):
+    """The rules could not be applied. The message names the reason. The sync is retried."""
+
+
+class Backend(Protocol):
+    """Applies rules. It outlives the proxier: see RestartSupervisor."""
+
+    @property
+    def services(self) -> Mapping[str, ServiceRules]:
+        """The rules that are applied, by service."""
+        ...
+
+    @property
+    def problem(self) -> str | None:
+        """The problem that `retry` may solve, for /readyz."""
+        ...
+
+    async def apply(self, changes: Mapping[str, ServiceRules]) -> None:
+        """Replace the rules of these services. NO_RULES removes them. Raises BackendError."""
+        ...
+
+    async def retry(self) -> None:
+        """Retry what failed."""
+        ...
+
+    async def close(self, grace: float = 0.0) -> None: ...
+
+
+class Proxier:
+    """One instance for each history of etcd. `node`: the name of the node, or None for all nodes."""
+
+    def __init__(
+        self,
+        client: Client,
+        backend: Backend,
+        node: str | None,
+        *,
+        applied: Callable[[Mapping[str, ServiceRules]], Awaitable[None]] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """`applied` is called after each sync with the changes, for health check node ports."""
+        self._backend = backend
+        self._applied = applied
+        self._clock = clock
+        self._node = node
+        self._zone = ""
+        self._services: Informer[Service] = Informer(client.of(SERVICES), clock=clock)
+        self._slices: Informer[EndpointSlice] = Informer(client.of(ENDPOINT_SLICES), clock=clock)
+        self._nodes: Informer[Node] | None = None
+        if node is not None:
+            self._nodes = Informer(client.of(NODES), fields=f"metadata.name={node}", clock=clock)
+            self._nodes.add_handler(self._node_changed)
+        self._informers: Sequence[Informer[Any]] = [
+            each for each in (self._services, self._slices, self._nodes) if each is not None
+        ]
+        self._by_service: Index[EndpointSlice] = Index(service_of)
+        self._slices.add_handler(self._by_service.follow)
+        self._slices.add_handler(self._slices_changed)
+        self._services.add_handler(self._services_changed)
+        self._dirty: dict[str, float] = {}
+        """Services to sync, with the time of the first change, in order."""
+        self._work = asyncio.Event()
+        self._synced = False
+
+    @property
+    def checks(self) -> Mapping[str, Check]:
+        return {"informers": lambda: first_problem(self._informers), "rules": self._problem}
+
+    @property
+    def services(self) -> Mapping[str, Service]:
+        """The services by "namespace/name"."""
+        return self._services.store
+
+    @property
+    def synced(self) -> bool:
+        """The rules of all services have been applied once."""
+        return self._synced
+
+    def slices_of(self, service: str) -> Mapping[str, EndpointSlice]:
+        """Return the slices of "namespace/name" by UID."""
+        return self._by_service.under(service)
+
+    async def run(self) -> None:
+        """Run until cancelled. Raises OtherHistory."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers:
+                group.create_task(unending("informer", informer.run))
+            group.create_task(
+                supervise(
+                    "sync of rules", self._sync_changes, retry_on=(BackendError,), backoff=Backoff(0.1), clock=self._clock
+                )
+            )
+
+    def _problem(self) -> str | None:
+        return self._backend.problem if self._synced else "the rules have not been applied yet"
+
+    async def _sync_changes(self) -> None:
+        if not self._synced:
+            await self._first_sync()
+        while True:
+            try:
+                async with asyncio.timeout(RETRY_INTERVAL if self._backend.problem else None):
+                    await self._work.wait()
+            except TimeoutError:
+                await self._backend.retry()
+                continue
+            await self._sync()
+
+    async def _first_sync(self) -> None:
+        for informer in self._informers:
+            while True:
+                try:
+                    await informer.wait_synced(SYNC_TIMEOUT)
+                    break
+                except TimeoutError as error:
+                    log.warning("%s; the rules stay as they are", error)
+        now = self._clock.monotonic()
+        for key in (*self._backend.services, *self._services.store):
+            self._dirty.setdefault(key, now)
+        await self._sync()
+        self._synced = True
+        log.info("applied the rules of %d services", len(self._backend.services))
+
+    async def _sync(self) -> None:
+        """Apply the rules of the dirty services. If it fails, they stay dirty. Raises BackendError."""
+        dirty, self._dirty = self._dirty, {}
+        self._work.clear()
+        began = self._clock.monotonic()
+        node = NodeInfo(self._node, self._zone)
+        turn = TimeSlice(self._clock)
+        changes: dict[str, ServiceRules] = {}
+        applied = self._backend.services
+        try:
+            for key in dirty:
+                service = self._services.store.get(key)
+                rules = plan_service(service, self._by_service.under(key).values(), node) if service is not None else NO_RULES
+                if rules != applied.get(key, NO_RULES):
+                    changes[key] = rules
+                await turn.end()
+            if changes:
+                await self._backend.apply(changes)
+                if self._applied is not None:
+                    await self._applied(changes)
+        except BaseException as error:
+            self._dirty = dirty | self._dirty
+            self._work.set()
+            if isinstance(error, BackendError):
+                metrics.SYNC_FAILURES.inc()
+            raise
+        now = self._clock.monotonic()
+        metrics.SYNC_DURATION.observe(now - began)
+        metrics.LAST_SYNC.set(time.time())
+        metrics.SERVICES.set(len(self._backend.services))
+        for key in changes:
+            metrics.PROGRAMMING_DURATION.observe(now - dirty[key])
+
+    def _changed(self, keys: set[str]) -> None:
+        now = self._clock.monotonic()
+        for key in keys:
+            self._dirty.setdefault(key, now)
+        if self._synced:
+            metrics.LAST_QUEUED.set(time.time())
+            self._work.set()
+
+    def _services_changed(self, deltas: Sequence[Delta[Service]]) -> None:
+        metrics.SERVICE_CHANGES.inc(len(deltas))
+        self._changed({store_key(each.obj) for each in deltas})
+
+    def _slices_changed(self, deltas: Sequence[Delta[EndpointSlice]]) -> None:
+        metrics.ENDPOINT_CHANGES.inc(len(deltas))
+        keys = {service_of(each) for delta in deltas for each in (delta.obj, delta.old) if each is not None}
+        self._changed(keys - {""})
+
+    def _node_changed(self, deltas: Sequence[Delta[Node]]) -> None:
+        zone = deltas[-1].obj.metadata.labels.get(ZONE_LABEL, "")
+        if zone != self._zone:
+            self._zone = zone
+            self._changed(set(self._services.store))

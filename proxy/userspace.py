@@ -1,0 +1,523 @@
+"""The backend `userspace`: one listener per frontend, in this process. It needs no privileges.
+
+    accept --> choose an endpoint (round robin or affinity) --> connect --refused or no answer--> next endpoint
+                                                                  `--> Forwarding (proxy/forward.py)
+
+A frontend without endpoints has no listener, so that the kernel refuses connections at once. A removed endpoint gets no new
+connection and keeps its connections. UDP datagrams of one client address form a flow, which keeps its endpoint until it is idle
+for UDP_IDLE, or its endpoint is removed or refuses a datagram.
+
+Listeners use SO_REUSEPORT: a new proxy can listen before the old one stops. `close` accepts all connections that wait and
+lets open connections finish.
+"""
+
+import asyncio
+import errno
+import logging
+import random
+import resource
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
+
+from proxy import metrics
+from proxy.forward import Forwarding, reset
+from proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds for which an endpoint may take to accept a connection before the next one is tried."""
+HALF_CLOSE_TIMEOUT = 300.0
+"""Seconds without data after which a connection that one side has closed ends."""
+UDP_IDLE = 30.0
+"""Seconds, as in Linux' connection tracking."""
+SWEEP_INTERVAL = 10.0
+BACKLOG = 1024
+ACCEPTS = 64
+"""Connections that are accepted per event."""
+DATAGRAMS = 64
+MAX_AFFINITIES = 10_000
+"""Client IPs per rule with session affinity. If it is exceeded, the client that was seen least recently is forgotten."""
+MAX_FLOWS = 10_000
+DESCRIPTORS_PER_CONNECTION = 6
+DESCRIPTORS_RESERVED = 512
+WARN_INTERVAL = 10.0
+"""Seconds between two warnings of one kind."""
+
+
+def connection_limit() -> int:
+    """Return the number of connections for which the process has file descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, (min(soft, 1 << 20) - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_CONNECTION)
+
+
+class Balancer:
+    """Chooses endpoints for one frontend: round robin from a random start, or the endpoint of the client with affinity."""
+
+    def __init__(self, rule: Rule, clock: Callable[[], float], randomness: random.Random) -> None:
+        self._clock = clock
+        self._random = randomness
+        self._affinities: dict[str, tuple[Endpoint, float]] = {}
+        """By client IP: the endpoint and the time of the last connection, least recent first."""
+        self.update(rule)
+
+    def update(self, rule: Rule) -> None:
+        self.rule = rule
+        self._order = list(rule.endpoints)
+        self._random.shuffle(self._order)
+        self._next = 0
+        present = set(rule.endpoints)
+        self._affinities = {ip: kept for ip, kept in self._affinities.items() if kept[0] in present} if rule.affinity else {}
+
+    def candidates(self, client: str) -> list[Endpoint]:
+        """Return all endpoints in the order in which they are to be tried."""
+        order, start = self._order, self._next
+        if not order:
+            return []
+        self._next = (start + 1) % len(order)
+        found = order[start:] + order[:start]
+        if self.rule.affinity is not None and (kept := self._affinities.get(client)) is not None:
+            endpoint, at = kept
+            if self._clock() - at < self.rule.affinity:
+                self._next = start
+                found.remove(endpoint)
+                found.insert(0, endpoint)
+        return found
+
+    def connected(self, client: str, endpoint: Endpoint) -> None:
+        if self.rule.affinity is None:
+            return
+        self._affinities.pop(client, None)
+        if endpoint in self.rule.endpoints:
+            self._affinities[client] = endpoint, self._clock()
+        if len(self._affinities) > MAX_AFFINITIES:
+            del self._affinities[next(iter(self._affinities))]
+
+
+class Userspace:
+    """The listeners of all frontends. Call all methods on the event loop. `problem` names a listener that failed."""
+
+    def __init__(
+        self,
+        nodeport_addresses: Sequence[str] = ("127.0.0.1",),
+        *,
+        max_connections: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        seed: int | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._node = tuple(nodeport_addresses)
+        self.limit = max_connections or connection_limit()
+        self.clock = clock
+        self.random = random.Random(seed)
+        self._rules: dict[str, ServiceRules] = {}
+        self._listeners: dict[Frontend, _TcpListener | _UdpListener] = {}
+        self._owners: dict[Frontend, str] = {}
+        self._failed: dict[Frontend, str] = {}
+        """Listeners that could not be opened, with the error."""
+        self._waiting: dict[Frontend, dict[str, Rule]] = {}
+        """Rules of services whose frontend another service has, by service."""
+        self._connections: set[Forwarding] = set()
+        self._connecting = 0
+        self._idle = asyncio.Event()
+        """Set when the last connection ends."""
+        self._warned: dict[str, float] = {}
+        self._sweeping = self._loop.call_later(SWEEP_INTERVAL, self._sweep)
+
+    @property
+    def services(self) -> Mapping[str, ServiceRules]:
+        """The current rules by service."""
+        return self._rules
+
+    @property
+    def problem(self) -> str | None:
+        if not self._failed:
+            return None
+        frontend, why = next(iter(self._failed.items()))
+        more = f" (and {len(self._failed) - 1} more)" if len(self._failed) > 1 else ""
+        return f"cannot listen on {_text(frontend)}: {why}{more}"
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections) + self._connecting
+
+    async def apply(self, changes: Mapping[str, ServiceRules]) -> None:
+        """Replace the rules of these services. Frontends are closed first, because an address may move to another service."""
+        wanted: list[tuple[str, Frontend, Rule]] = []
+        for service, rules in changes.items():
+            before = self._expand(self._rules.get(service, NO_RULES))
+            after = self._expand(rules)
+            for frontend in before.keys() - after.keys():
+                self._release(service, frontend)
+            wanted += [(service, frontend, rule) for frontend, rule in after.items()]
+            if rules == NO_RULES:
+                self._rules.pop(service, None)
+            else:
+                self._rules[service] = rules
+        for service, frontend, rule in wanted:
+            self._set(service, frontend, rule)
+        metrics.LISTENERS.set(len(self._listeners))
+
+    async def retry(self) -> None:
+        """Open the listeners that failed."""
+        for frontend in list(self._failed):
+            service = self._owners.get(frontend)
+            rule = self._expand(self._rules.get(service, NO_RULES)).get(frontend) if service else None
+            if service is None or rule is None:
+                del self._failed[frontend]
+            else:
+                self._set(service, frontend, rule)
+
+    async def close(self, grace: float = 0.0) -> None:
+        """Close all listeners, and let connections finish for `grace` seconds."""
+        self._sweeping.cancel()
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
+        self._idle.clear()
+        if self.open_connections:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await self._idle.wait()
+        for each in list(self._connections):
+            each.close()
+
+    def _expand(self, rules: ServiceRules) -> dict[Frontend, Rule]:
+        """Replace node ports by addresses of the node."""
+        found: dict[Frontend, Rule] = {}
+        for frontend, rule in rules.rules.items():
+            if frontend.address == NODE_ADDRESS:
+                found.update({frontend._replace(address=address): rule for address in self._node})
+            else:
+                found[frontend] = rule
+        return found
+
+    def _release(self, service: str, frontend: Frontend) -> None:
+        if self._owners.get(frontend) != service:
+            self._waiting.get(frontend, {}).pop(service, None)
+            return
+        del self._owners[frontend]
+        self._failed.pop(frontend, None)
+        if listener := self._listeners.pop(frontend, None):
+            listener.close()
+        heirs = self._waiting.pop(frontend, {})
+        for heir, rule in heirs.items():
+            self._set(heir, frontend, rule)
+
+    def _set(self, service: str, frontend: Frontend, rule: Rule) -> None:
+        if (owner := self._owners.setdefault(frontend, service)) != service:
+            if service not in self._waiting.setdefault(frontend, {}):
+                log.warning("%s of service %s belongs to service %s", _text(frontend), service, owner)
+            self._waiting[frontend][service] = rule
+            return
+        listener = self._listeners.get(frontend)
+        if not rule.endpoints:
+            self._failed.pop(frontend, None)
+            if listener is not None:
+                del self._listeners[frontend]
+                listener.close()
+        elif listener is not None:
+            if listener.balancer.rule != rule:
+                listener.update(rule)
+        else:
+            make = _TcpListener if frontend.protocol == "TCP" else _UdpListener
+            try:
+                self._listeners[frontend] = make(self, self._loop, frontend, rule)
+            except OSError as error:
+                why = error.strerror or str(error)
+                if self._failed.get(frontend) != why:
+                    log.warning("cannot listen on %s of service %s: %s; retrying", _text(frontend), service, why)
+                self._failed[frontend] = why
+            else:
+                self._failed.pop(frontend, None)
+
+    def admit(self) -> bool:
+        """Return False if there are too many connections."""
+        if self.open_connections < self.limit:
+            return True
+        metrics.REJECTED.inc()
+        self.warn("limit", f"{self.limit} connections are open: closing new ones; raise the limit of open files (ulimit -n)")
+        return False
+
+    def connecting(self, change: int) -> None:
+        self._connecting += change
+        self._count()
+
+    def _count(self) -> None:
+        metrics.CONNECTIONS.set(self.open_connections)
+        if not self.open_connections:
+            self._idle.set()
+
+    def established(self, client: socket.socket, server: socket.socket) -> None:
+        made = Forwarding(self._loop, client, server, self._ended)
+        self._connections.add(made)
+        try:
+            made.start()
+        except OSError:  # a side has closed
+            made.close(reset=True)
+
+    def _ended(self, each: Forwarding) -> None:
+        self._connections.discard(each)
+        self._count()
+
+    def warn(self, kind: str, message: str) -> None:
+        """Log a warning, at most once per WARN_INTERVAL and kind."""
+        now = self._loop.time()
+        if now - self._warned.get(kind, -WARN_INTERVAL) >= WARN_INTERVAL:
+            if len(self._warned) > 1_000:
+                self._warned.clear()
+            self._warned[kind] = now
+            log.warning("%s", message)
+
+    def _sweep(self) -> None:
+        """End half-closed connections without data for HALF_CLOSE_TIMEOUT, and idle flows."""
+        now = self._loop.time()
+        for each in [each for each in self._connections if each.half_closed]:
+            if each.moved != each.seen:
+                each.seen, each.since = each.moved, now
+            elif now - each.since >= HALF_CLOSE_TIMEOUT:
+                each.close(reset=True)
+        for listener in self._listeners.values():
+            if isinstance(listener, _UdpListener):
+                listener.sweep(now)
+        self._sweeping = self._loop.call_later(SWEEP_INTERVAL, self._sweep)
+
+
+def _text(frontend: Frontend) -> str:
+    host = f"[{frontend.address}]" if ":" in frontend.address else frontend.address
+    return f"{host}:{frontend.port}/{frontend.protocol}"
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
+
+
+def _bind(frontend: Frontend, kind: socket.SocketKind) -> socket.socket:
+    """Raises OSError, also for an invalid address."""
+    try:
+        family = _family(frontend.address)
+    except ValueError as error:
+        raise OSError(errno.EADDRNOTAVAIL, str(error)) from None
+    made = socket.socket(family, kind | socket.SOCK_NONBLOCK)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1) if kind == socket.SOCK_STREAM else None
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.bind((frontend.address, frontend.port))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+class _TcpListener:
+    def __init__(self, proxy: Userspace, loop: asyncio.AbstractEventLoop, frontend: Frontend, rule: Rule) -> None:
+        """Raises OSError."""
+        self._proxy, self._loop = proxy, loop
+        self.balancer = Balancer(rule, proxy.clock, proxy.random)
+        self._socket = _bind(frontend, socket.SOCK_STREAM)
+        self._socket.listen(BACKLOG)
+        loop.add_reader(self._socket, self._accept)
+
+    def update(self, rule: Rule) -> None:
+        self.balancer.update(rule)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket)
+        while self._accept():  # the kernel would reset connections that wait
+            pass
+        self._socket.close()
+
+    def _accept(self) -> int:
+        """Return the number of accepted connections."""
+        for count in range(ACCEPTS):
+            try:
+                client, address = self._socket.accept()
+            except BlockingIOError:
+                return count
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._proxy.warn("accept", f"cannot accept connections: {error.strerror}; raise the limit of open files")
+                    self._loop.remove_reader(self._socket)
+                    self._loop.call_later(0.1, self._resume)
+                    return 0
+                continue  # the client has disconnected
+            client.setblocking(False)
+            if self._proxy.admit():
+                _Connecting(self._proxy, self._loop, self.balancer, client, address[0]).next()
+            else:
+                reset(client)
+        return ACCEPTS
+
+    def _resume(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.add_reader(self._socket, self._accept)
+
+
+class _Connecting:
+    """Connects a client to the first endpoint that accepts."""
+
+    __slots__ = ("_address", "_balancer", "_client", "_left", "_loop", "_now", "_proxy", "_server", "_timer")
+
+    def __init__(
+        self, proxy: Userspace, loop: asyncio.AbstractEventLoop, balancer: Balancer, client: socket.socket, address: str
+    ) -> None:
+        self._proxy, self._loop, self._balancer = proxy, loop, balancer
+        self._client, self._address = client, address
+        self._left = iter(balancer.candidates(address))
+        self._server: socket.socket | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._now: Endpoint | None = None
+        proxy.connecting(1)
+
+    def next(self) -> None:
+        for endpoint in self._left:
+            self._now = endpoint
+            try:
+                self._server = socket.socket(_family(endpoint.address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+                code = self._server.connect_ex(endpoint)
+            except OSError as error:
+                code = error.errno or errno.EIO
+            if code == 0:
+                return self._established()
+            if code == errno.EINPROGRESS and self._server is not None:
+                self._timer = self._loop.call_later(CONNECT_TIMEOUT, self._failed, "no answer")
+                self._loop.add_writer(self._server, self._connected)
+                return None
+            self._discard(errno.errorcode.get(code, str(code)))
+        self._proxy.connecting(-1)
+        metrics.FAILED.inc()
+        reset(self._client)
+        return None
+
+    def _connected(self) -> None:
+        assert self._server is not None
+        code = self._server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._failed(errno.errorcode.get(code, str(code)))
+        else:
+            self._loop.remove_writer(self._server)
+            self._established()
+
+    def _established(self) -> None:
+        assert self._server is not None and self._now is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._balancer.connected(self._address, self._now)
+        self._proxy.established(self._client, self._server)
+        self._proxy.connecting(-1)
+
+    def _failed(self, why: str) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._server is not None:
+            self._loop.remove_writer(self._server)
+        self._discard(why)
+        self.next()
+
+    def _discard(self, why: str) -> None:
+        assert self._now is not None
+        service = self._balancer.rule.service
+        self._proxy.warn(
+            f"{service} {self._now}", f"endpoint {self._now.address}:{self._now.port} of service {service} failed: {why}"
+        )
+        metrics.RETRIES.inc()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+class _Flow:
+    __slots__ = ("endpoint", "socket", "used")
+
+    def __init__(self, endpoint: Endpoint, used: float) -> None:
+        """Raises OSError."""
+        self.endpoint, self.used = endpoint, used
+        self.socket = socket.socket(_family(endpoint.address), socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        try:
+            self.socket.connect(endpoint)
+        except OSError:
+            self.socket.close()
+            raise
+
+
+class _UdpListener:
+    def __init__(self, proxy: Userspace, loop: asyncio.AbstractEventLoop, frontend: Frontend, rule: Rule) -> None:
+        """Raises OSError."""
+        self._proxy, self._loop = proxy, loop
+        self.balancer = Balancer(rule, proxy.clock, proxy.random)
+        self._socket = _bind(frontend, socket.SOCK_DGRAM)
+        self._flows: dict[tuple[str, int], _Flow] = {}
+        loop.add_reader(self._socket, self._from_clients)
+
+    def update(self, rule: Rule) -> None:
+        """End flows to removed endpoints: the next datagram of the client gets another endpoint."""
+        self.balancer.update(rule)
+        for client in [client for client, flow in self._flows.items() if flow.endpoint not in rule.endpoints]:
+            self._end(client)
+
+    def sweep(self, now: float) -> None:
+        for client in [client for client, flow in self._flows.items() if now - flow.used >= UDP_IDLE]:
+            self._end(client)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket)
+        for client in list(self._flows):
+            self._end(client)
+        self._socket.close()
+
+    def _end(self, client: tuple[str, int]) -> None:
+        if flow := self._flows.pop(client, None):
+            self._loop.remove_reader(flow.socket)
+            flow.socket.close()
+
+    def _from_clients(self) -> None:
+        for _ in range(DATAGRAMS):
+            try:
+                data, address = self._socket.recvfrom(65536)
+            except OSError:  # nothing left, or an ICMP error of an earlier reply
+                return
+            client = address[:2]
+            for _ in range(len(self.balancer.rule.endpoints)):  # an endpoint that is known to be dead refuses the datagram
+                flow = self._flows.get(client) or self._open(client)
+                if flow is None:
+                    break
+                flow.used = self._loop.time()
+                try:
+                    flow.socket.send(data)
+                    break
+                except BlockingIOError:  # the buffer is full: drop it, as a network does
+                    break
+                except OSError:
+                    self._end(client)
+
+    def _open(self, client: tuple[str, int]) -> _Flow | None:
+        if len(self._flows) >= MAX_FLOWS:
+            self._end(min(self._flows, key=lambda each: self._flows[each].used))
+        for endpoint in self.balancer.candidates(client[0]):
+            try:
+                flow = _Flow(endpoint, self._loop.time())
+            except OSError as error:
+                self._proxy.warn("udp", f"cannot open a UDP flow to {endpoint.address}:{endpoint.port}: {error.strerror}")
+                continue
+            self._flows[client] = flow
+            self.balancer.connected(client[0], endpoint)
+            self._loop.add_reader(flow.socket, self._from_endpoint, client, flow)
+            return flow
+        return None
+
+    def _from_endpoint(self, client: tuple[str, int], flow: _Flow) -> None:
+        for _ in range(DATAGRAMS):
+            try:
+                data = flow.socket.recv(65536)
+            except BlockingIOError:
+                return
+            except OSError:  # the endpoint refuses datagrams
+                if self._flows.get(client) is flow:
+                    self._end(client)
+                return
+            flow.used = self._loop.time()
+            with suppress(OSError):  # the client is gone, or the buffer is full
+                self._socket.sendto(data, client)

@@ -22,7 +22,7 @@ from proxy.userspace import Userspace
 
 log = logging.getLogger(__name__)
 
-DRAIN_GRACE = 5.0
+DRAIN_GRACE = 2.0
 """Seconds for which open connections may continue after SIGTERM."""
 
 

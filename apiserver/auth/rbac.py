@@ -526,6 +526,7 @@ def cluster_roles() -> Iterator[ClusterRole]:
     yield _role("system:kube-scheduler", _scheduler())
     yield _role("system:kube-controller-manager", _controllers())
     yield _role("system:gateway", _gateway())
+    yield _role("system:node-proxier", [*_rules(("list", "watch"), [SERVICES, ENDPOINT_SLICES]), _rule(_READ, [NODES])])
 
 
 def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
@@ -534,6 +535,7 @@ def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
         yield _binding(role, "Group", AUTHENTICATED)
     for component in ("system:kube-scheduler", "system:kube-controller-manager", "system:gateway"):
         yield _binding(component, "User", component)
+    yield _binding("system:node-proxier", "User", "system:kube-proxy")
 
 
 def _gateway() -> list[PolicyRule]:

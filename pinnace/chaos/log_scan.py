@@ -21,7 +21,7 @@ SHOWN = 3
 LENGTH = 300
 AFTERWARDS = 3.0
 """Seconds after the end of an excuse in which a process may still log errors about it."""
-_OURS = ("apiserver", "controllers", "kubelet", "pinnace", "scheduler", "__main__")
+_OURS = ("apiserver", "controllers", "kubelet", "pinnace", "proxy", "scheduler", "__main__")
 """Prefixes of logger names: the top-level packages. Logs of etcd are excluded, because faults cause its errors."""
 
 

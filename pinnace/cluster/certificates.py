@@ -38,13 +38,14 @@ from pinnace.pki.folder import (
 from pinnace.runtime.tls import TlsFiles
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-SCHEDULER, CONTROLLERS, GATEWAY = "scheduler", "controllers", "gateway"
+SCHEDULER, CONTROLLERS, GATEWAY, PROXY = "scheduler", "controllers", "gateway", "proxy"
 _SERVER = Subject("kube-apiserver")
 _CLIENTS = {
     ADMIN: Subject("kubernetes-admin", ("system:masters",)),
     SCHEDULER: Subject("system:kube-scheduler"),
     CONTROLLERS: Subject("system:kube-controller-manager"),
     GATEWAY: Subject("system:gateway"),
+    PROXY: Subject("system:kube-proxy"),
 }
 _ETCD_SERVER, _ETCD_PEER, _ETCD_CLIENT = map(Subject, ("kube-etcd", "kube-etcd-peer", "kube-apiserver-etcd-client"))
 _CONTEXT = "pinnace"

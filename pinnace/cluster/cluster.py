@@ -39,6 +39,7 @@ from pinnace.cluster.spec import (
     GATEWAY,
     KUBELET,
     PLAIN,
+    PROXY,
     SCHEDULER,
     ClusterSpec,
     ClusterState,
@@ -70,7 +71,7 @@ SETTLE_TIMEOUT = 15.0
 NODES_TIMEOUT = 20.0
 """Seconds for which a resumed cluster's nodes are waited for."""
 NODES_POLL = 0.2
-STAGES = ((ETCD,), (APISERVER,), (SCHEDULER, CONTROLLERS, KUBELET, GATEWAY))
+STAGES = ((ETCD,), (APISERVER,), (SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY))
 """What starts together, once what it needs is ready."""
 Hook = Callable[[ClusterState], Awaitable[None]]
 

@@ -36,6 +36,7 @@ from pinnace.cluster.spec import (
     GATEWAY,
     KUBELET,
     PROCESS,
+    PROXY,
     SCHEDULER,
     STAGES,
     ClusterSpec,
@@ -44,7 +45,9 @@ from pinnace.cluster.spec import (
     config_folder,
 )
 
-PREFIXES = {component: f"PINNACE_{component.upper()}_" for component in (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY)}
+PREFIXES = {
+    component: f"PINNACE_{component.upper()}_" for component in (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY)
+}
 """Of the variables that are options of a component (pinnace.runtime.flags)."""
 FLAGS = {
     "scheduler_config": ("--scheduler-config", "PINNACE_SCHEDULER_CONFIG"),
@@ -63,7 +66,7 @@ AMBIENT_PREFIX = "OTEL_"
 """Variables that all components read, or libraries in them."""
 CONTAINERS = ("PATH", "LANG")
 """Variables that the containers of a process runtime get from their kubelet."""
-OURS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, "pinnace")
+OURS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY, "pinnace")
 """Packages that are ours: no plugin of somebody else."""
 CONFIG, PLUGIN, ADMISSION, STAGED = "--config", "--plugin", "--admission-control-config-file", "--stages"
 CONFIGURING = {

@@ -36,6 +36,7 @@ from pinnace.cluster.spec import (
     ETCD,
     GATEWAY,
     KUBELET,
+    PROXY,
     SCHEDULER,
     STORE,
     Plan,
@@ -48,7 +49,7 @@ from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
 STOPPING_ORDER = (
-    ((KUBELET, CONTROLLERS, SCHEDULER, GATEWAY), signal.SIGTERM),
+    ((KUBELET, CONTROLLERS, SCHEDULER, GATEWAY, PROXY), signal.SIGTERM),
     ((APISERVER,), signal.SIGTERM),
     ((ETCD,), signal.SIGKILL),
 )
@@ -197,7 +198,7 @@ def is_free(address: str) -> bool:
     return True
 
 
-_COMPONENTS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY)
+_COMPONENTS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY)
 MODULES = (*(f"{component}.main" for component in _COMPONENTS), "kubelet.runtime.process.shim")
 """What runs as `python -m MODULE`; a shim is the parent of a container that is a process."""
 

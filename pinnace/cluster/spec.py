@@ -60,7 +60,7 @@ PLAIN = ProcessHooks()
 
 
 ETCD, APISERVER, SCHEDULER, CONTROLLERS, KUBELET = "etcd", "apiserver", "scheduler", "controllers", "kubelet"
-GATEWAY = "gateway"
+GATEWAY, PROXY = "gateway", "proxy"
 STAGES = ("fast", "realistic", "chaos")
 """The sets of stages that kubelets know."""
 ELECTION = SCHEDULER_ELECTION
@@ -106,6 +106,8 @@ class ClusterSpec:
     etcd_members: int = 1
     controllers: int = 0
     gateways: int = 0
+    proxy: bool = False
+    """Whether a service proxy runs."""
     data_dir: Path = field(default_factory=default_data_dir)
     runtime: str = FAKE
     """What the containers of its nodes are."""
@@ -262,6 +264,14 @@ def plan(
             "--kubeconfig", str(certificates.configuration(pki, GATEWAY)),
         )  # fmt: skip
         plans.append(Plan(GATEWAY, name, listen, http, argv))
+
+    if spec.proxy:
+        name, http = f"{PROXY}-0", address()
+        argv = _module(
+            PROXY, "--name", name, "--server", reaching(name, endpoints), "--http", http,
+            "--kubeconfig", str(certificates.configuration(pki, PROXY)),
+        )  # fmt: skip
+        plans.append(Plan(PROXY, name, http, http, argv))
 
     for i, (first, count) in enumerate(shares(spec.nodes, spec.kubelets)):
         name, http = f"{KUBELET}-{i}", address()

@@ -66,6 +66,9 @@ POSITIVE = click.IntRange(min=1)
 @click.option(
     "--gateways", type=click.IntRange(min=0), default=1, show_default=True, help="Serve the Kubernetes API to kubectl."
 )
+@click.option(
+    "--proxy/--no-proxy", default=None, help="Run a service proxy.  [default: with --runtime process]", show_default=False
+)
 @click.option("--apiservers", type=POSITIVE, default=2, show_default=True, help="API servers; all of them serve requests.")
 @click.option("--etcd-members", type=click.IntRange(min=1), default=1, show_default=True, help="1 or 3.")
 @click.option(
@@ -115,6 +118,8 @@ def up(settings: Settings, data_dir: Path | None, fresh: bool, detach: bool, mac
     with running.translated():
         folder = data_dir or default_data_dir()
         check_registering(machines)
+        if options["proxy"] is None:
+            options["proxy"] = options["runtime"] == PROCESS
         spec = ClusterSpec(**options, data_dir=folder, machine=machines.options)
         running.run(_up(settings, spec, _given(spec), fresh=fresh, detach=detach))
 
@@ -174,7 +179,11 @@ async def _started(
 
 def described(spec: ClusterSpec) -> str:
     """Its size and what it was configured with, by the options of `up`."""
-    return " ".join(option(name, value) for name, value in inputs.options_of(spec).items() if value not in ("", (), FAKE))
+    return " ".join(
+        option(name, value)
+        for name, value in inputs.options_of(spec).items()
+        if value is not False and value not in ("", (), FAKE)
+    )
 
 
 def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> None:
@@ -212,6 +221,8 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
 
 def option(name: str, value: object) -> str:
     """The option of `up` that sets this field of ClusterSpec, as it is written on a command line."""
+    if isinstance(value, bool):
+        return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
     flag = inputs.FLAGS[name][0] if name in inputs.FLAGS else f"--{name.replace('_', '-')}"
     values = value if isinstance(value, tuple) else (value,) if value != "" else ()
     return " ".join(f"{flag} {quote(str(each))}" for each in values) or f"no {flag}"

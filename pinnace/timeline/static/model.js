@@ -194,7 +194,7 @@ export class Model {
   }
 }
 
-const ORDER = ["scheduler", "controllers", "apiserver", "etcd", "kubelet", "gateway", "run", "faults"];
+const ORDER = ["scheduler", "controllers", "apiserver", "etcd", "kubelet", "proxy", "gateway", "run", "faults"];
 function order(name) {
   const index = ORDER.findIndex((prefix) => name.startsWith(prefix));
   return index < 0 ? ORDER.length : index;

@@ -22,6 +22,7 @@ OTHERS = {
     "scheduler": "system:kube-scheduler",
     "controllers": "system:kube-controller-manager",
     "gateway": "system:gateway",
+    "proxy": "system:kube-proxy",
     "kubelet": "system:node:kubelet",
     "apiserver-kubelet-client": "kube-apiserver-kubelet-client",
 }

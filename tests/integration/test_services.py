@@ -1,0 +1,131 @@
+"""A page of three pods in a cluster with the process runtime, reached through the service proxy."""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Service
+from pinnace.api.resources import DEPLOYMENTS
+from pinnace.bench import pages
+from pinnace.bench.load import NAMESPACE
+from pinnace.bench.pages import PageLoad
+from pinnace.client.client import Client
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.spec import PROCESS, ClusterSpec
+from pinnace.runtime import procfs
+from tests.conftest import free_port
+
+pytestmark = [pytest.mark.stories, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    spec = ClusterSpec(
+        nodes=3, schedulers=1, apiservers=1, controllers=1, runtime=PROCESS, proxy=True, data_dir=tmp_path / "cluster"
+    )
+    cluster = Cluster(spec)
+    await cluster.up()
+    yield cluster
+    await cluster.down()
+
+
+async def scale(client: Client, replicas: int) -> None:
+    await client.of(DEPLOYMENTS).modify("web", NAMESPACE, lambda each: setattr(each.spec, "replicas", replicas))
+    await pages.ready(client, "web", replicas)
+
+
+async def served(service: Service, timeout: float = 10.0) -> str:
+    async with asyncio.timeout(timeout):
+        while True:
+            try:
+                return await pages.request(service.spec.clusterIP, 80)
+            except OSError:
+                await asyncio.sleep(0.02)
+
+
+async def refused(service: Service, timeout: float = 5.0) -> None:
+    async with asyncio.timeout(timeout):
+        while True:
+            try:
+                await pages.request(service.spec.clusterIP, 80, 1.0)
+            except ConnectionRefusedError:
+                return
+            except OSError:
+                pass
+            await asyncio.sleep(0.02)
+
+
+async def test_a_page_of_three_pods_is_served_evenly_through_crashes_and_updates(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
+        service = await pages.create_service(
+            client, pages.service("web", type="NodePort"), f"127.250.{os.getpid() % 256}.1", free_port()
+        )
+        await pages.ready(client, "web", 3)
+        address, node_port = service.spec.clusterIP, service.spec.ports[0].nodePort
+        await served(service)
+
+        counts = Counter([await pages.request(address, 80) for _ in range(300)])
+        assert len(counts) == 3 and pages.evenness(counts) > 0.01, counts
+        assert {await pages.request("127.0.0.1", node_port) for _ in range(6)} == set(counts)
+
+        # a rolling update under load: no request fails
+        async with PageLoad(address, 80, interval=0.01) as load:
+            await load.reach(100, 20)
+            await client.of(DEPLOYMENTS).modify("web", NAMESPACE, _updated)
+            await pages.ready(client, "web", 3)
+            await load.reach(load.requests + 100, 20)
+        assert load.failures == []
+        assert len(set(load.answers) - set(counts)) == 3, "the pods were not replaced"
+
+        # a killed pod: only requests that it was serving fail
+        victim = (await client.pods.list(NAMESPACE)).items[0]
+        async with PageLoad(address, 80, callers=4, interval=0.01) as load:
+            await load.reach(50, 20)
+            _kill_listener(victim.status.podIP)
+            await load.reach(load.requests + 300, 30)
+        assert len(load.failures) <= load.callers, load.failures
+
+        # the proxy is killed and started again
+        cluster.kill("proxy-0")
+        await refused(service)
+        await cluster.restart(["proxy-0"])
+        await served(service, 1.0)
+
+        # the API server is away: the proxy goes on with what it knows
+        cluster.kill("apiserver-0", signal.SIGSTOP)
+        assert len({await pages.request(address, 80) for _ in range(6)}) >= 2
+        cluster.kill("apiserver-0", signal.SIGCONT)
+
+        await scale(client, 0)
+        await refused(service)
+        await scale(client, 2)
+        await served(service)
+        assert await pages.request("127.0.0.1", node_port)
+
+
+def _updated(each: object) -> None:
+    each.spec.template.spec.containers[0].env[1].value = "2"  # type: ignore[attr-defined]
+
+
+def _kill_listener(address: str) -> None:
+    """Kill the process that listens on port 8080 of this address."""
+    wanted = f"{int.from_bytes(bytes(map(int, address.split('.'))), 'little'):08X}:1F90"
+    inodes = {
+        fields[9]
+        for fields in (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+        if fields[1] == wanted and fields[3] == "0A"
+    }
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        pid = int(folder.parent.name)
+        try:
+            links = {str(each.readlink()) for each in folder.iterdir()}
+        except OSError:
+            continue
+        if any(f"socket:[{inode}]" in links for inode in inodes) and procfs.identify(pid):
+            os.kill(pid, signal.SIGKILL)

@@ -3,19 +3,22 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
 import uvloop
 
+from pinnace.api.core_v1_pb2 import Service
+from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
 from pinnace.client.informer import RestartSupervisor
 from pinnace.runtime import flags, process
-from pinnace.runtime.http import StatusServer
+from pinnace.runtime.http import StatusServer, format_address
+from proxy.dns import DnsServer, Resolver
 from proxy.healthcheck import HealthChecks
 from proxy.proxier import Backend, Proxier
 from proxy.userspace import Userspace
@@ -44,6 +47,8 @@ DRAIN_GRACE = 2.0
     type=click.IntRange(min=1),
     help="The maximum number of open TCP connections.  [default: from the limit of open files]",
 )
+@click.option("--dns", type=flags.address, help="Address of the DNS server (UDP and TCP).  [default: none]", show_default=False)
+@click.option("--cluster-domain", default="cluster.local", help="The domain of the DNS server.")
 def main(
     name: str,
     servers: Servers,
@@ -51,9 +56,11 @@ def main(
     node: str | None,
     nodeport_addresses: Sequence[str],
     max_connections: int | None,
+    dns: tuple[str, int] | None,
+    cluster_domain: str,
 ) -> None:
     """Forward connections to the addresses of services to their endpoints."""
-    options = Options(name, servers(), http, node, nodeport_addresses, max_connections)
+    options = Options(name, servers(), http, node, nodeport_addresses, max_connections, dns, cluster_domain)
     sys.exit(process.run(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
 
 
@@ -65,6 +72,29 @@ class Options:
     node: str | None
     nodeport_addresses: Sequence[str]
     max_connections: int | None
+    dns: tuple[str, int] | None
+    cluster_domain: str
+
+
+class _Current:
+    """The objects of the current instance of the proxier."""
+
+    def __init__(self, lives: RestartSupervisor[Proxier]) -> None:
+        self._lives = lives
+
+    @property
+    def services(self) -> Mapping[str, Service]:
+        return self._lives.now.services
+
+    @property
+    def synced(self) -> bool:
+        return self._lives.now.synced
+
+    def slices_of(self, service: str) -> Mapping[str, EndpointSlice]:
+        return self._lives.now.slices_of(service)
+
+    def names_of(self, address: str) -> Iterable[str]:
+        return self._lives.now.names_of(address)
 
 
 async def serve(stop: asyncio.Event, options: Options) -> None:
@@ -74,6 +104,10 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     health = HealthChecks(options.nodeport_addresses[0])
     lives = RestartSupervisor(lambda: Proxier(Client(connection), backend, options.node, applied=health.apply))
     status = StatusServer(*options.http, lives.checks, asyncio.get_running_loop())
+    server = DnsServer(Resolver(_Current(lives), options.cluster_domain))
+    if options.dns is not None:
+        await server.start(*options.dns)
+        log.info("DNS of %s on %s", options.cluster_domain, format_address(options.dns))
     status.start()
     log.info("proxy %s, status on %s, API servers at %s", options.name, status.address, ",".join(options.servers.endpoints))
     try:
@@ -82,6 +116,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
             await stop.wait()
             running.cancel()
     finally:
+        server.stop()
         await backend.close(DRAIN_GRACE)
         await health.close()
         status.stop()

@@ -9,7 +9,7 @@ server is unavailable, the backend keeps its rules. A sync that fails is retried
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pinnace.api.core_v1_pb2 import Node, Service
@@ -24,6 +24,7 @@ from pinnace.runtime.http import Check
 from pinnace.runtime.supervise import supervise, unending
 from pinnace.runtime.tasks import TimeSlice
 from proxy import metrics
+from proxy.dns import AddressIndex
 from proxy.plan import NO_RULES, NodeInfo, ServiceRules, plan_service, service_of
 
 log = logging.getLogger(__name__)
@@ -93,6 +94,9 @@ class Proxier:
         self._slices.add_handler(self._by_service.follow)
         self._slices.add_handler(self._slices_changed)
         self._services.add_handler(self._services_changed)
+        self._addresses = AddressIndex()
+        self._services.add_handler(self._addresses.follow_services)
+        self._slices.add_handler(self._addresses.follow_slices)
         self._dirty: dict[str, float] = {}
         """Services to sync, with the time of the first change, in order."""
         self._work = asyncio.Event()
@@ -115,6 +119,10 @@ class Proxier:
     def slices_of(self, service: str) -> Mapping[str, EndpointSlice]:
         """Return the slices of "namespace/name" by UID."""
         return self._by_service.under(service)
+
+    def names_of(self, address: str) -> Iterable[str]:
+        """Return the keys of the services that have this address, or an endpoint with it."""
+        return self._addresses.names(address)
 
     async def run(self) -> None:
         """Run until cancelled. Raises OtherHistory."""

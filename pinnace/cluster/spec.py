@@ -73,6 +73,8 @@ ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 """How the processes of a local cluster are told where they find each other."""
 ELECTION_LEASE, SLOW_LEASE = "--election-lease-duration", 10
 """The flag of API servers, and its value in seconds in slow motion."""
+DNS = "--dns"
+"""Where a proxy is told at which address it serves DNS."""
 STORE = "--data-dir="
 """Where a member of etcd is told what is its own."""
 MOST_PROCESSES = 1_000
@@ -269,7 +271,7 @@ def plan(
         name, http = f"{PROXY}-0", address()
         argv = _module(
             PROXY, "--name", name, "--server", reaching(name, endpoints), "--http", http,
-            "--kubeconfig", str(certificates.configuration(pki, PROXY)),
+            "--kubeconfig", str(certificates.configuration(pki, PROXY)), DNS, address(),
         )  # fmt: skip
         plans.append(Plan(PROXY, name, http, http, argv))
 
@@ -315,7 +317,7 @@ def by_us(plan: Plan) -> Plan:
 
 def listening(plan: Plan) -> list[str]:
     """The addresses on which the process of this plan listens."""
-    said = [value for flag, value in pairwise(plan.argv) if flag == "--listen"]
+    said = [value for flag, value in pairwise(plan.argv) if flag in ("--listen", DNS)]
     peers = [argument for argument in plan.argv if argument.startswith("--listen-peer-urls=")]
     return list(dict.fromkeys((plan.address, plan.http, *said, *(each for peer in peers for each in ADDRESS.findall(peer)))))
 

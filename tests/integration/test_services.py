@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from dnslib import DNSRecord
 
 from pinnace.api.core_v1_pb2 import Service
 from pinnace.api.resources import DEPLOYMENTS
@@ -16,7 +17,7 @@ from pinnace.bench.load import NAMESPACE
 from pinnace.bench.pages import PageLoad
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.spec import PROCESS, ClusterSpec
+from pinnace.cluster.spec import DNS, PROCESS, ClusterSpec
 from pinnace.runtime import procfs
 from tests.conftest import free_port
 
@@ -74,6 +75,8 @@ async def test_a_page_of_three_pods_is_served_evenly_through_crashes_and_updates
         assert len(counts) == 3 and pages.evenness(counts) > 0.01, counts
         assert {await pages.request("127.0.0.1", node_port) for _ in range(6)} == set(counts)
 
+        assert await asyncio.to_thread(_resolve, cluster, "web.default.svc.cluster.local") == address
+
         # a rolling update under load: no request fails
         async with PageLoad(address, 80, interval=0.01) as load:
             await load.reach(100, 20)
@@ -107,6 +110,12 @@ async def test_a_page_of_three_pods_is_served_evenly_through_crashes_and_updates
         await scale(client, 2)
         await served(service)
         assert await pages.request("127.0.0.1", node_port)
+
+
+def _resolve(cluster: Cluster, name: str) -> str:
+    argv = cluster.state.find("proxy-0").plan.argv
+    host, _, port = argv[argv.index(DNS) + 1].rpartition(":")
+    return str(DNSRecord.parse(DNSRecord.question(name).send(host, int(port), timeout=5)).rr[0].rdata)
 
 
 def _updated(each: object) -> None:

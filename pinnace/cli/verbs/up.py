@@ -27,9 +27,11 @@ from pinnace.cluster import inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
 from pinnace.cluster.errors import Busy, FolderError, NoCluster, OtherOptions
 from pinnace.cluster.spec import (
+    DNS,
     ELECTIONS,
     FAKE,
     PROCESS,
+    PROXY,
     SLOW_LEASE,
     STAGES,
     ClusterSpec,
@@ -282,6 +284,7 @@ def _welcome(cluster: Cluster, detach: bool, displaced: str, *, resumed: Sequenc
         ("pinnace get pods -w", "changes of pods, as they happen"),
         *([("pinnace ui", "its timeline in a browser: elections, nodes, decisions")] if spec.gateways else []),
         *([(f"export KUBECONFIG={kubeconfig_file(spec.data_dir)}", "the same cluster for kubectl")] if spec.gateways else []),
+        *_names(cluster),
         (
             "pinnace stop" if detach else "Ctrl-C, or pinnace stop",
             "stops it and keeps its data; `pinnace start` resumes it",
@@ -296,6 +299,15 @@ def _welcome(cluster: Cluster, detach: bool, displaced: str, *, resumed: Sequenc
     first = f"The cluster is up: {size}. Its folder is {spec.data_dir}"
     width = max(40, *(len(command) + 2 for command, _ in commands))
     return "\n".join([first, *_warning(displaced), "", *(f"  {command:<{width}}{purpose}" for command, purpose in commands)])
+
+
+def _names(cluster: Cluster) -> list[tuple[str, str]]:
+    """How to ask the DNS server of the service proxy."""
+    for record in cluster.state.of(PROXY):
+        argv = record.plan.argv
+        host, _, port = argv[argv.index(DNS) + 1].rpartition(":")
+        return [(f"dig @{host} -p {port} NAME.NAMESPACE.svc.cluster.local", "the addresses of a service")]
+    return []
 
 
 def _warning(displaced: str) -> list[str]:

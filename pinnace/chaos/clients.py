@@ -233,7 +233,7 @@ class RecordingConnection(Connection):
         self._servers = [_Once([endpoint], tls=tls) for endpoint in endpoints]
         self._ids = count(1)
         self._lists: dict[str, int] = {}  # continue token -> the ID of the call that fetched the first page
-        self._under_way: dict[int, _Attempt] = {}
+        self._under_way: dict[int, Attempt] = {}
 
     async def call(
         self,
@@ -251,7 +251,7 @@ class RecordingConnection(Connection):
         if parsed is None:
             return await server.call(method, request, response, timeout=timeout, fence=fence, metadata=metadata)
         number = next(self._ids)
-        attempt = self._under_way[number] = _Attempt(self.client, number, server.endpoint, *parsed, request)
+        attempt = self._under_way[number] = Attempt(self.client, number, server.endpoint, *parsed, request)
         try:
             limit = min(timeout, CALL_TIMEOUT)
             answer = await server.call(method, request, response, timeout=limit, fence=fence, metadata=metadata)
@@ -281,7 +281,7 @@ class RecordingConnection(Connection):
         self._journal.write(call)
 
 
-class _Attempt:
+class Attempt:
     """A call that has been sent. When it ends, one of the methods creates its record."""
 
     def __init__(self, client: str, number: int, server: str, verb: Verb, resource: Resource[Any], request: Any) -> None:

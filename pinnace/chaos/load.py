@@ -23,6 +23,8 @@ from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NODES, PODS
 from pinnace.chaos.clients import Journal, RecordingConnection, RecordingWatcher
+from pinnace.chaos.gateways import NAMESPACE as GATEWAYS
+from pinnace.chaos.gateways import Gateways
 from pinnace.chaos.workers import CONTESTED, HARM, LOAD, NOBODY, SEIZED, Adversary, Owner, Rival, Worker
 from pinnace.check.history import Phase
 from pinnace.client.client import Client
@@ -83,7 +85,9 @@ class Load:
         *,
         seed: int = 0,
         rate: float = RATE,
+        gateways: Sequence[str] = (),
     ) -> None:
+        """`gateways`: addresses of gateways, which have clients of their own (gateways.py)."""
         self._endpoints, self._tls = servers.endpoints, servers.tls
         self._journal = journal
         self._nodes = nodes
@@ -94,12 +98,16 @@ class Load:
         self._working: list[asyncio.Task[None]] = []
         self._watching: list[asyncio.Task[None]] = []
         self._adversary: Adversary | None = None
+        self.gateways: Gateways | None = None
+        if gateways and self._tls is not None:
+            self.gateways = Gateways(gateways, self._tls, journal, self._fork())
         self._began = self._stopped = 0.0
 
     @property
     def calls(self) -> Counter[str]:
         """The number of calls by outcome."""
-        return sum((connection.outcomes for connection in self._connections), Counter())
+        of_gateways = self.gateways.calls if self.gateways is not None else Counter[str]()
+        return sum((connection.outcomes for connection in self._connections), Counter(of_gateways))
 
     @property
     def rate(self) -> float:
@@ -128,6 +136,8 @@ class Load:
         self._journal.write(Phase(self._began, "load"))
         self._start_watchers()
         self._start_workers()
+        if self.gateways is not None:
+            self.gateways.start()
         return self
 
     async def __aexit__(
@@ -135,6 +145,8 @@ class Load:
     ) -> None:
         await self._stop(self._working)
         await self._stop(self._watching)
+        if self.gateways is not None:
+            await self.gateways.close()
         await self._close()
 
     async def settle(self, within: float) -> Settled:
@@ -144,12 +156,16 @@ class Load:
         began = self._stopped = time.monotonic()
         self._journal.write(Phase(began, "quiet"))
         await self._stop(self._working)
+        if self.gateways is not None:
+            await self.gateways.stop_writers()
         client = self.client("settling")
         deadline = began + within
         lacking = await self._until_well(client, deadline)
         seconds = time.monotonic() - began
         pods, revision, differ = await self._compare(deadline)
         lacking += differ
+        if self.gateways is not None and (problem := await self.gateways.seen(max(5.0, deadline - time.monotonic()))):
+            lacking.append(problem)
         for watcher in self._watchers:
             if not await watcher.reached(revision, max(0.0, deadline - time.monotonic())):
                 lacking.append(f"{watcher.name} received events up to revision {watcher.revision}, not {revision}")
@@ -170,7 +186,7 @@ class Load:
 
     async def _make_namespaces(self) -> None:
         client = self.client("preparing")
-        for name in (LOAD, CONTESTED, SEIZED, HARM):
+        for name in (LOAD, CONTESTED, SEIZED, HARM, *((GATEWAYS,) if self.gateways is not None else ())):
             with suppress(AlreadyExists):
                 await client.namespaces.create(Namespace(metadata=ObjectMeta(name=name)))
 

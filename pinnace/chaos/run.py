@@ -235,7 +235,8 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
         async with stage(options.spec, folder, progress, props) as on:
             engine = Engine(on.world, journal, say)
             began = time.monotonic()
-            async with on.bystander, Load(on.cluster.config, journal, on.nodes, seed=options.seed) as load:
+            load_ = Load(on.cluster.config, journal, on.nodes, seed=options.seed, gateways=on.gateways)
+            async with on.bystander, load_ as load:
                 progress.waiting(f"{what}")
                 await engine.run(strikes)
                 seconds = time.monotonic() - began
@@ -271,6 +272,7 @@ def lacking(kind: Kind, spec: ClusterSpec) -> str:
         Need.FAKETIME: lambda: find_library() is not None,
         Need.DISK: host.available,
         Need.DEV_FULL: FULL.exists,
+        Need.GATEWAYS: lambda: spec.gateways > 0,
         Need.LIMITS: lambda: hasattr(resource, "prlimit"),
     }
     return next((need.value for need in kind.needs if not there[need]()), "")

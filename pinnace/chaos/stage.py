@@ -29,7 +29,17 @@ from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.links import Helper, Links, dying_with_us
 from pinnace.cluster.processes import Ports
-from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, NODE_PREFIX, SCHEDULER, ClusterSpec, ProcessHooks, pki_folder
+from pinnace.cluster.spec import (
+    APISERVER,
+    ETCD,
+    GATEWAY,
+    KUBELET,
+    NODE_PREFIX,
+    SCHEDULER,
+    ClusterSpec,
+    ProcessHooks,
+    pki_folder,
+)
 from pinnace.cluster.startup import Progress
 from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec
@@ -133,6 +143,11 @@ class Stage:
         return [f"{NODE_PREFIX}{number}" for number in range(self.cluster.spec.nodes)]
 
     @property
+    def gateways(self) -> list[str]:
+        """The addresses of the gateways."""
+        return [record.plan.address for record in self.cluster.state.of(GATEWAY)]
+
+    @property
     def bystander(self) -> Bystander:
         """A user that is independent of the load."""
         folder = pki_folder(self.cluster.spec.data_dir)
@@ -171,7 +186,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
     def environment(process: str) -> Mapping[str, str]:
         return {} if clocks is None or process.startswith(ETCD) else clocks.environment(process)
 
-    count = (spec.schedulers + spec.kubelets + spec.etcd_members) * spec.apiservers
+    count = (spec.schedulers + spec.kubelets + spec.etcd_members + spec.gateways) * spec.apiservers
     data_dir = folder / "cluster"
     guarded = [f"--disk={mount}" for mount in mounts.values()]
     async with (

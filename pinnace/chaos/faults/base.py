@@ -18,6 +18,7 @@ class Area(StrEnum):
     SCHEDULERS = "schedulers"
     APISERVERS = "apiservers"
     KUBELETS = "kubelets"
+    GATEWAYS = "gateways"
     ETCD = "etcd"
     NONE = ""
     """No other component is affected. The fault can overlap with any other fault."""
@@ -33,6 +34,7 @@ class Need(StrEnum):
     DISK = "mounting a tmpfs requires root"
     DEV_FULL = "/dev/full does not exist"
     LIMITS = "prlimit is not available"
+    GATEWAYS = "the cluster has no gateway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,4 +105,5 @@ def named(component: str, count: Callable[[ClusterSpec], int]) -> Targets:
 
 
 apiservers = named("apiserver", lambda spec: spec.apiservers)
+gateways = named("gateway", lambda spec: spec.gateways)
 kubelets = named("kubelet", lambda spec: spec.kubelets)

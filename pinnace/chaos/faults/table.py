@@ -1,6 +1,6 @@
 """The table of all faults. To add a fault, add a class and a row here; see `docs/design/chaos.md`."""
 
-from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, kubelets, roles
+from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, gateways, kubelets, roles
 from pinnace.chaos.faults.clients import (
     FailingPlugin,
     Flood,
@@ -63,6 +63,17 @@ _PROCESSES = (
         needs=(Need.MEMBERS,),
     ),
     Kind("roll-apiserver", "an API server terminated and restarted", Area.APISERVERS, apiservers, Roll, (0.0, 0.0)),
+    Kind("kill-gateway", "kill -9 of a gateway", Area.GATEWAYS, gateways, Kill, (0.2, 3.0), 1, (Need.GATEWAYS,)),
+    Kind(
+        "roll-gateway",
+        "a gateway terminated and restarted",
+        Area.GATEWAYS,
+        gateways,
+        Roll,
+        (0.0, 0.0),
+        1,
+        (Need.GATEWAYS,),
+    ),
     Kind("resign-leader", "the leading scheduler terminated: it resigns", Area.SCHEDULERS, leader, Terminate, (0.2, 2.0)),
     Kind("twin-kubelet", "a second kubelet with the same name and nodes", Area.KUBELETS, kubelets, Twin, (3.0, 8.0), 1),
 )
@@ -316,7 +327,10 @@ KINDS = {
 DOUBLING = ("twin-kubelet",)
 """For history.Run: faults that run the same nodes in two processes."""
 _KUBELETS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.KUBELETS)
-HARMLESS = ("compact", "stuck-watchers", "second-control-plane", "failing-plugin", "hostile-pods", "flood", *_KUBELETS)
+_GATEWAYS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.GATEWAYS)
+HARMLESS = (
+    "compact", "stuck-watchers", "second-control-plane", "failing-plugin", "hostile-pods", "flood", *_KUBELETS, *_GATEWAYS
+)  # fmt: skip
 """For history.Run: faults that do not affect elections."""
 HOSTILE = ("hostile-pods", "flood")
 """For history.Run: faults in which one user harms others."""

@@ -1,0 +1,73 @@
+"""Three gateways are rolled under load. A client that resumes its watch at another gateway loses, repeats and reorders nothing,
+and acknowledged writes survive.
+
+Six rolls here; PINNACE_ROLLS=20 makes it twenty (`make soak`)."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinnace.chaos.clients import Journal
+from pinnace.chaos.engine import heading
+from pinnace.chaos.load import Load
+from pinnace.chaos.stage import JOURNAL, read, stage
+from pinnace.check.check import check
+from pinnace.check.history import Call, Told
+from pinnace.cluster.spec import ClusterSpec
+
+pytestmark = pytest.mark.chaos
+
+ROLLS = int(os.environ.get("PINNACE_ROLLS", "6"))
+KILLS = 2
+SETTLE = 30.0
+SPEC = ClusterSpec(nodes=10, kubelets=1, schedulers=1, apiservers=2, gateways=3)
+
+
+class Silent:
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments, **named: None
+
+
+@pytest.mark.timeout(120 + 15 * ROLLS)
+async def test_nothing_is_lost_while_gateways_are_rolled_and_killed(tmp_path: Path) -> None:
+    with Journal(tmp_path / JOURNAL) as journal:
+        journal.write(heading(time.time(), 1, "gateways are rolled", SETTLE))
+        async with stage(SPEC, tmp_path, Silent()) as on:
+            loading = Load(on.cluster.config, journal, on.nodes, seed=1, rate=90.0, gateways=on.gateways)
+            async with on.bystander, loading as load:
+                assert load.gateways is not None
+                began = time.monotonic()
+                for number in range(ROLLS + KILLS):
+                    name = f"gateway-{number % SPEC.gateways}"
+                    before = load.gateways.calls["ok"]
+                    on.world.down(name, signal.SIGTERM if number < ROLLS else signal.SIGKILL)
+                    await on.world.revive(name)
+                    assert await on.world.ready(name)
+                    async with asyncio.timeout(10):
+                        while load.gateways.calls["ok"] == before:  # noqa: ASYNC110 (the load is another task)
+                            await asyncio.sleep(0.01)
+                print(f"{ROLLS} rolls and {KILLS} kills in {time.monotonic() - began:.1f} s: {dict(load.gateways.calls)},",
+                      f"{load.gateways.streams} watches")  # fmt: skip
+                assert load.gateways.streams > ROLLS / SPEC.gateways
+                settled = await load.settle(within=SETTLE)
+                assert settled.lacking == ()
+            await on.recorder.reached(settled.revision, SETTLE)
+            assert on.world.astray == []
+    records = list(read(tmp_path))
+    told = [each for each in records if isinstance(each, Told) and each.client == "watcher-gateways"]
+    resumed = [each for each in told if each.kind == "began" and each.revision]
+    assert len({each.server for each in resumed}) == SPEC.gateways and len(resumed) >= ROLLS / SPEC.gateways
+    assert sum(each.kind in ("added", "deleted") for each in told) > 100
+    created = [
+        each for each in records if isinstance(each, Call) and each.client.startswith("gateway-") and each.verb == "create"
+    ]
+    assert len([each for each in created if each.outcome == "ok"]) > 50
+    found = check(records)
+    assert [violation.text for verdict in found.verdicts for violation in verdict.violations] == []
+    examined = {verdict.name: verdict.examined for verdict in found.verdicts}
+    assert examined["I5"] and examined["I8"]

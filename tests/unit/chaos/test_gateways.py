@@ -1,0 +1,44 @@
+"""How the chaos clients of gateways read watches, and that faults of gateways need one."""
+
+from typing import Any
+from unittest.mock import Mock
+
+import aiohttp
+
+from gateway.api_resources import find
+from gateway.watches import ProtobufEncoder
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.chaos import run
+from pinnace.chaos.faults.base import Area, Need
+from pinnace.chaos.faults.table import HARMLESS, KINDS
+from pinnace.chaos.gateways import Event, events
+from pinnace.cluster.spec import ClusterSpec
+
+
+def reader(*chunks: bytes) -> aiohttp.StreamReader:
+    protocol: Any = Mock(_reading_paused=False)
+    found = aiohttp.StreamReader(protocol, limit=1 << 16, loop=Mock())
+    for chunk in chunks:
+        found.feed_data(chunk)
+    found.feed_eof()
+    return found
+
+
+async def test_events_of_a_gateway_are_read_and_a_truncated_one_is_dropped() -> None:
+    pods = find("", "v1", "pods")
+    assert pods is not None
+    encoder, obj = ProtobufEncoder(pods), Pod()
+    obj.metadata.name = "a"
+    frames = encoder.event("ADDED", obj.SerializeToString()) + encoder.bookmark("7", False)
+    found = [each async for each in events(reader(frames[:10], frames[10:] + frames[:20]))]
+    assert found[0] == Event("ADDED", obj.SerializeToString())
+    assert found[1].kind == "BOOKMARK" and Pod.FromString(found[1].data).metadata.resourceVersion == "7"
+    assert len(found) == 2
+
+
+def test_faults_of_gateways_need_gateways() -> None:
+    without, with_two = ClusterSpec(), ClusterSpec(gateways=2)
+    for name in ("kill-gateway", "roll-gateway"):
+        assert run.lacking(KINDS[name], without) == Need.GATEWAYS and run.lacking(KINDS[name], with_two) == ""
+        assert KINDS[name].targets(with_two) == ["gateway-0", "gateway-1"]
+        assert KINDS[name].area is Area.GATEWAYS and name in HARMLESS

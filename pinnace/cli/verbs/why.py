@@ -279,14 +279,15 @@ def _sections(found: Explanation) -> Iterator[Iterator[str]]:
         yield _asked(found, found.asked)
     else:
         if found.refusals:
-            yield _refusals(found)
+            yield refusals_table(found)
         yield _remedies(found)
         yield _preemption(found)
     if found.ranking and not (found.asked and found.asked.objections):
-        yield _ranking(found)
+        yield ranking_table(found)
 
 
-def _refusals(found: Explanation) -> Iterator[str]:
+def refusals_table(found: Explanation) -> Iterator[str]:
+    """Yield the nodes that plugins reject, by plugin and reason, as lines."""
     yield "Reasons why nodes are not feasible (ALONE: nodes with only this reason):"
     rows = [
         (each.plugin, str(len(each.nodes)), str(each.alone), each.reason, listing(each.nodes, NAMED)) for each in found.refusals
@@ -330,7 +331,8 @@ def _asked(found: Explanation, asked: Asked) -> Iterator[str]:
     yield f"The largest difference is {plugin}: {here} instead of {there}{_weight(found, plugin)}."
 
 
-def _ranking(found: Explanation) -> Iterator[str]:
+def ranking_table(found: Explanation) -> Iterator[str]:
+    """Yield the scores of the best nodes by plugin as lines."""
     yield "Scores from 0 to 100, multiplied by the weights:"
     plugins = list(found.weights)
     marks = {found.bound: " (here)"}

@@ -1,0 +1,310 @@
+"""`pinnace trace`: the way of one pod through the cluster, from its stored versions and its events.
+
+    versions of the key in etcd --> created, bound, status changes        until etcd compacts them
+    events of the pod           --> rejected attempts                     for an hour by default
+    objects before the bind     --> filters and scores, computed again    until etcd compacts them
+
+Facts that no component stores are not shown as steps: the queue of the scheduler, and the moment at which it assumed the pod.
+A note names what is unknown.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import click
+
+from pinnace.api import fences
+from pinnace.api.core_v1_pb2 import ContainerState, Event, Pod
+from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse, WatchKeysRequest, WatchKeysResponse
+from pinnace.api.pods import ended
+from pinnace.api.records import Explanation, Malformed, from_json, to_json
+from pinnace.api.resources import PODS
+from pinnace.api.scalars import to_seconds
+from pinnace.cli.command import verb
+from pinnace.cli.objects.arguments import targets_of
+from pinnace.cli.objects.query import Query, events_about
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.output import documents
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.terminal import Table, one_line, out
+from pinnace.cli.verbs.why import ranking_table, refusals_table
+from pinnace.client.client import Client
+from pinnace.client.config import HINT
+from pinnace.client.errors import ApiError, Expired
+from pinnace.printers.cluster import count
+from pinnace.printers.columns import NONE
+from pinnace.timeline.source import DecisionError, LiveSource
+
+DEADLINE = 60.0
+"""Default time limit, in seconds."""
+SILENCE_TIMEOUT = 15.0
+LIST_TIMEOUT = 10.0
+COMPACTED = "etcd has compacted the earlier versions of the pod"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a pod. `seconds` are since its creation, with the precision of the stored time; None if no time is stored."""
+
+    what: str
+    by: str = ""
+    detail: str = ""
+    seconds: float | None = None
+    revision: int = 0
+    """0: unknown, or the step wrote nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    pod: str
+    uid: str
+    steps: Sequence[Step] = ()
+    decided: str = ""
+    """The revision of the objects by which `decision` was computed."""
+    decision: Explanation | None = None
+    unknown: Sequence[str] = field(default_factory=list)
+    """Sentences that name what is not known."""
+
+
+@verb(
+    "trace",
+    examples="""
+        pinnace trace pod/a
+        pinnace trace pod/a -o json | jq '.steps[] | select(.what == "bound")'
+    """,
+)
+@click.argument("what", nargs=-1, metavar="pod/NAME", shell_complete=targets_of(PODS))
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document.")
+def trace(settings: Settings, what: tuple[str, ...], output: str | None) -> None:
+    """Show the way of a pod: creation, rejected attempts, the decision, the bind, and the changes of its status.
+
+    The steps have revisions, and times since the creation of the pod. Times of objects have whole seconds. Filters and scores
+    are computed again, with the objects at the revision before the bind. Etcd keeps old revisions until they are compacted; a
+    note names what is unknown. The command needs the verbs list and watch of the resource "keys" in the group pinnace.io.
+    """
+    query = Query.of(what)
+    if [target.resource for target in query.targets] != [PODS] or len(query.targets[0].names) != 1:
+        raise usage("you must specify exactly one pod", hint="such as `pinnace trace pod/a`")
+    run(settings, lambda session: show(session, query.targets[0].names[0], output))
+
+
+async def show(session: Session, name: str, form: str | None) -> None:
+    session.wait_up_to(DEADLINE)
+    session.waiting_for = "the trace"
+    client = session.client
+    pod = await client.pods.get(name, session.namespace)
+    (events,) = await events_about(client, PODS, [pod])
+    versions, complete = await versions_of(client, pod)
+    found = traced(pod, versions, complete, events, await _holders(client, pod))
+    bind = next((step.revision for step in found.steps if step.what == "bound"), 0)
+    found = await _decided(client, pod, bind, found)
+    if form:
+        out(documents.dump(form, to_json(found)))
+        return
+    for line in lines(found):
+        out(f"{line}\n")
+
+
+async def versions_of(client: Client, pod: Pod) -> tuple[list[tuple[int, Pod]], bool]:
+    """Return the stored versions of the pod by their revisions, and whether they begin with its creation. Raises ApiError."""
+    connection, key = client.connection, f"{PODS.prefix}{pod.metadata.namespace}/{pod.metadata.name}"
+    page = await connection.call(
+        "/pinnace.v1.Keys/List",
+        ListKeysRequest(prefix=key, limit=1),
+        ListKeysResponse,
+        timeout=LIST_TIMEOUT,
+        retry=True,
+    )
+    present = next((item for item in page.items if item.key == key), None)
+    if present is None:
+        raise Failure(f'pods "{pod.metadata.name}" not found', code=ExitCode.NOT_FOUND)
+    found: list[tuple[int, Pod]] = []
+    request = WatchKeysRequest(prefixes=[key], start_revision=present.create_revision)
+    stream = await connection.stream("/pinnace.v1.Keys/Watch", request, WatchKeysResponse)
+    try:
+        while (response := await stream.read(SILENCE_TIMEOUT)) is not None:
+            found += [_version(each) for each in response.changes if each.key == key and not each.deleted]
+            if response.revision >= present.mod_revision:
+                return found, True
+    except Expired:
+        return [_version(present)], present.version == 1
+    finally:
+        stream.cancel()
+    raise Failure("the watch of the pod's versions ended", hint=HINT, code=ExitCode.UNAVAILABLE)
+
+
+def _version(item: KeyVersion) -> tuple[int, Pod]:
+    return item.mod_revision, Pod.FromString(item.value)
+
+
+async def _holders(client: Client, pod: Pod) -> Mapping[int, str]:
+    """Return the holders of the terms of the pod's election by token; empty without permission."""
+    election = fences.of(pod).election
+    if not election:
+        return {}
+    try:
+        return {term.token: term.holder for term in await client.elections.history(election)}
+    except ApiError:
+        return {}
+
+
+def traced(
+    pod: Pod, versions: Sequence[tuple[int, Pod]], complete: bool, events: Sequence[Event], holders: Mapping[int, str]
+) -> Trace:
+    """Compute the steps. `versions` are in the order of revisions, and `complete` states that they begin with the creation."""
+    born = to_seconds(pod.metadata.creationTimestamp)
+    steps: list[Step] = []
+    unknown: list[str] = []
+    if complete:
+        revision, first = versions[0]
+        gates = ", ".join(gate.name for gate in first.spec.schedulingGates)
+        steps.append(Step("created", seconds=0.0, revision=revision, detail=f"scheduling gates: {gates}" if gates else ""))
+    else:
+        steps.append(Step("created", seconds=0.0))
+        unknown.append(f"{COMPACTED}: the revisions of its creation and of earlier changes are unknown.")
+    rejections = [event for event in events if event.reason == "FailedScheduling"]
+    steps += [_rejection(event, born) for event in rejections]
+    if rejections:
+        unknown.append("The event that moved the pod back to the active queue is not stored.")
+    known = Pod()
+    if not complete:  # the present version has all that is still known
+        if pod.spec.nodeName:
+            steps.append(_bind(pod, 0, born, holders))
+        if pod.status.phase not in ("", "Pending"):
+            revision, present = versions[-1]
+            steps += _status_steps(known, present, revision, born)
+    for revision, version in versions if complete else ():
+        if version.spec.nodeName and not known.spec.nodeName:
+            steps.append(_bind(version, revision, born, holders))
+        steps += _status_steps(known, version, revision, born)
+        known = version
+    if pod.spec.nodeName and fences.of(pod).election:
+        unknown.append(
+            "The scheduler assumed the pod on its node before the bind, in memory only: no time or revision is stored."
+        )
+    if complete:  # the revision of a rejection is that of its last write
+        steps.sort(key=lambda step: step.revision)
+    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    return Trace(name, pod.metadata.uid, steps, unknown=unknown)
+
+
+def _rejection(event: Event, born: float) -> Step:
+    first = to_seconds(event.eventTime) or to_seconds(event.firstTimestamp)
+    times = f" ({count(event)} times)" if count(event) > 1 else ""
+    by = event.reportingInstance or event.source.host or event.reportingComponent
+    revision = int(event.metadata.resourceVersion or 0)
+    return Step("rejected", by, f"{event.message}{times}", max(0.0, first - born), revision)
+
+
+def _bind(pod: Pod, revision: int, born: float, holders: Mapping[int, str]) -> Step:
+    fence = fences.of(pod)
+    scheduled = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+    seconds = to_seconds(scheduled.lastTransitionTime) - born if scheduled else None
+    if not fence.election:
+        return Step(
+            "bound", "", f"to {pod.spec.nodeName}, without a fence: no elected scheduler wrote spec.nodeName", seconds, revision
+        )
+    detail = f"to {pod.spec.nodeName}, under the fence {fence.election}/{fence.token}"
+    return Step("bound", holders.get(fence.token, ""), detail, seconds, revision)
+
+
+def _status_steps(before: Pod, after: Pod, revision: int, born: float) -> Iterator[Step]:
+    by = f"kubelet of {after.spec.nodeName}" if after.spec.nodeName else ""
+    if not before.metadata.HasField("deletionTimestamp") and after.metadata.HasField("deletionTimestamp"):
+        yield Step("deletion requested", revision=revision)
+    states = {each.name: _state(each.state) for each in before.status.containerStatuses}
+    changes = [
+        f"{each.name} {state}"
+        for each in after.status.containerStatuses
+        if (state := _state(each.state)) and state != states.get(each.name)
+    ]
+    ready, was = _ready(after), _ready(before)
+    if ready[0] != was[0]:
+        changes.append("ready" if ready[0] else "not ready")
+    phase = after.status.phase
+    if phase not in ("", before.status.phase) and (phase, before.status.phase) != ("Pending", ""):
+        yield Step(phase, by, "; ".join(changes), _since(after, born), revision)
+    elif changes:
+        yield Step("status", by, "; ".join(changes), _since(after, born), revision)
+
+
+def _state(state: ContainerState) -> str:
+    if state.HasField("running"):
+        return "running"
+    if state.HasField("terminated"):
+        return f"terminated ({state.terminated.exitCode})"
+    return f"waiting ({state.waiting.reason})" if state.HasField("waiting") else ""
+
+
+def _ready(pod: Pod) -> tuple[bool, float]:
+    for each in pod.status.conditions:
+        if each.type == "Ready":
+            return each.status == "True", to_seconds(each.lastTransitionTime)
+    return False, 0.0
+
+
+def _since(pod: Pod, born: float) -> float | None:
+    """Return the time of the last change of a condition or a container, since the creation."""
+    times = [to_seconds(each.lastTransitionTime) for each in pod.status.conditions]
+    for each in pod.status.containerStatuses:
+        times += [to_seconds(each.state.running.startedAt), to_seconds(each.state.terminated.finishedAt)]
+    return max(0.0, max(times) - born) if times else None
+
+
+async def _decided(client: Client, pod: Pod, bind: int, found: Trace) -> Trace:
+    """Add the decision, computed again by the objects before the bind, or by the present ones if the pod waits."""
+    if (ended(pod) and not bind) or (pod.spec.nodeName and not fences.of(pod).election):
+        return found
+    if pod.spec.nodeName and not bind:
+        return _with(found, None, "", "The filters and scores of the decision are unknown: etcd has compacted the objects.")
+    revision = bind - 1 if bind else 0
+    try:
+        document = await LiveSource(client.connection, "").decision(found.pod, revision)
+        explanation = from_json(Explanation, document)
+    except (DecisionError, Malformed) as error:
+        return _with(found, None, "", f"The filters and scores of the decision are unknown: {error}.")
+    return _with(found, explanation, f"revision {revision}" if revision else "the present revision", "")
+
+
+def _with(found: Trace, decision: Explanation | None, decided: str, unknown: str) -> Trace:
+    return Trace(found.pod, found.uid, found.steps, decided, decision, [*found.unknown, *filter(None, (unknown,))])
+
+
+def lines(found: Trace) -> Iterator[str]:
+    """Yield the trace as lines without newlines."""
+    yield f"pod {found.pod}, uid {found.uid}"
+    yield ""
+    rows = [(_time(step), str(step.revision or NONE), step.what, step.by or NONE, step.detail) for step in found.steps]
+    yield from Table(("TIME", "REVISION", "STEP", "BY", "DETAIL")).render(rows).splitlines()
+    if found.decision is not None:
+        yield from _decision(found.decision, found.decided)
+    for index, sentence in enumerate(found.unknown):
+        if not index:
+            yield ""
+            yield "Not known:"
+        yield f"  {one_line(sentence)}"
+
+
+def _decision(decision: Explanation, decided: str) -> Iterator[str]:
+    yield ""
+    configuration = decision.configuration or "the default configuration"
+    yield f"The decision, computed again by the objects at {decided} and {configuration}:"
+    if decision.unconfirmed:
+        yield f"  The scheduler may use another configuration: {one_line(decision.unconfirmed)}."
+    if decision.unknown:
+        yield f"  {one_line(decision.unknown)}"
+        return
+    if decision.problem:
+        yield f"  {one_line(decision.problem)}"
+    yield f"  {decision.feasible} of {decision.nodes} nodes pass the filters."
+    if decision.refusals:
+        yield from refusals_table(decision)
+    if decision.ranking:
+        yield from ranking_table(decision)
+        if decision.best > 1:
+            yield f"  {decision.best} nodes have the best score: the scheduler selects one of them at random."
+
+
+def _time(step: Step) -> str:
+    return NONE if step.seconds is None else f"+{step.seconds:.3f}s".replace(".000s", "s")

@@ -25,10 +25,10 @@ from pinnace.cli.objects.arguments import targets_of
 from pinnace.cli.objects.query import Query, events_about
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.output import documents
+from pinnace.cli.output.decisions import ranking_table, refusals_table
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import Table, one_line, out
-from pinnace.cli.verbs.why import ranking_table, refusals_table
 from pinnace.client.client import Client
 from pinnace.client.config import HINT
 from pinnace.client.errors import ApiError, Expired

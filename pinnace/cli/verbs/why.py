@@ -31,9 +31,10 @@ from pinnace.cli.objects.arguments import names_of, targets_of
 from pinnace.cli.objects.query import Query, events_about, is_led
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.output import documents
+from pinnace.cli.output.decisions import NAMED, ranking_table, refusals_table, rows_table, score_text, weight_suffix
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import Table, one_line, out
+from pinnace.cli.terminal import one_line, out
 from pinnace.client.config import HINT
 from pinnace.client.errors import ApiError, NotFound, from_status
 from pinnace.printers.cluster import count, when
@@ -197,10 +198,6 @@ def _why_not(unexplained: Unexplained) -> Failure | ApiError:
             return Failure(unexplained.error, hint=HINT, code=ExitCode.UNAVAILABLE)
 
 
-NAMED = 4
-"""Maximum number of nodes that are listed by name."""
-
-
 def lines(found: Explanation, events: Sequence[Event], now: float, *, leaderless: str = "") -> Iterator[str]:
     """Yield lines without a newline. `events` are the events of the scheduler for the pod. `leaderless` is the election of the
     scheduler, if it has no leader."""
@@ -286,15 +283,6 @@ def _sections(found: Explanation) -> Iterator[Iterator[str]]:
         yield ranking_table(found)
 
 
-def refusals_table(found: Explanation) -> Iterator[str]:
-    """Yield the nodes that plugins reject, by plugin and reason, as lines."""
-    yield "Reasons why nodes are not feasible (ALONE: nodes with only this reason):"
-    rows = [
-        (each.plugin, str(len(each.nodes)), str(each.alone), each.reason, listing(each.nodes, NAMED)) for each in found.refusals
-    ]
-    yield from _table(["PLUGIN", "NODES", "ALONE", "REASON", "WHICH"], rows)
-
-
 def _remedies(found: Explanation) -> Iterator[str]:
     if found.remedies:
         several = len(found.remedies) > 1
@@ -313,7 +301,9 @@ def _preemption(found: Explanation) -> Iterator[str]:
 def _asked(found: Explanation, asked: Asked) -> Iterator[str]:
     if asked.objections:
         yield f"{asked.node} is not feasible:"
-        yield from _table(["PLUGIN", "WHY"], [(each.plugin, detail) for each in asked.objections for detail in each.details])
+        yield from rows_table(
+            ["PLUGIN", "WHY"], [(each.plugin, detail) for each in asked.objections for detail in each.details]
+        )
         return
     ranked = next((each for each in found.ranking if each.node == asked.node), None)
     if ranked is None:
@@ -323,42 +313,12 @@ def _asked(found: Explanation, asked: Asked) -> Iterator[str]:
     if ranked.rank == 1:
         yield f"{asked.node} is feasible and has the best score."
         return
-    total, most = _score(ranked.total), _score(best.total)
+    total, most = score_text(ranked.total), score_text(best.total)
     yield f"{asked.node} is feasible and has rank {ranked.rank}: its score is {total}, and the score of {best.node} is {most}."
     behind = {plugin: (best.scores[plugin] - score) * found.weights[plugin] for plugin, score in ranked.scores.items()}
     plugin = max(behind, key=lambda plugin: behind[plugin])
-    here, there = _score(ranked.scores[plugin]), _score(best.scores[plugin])
-    yield f"The largest difference is {plugin}: {here} instead of {there}{_weight(found, plugin)}."
-
-
-def ranking_table(found: Explanation) -> Iterator[str]:
-    """Yield the scores of the best nodes by plugin as lines."""
-    yield "Scores from 0 to 100, multiplied by the weights:"
-    plugins = list(found.weights)
-    marks = {found.bound: " (here)"}
-    rows = [
-        (
-            str(each.rank),
-            each.node + marks.get(each.node, ""),
-            _score(each.total),
-            *(_score(each.scores[plugin]) for plugin in plugins),
-        )
-        for each in found.ranking
-    ]
-    yield from _table(["RANK", "NODE", "TOTAL", *(f"{plugin}{_weight(found, plugin)}" for plugin in plugins)], rows)
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield from (f"  {line}" for line in Table(headers).render(rows).splitlines())
-
-
-def _weight(found: Explanation, plugin: str) -> str:
-    weight = found.weights[plugin]
-    return "" if weight == 1 else f" x{weight:g}"
-
-
-def _score(score: float) -> str:
-    return f"{score:.1f}".removesuffix(".0")
+    here, there = score_text(ranked.scores[plugin]), score_text(best.scores[plugin])
+    yield f"The largest difference is {plugin}: {here} instead of {there}{weight_suffix(found, plugin)}."
 
 
 def _nodes(number: int, kind: str = "") -> str:

@@ -1,0 +1,48 @@
+"""Tables of a scheduling decision: the nodes that filters reject, and the scores of the best nodes. `why` and `trace` print them."""
+
+from collections.abc import Iterator, Sequence
+
+from pinnace.api.records import Explanation, listing
+from pinnace.cli.terminal import Table
+
+NAMED = 4
+"""Maximum number of nodes that are listed by name."""
+
+
+def refusals_table(found: Explanation) -> Iterator[str]:
+    """Yield the nodes that plugins reject, by plugin and reason, as lines."""
+    yield "Reasons why nodes are not feasible (ALONE: nodes with only this reason):"
+    rows = [
+        (each.plugin, str(len(each.nodes)), str(each.alone), each.reason, listing(each.nodes, NAMED)) for each in found.refusals
+    ]
+    yield from rows_table(["PLUGIN", "NODES", "ALONE", "REASON", "WHICH"], rows)
+
+
+def ranking_table(found: Explanation) -> Iterator[str]:
+    """Yield the scores of the best nodes by plugin as lines."""
+    yield "Scores from 0 to 100, multiplied by the weights:"
+    plugins = list(found.weights)
+    marks = {found.bound: " (here)"}
+    rows = [
+        (
+            str(each.rank),
+            each.node + marks.get(each.node, ""),
+            score_text(each.total),
+            *(score_text(each.scores[plugin]) for plugin in plugins),
+        )
+        for each in found.ranking
+    ]
+    yield from rows_table(["RANK", "NODE", "TOTAL", *(f"{plugin}{weight_suffix(found, plugin)}" for plugin in plugins)], rows)
+
+
+def rows_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield from (f"  {line}" for line in Table(headers).render(rows).splitlines())
+
+
+def weight_suffix(found: Explanation, plugin: str) -> str:
+    weight = found.weights[plugin]
+    return "" if weight == 1 else f" x{weight:g}"
+
+
+def score_text(score: float) -> str:
+    return f"{score:.1f}".removesuffix(".0")

@@ -1,4 +1,4 @@
-"""Tables of a scheduling decision: the nodes that filters reject, and the scores of the best nodes. `why` and `trace` print them."""
+"""Tables of a decision that `why` and `trace` print: the nodes that filters reject, and the scores of the best nodes."""
 
 from collections.abc import Iterator, Sequence
 

@@ -187,6 +187,7 @@ class ChaosReport:
         if self.kept:
             yield f"history and logs: {self.kept}"
             yield f"check again: pinnace check {self.kept}/*.jsonl"
+            yield f"timeline: pinnace timeline open {self.kept}/*.jsonl"
 
 
 def _case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped: bool = False) -> None:

@@ -185,6 +185,7 @@ def _tell(story: Story, found: Performance) -> None:
         story.judgement(False, "the run proves nothing", reason, COLUMN)
     if found.kept:
         story.line(f"\n  To be judged again: pinnace check {found.kept}/*.jsonl")
+        story.line(f"  Its timeline:       pinnace timeline open {found.kept}/*.jsonl")
 
 
 def shortened(statement: str) -> str:

@@ -1,10 +1,8 @@
 """`pinnace ui` and `pinnace timeline`: the timeline of a cluster in a browser, and recordings of it."""
 
 import asyncio
-import sys
-import webbrowser
 from collections.abc import Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from pathlib import Path
 
 import click
@@ -13,6 +11,7 @@ from pinnace.check.history import HistoryError
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import clusters
 from pinnace.cli.local.clusters import data_dir_option
+from pinnace.cli.local.links import local_link, open_browser
 from pinnace.cli.local.running import translated
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.servers import configuration
@@ -43,9 +42,7 @@ def ui(settings: Settings, opens: bool | None, gateway: str | None, data_dir: Pa
     """
     url = _local_link(settings, data_dir) if gateway is None else _link(gateway, settings)
     out(f"{url}\n")
-    if sys.stdout.isatty() if opens is None else opens:
-        with suppress(webbrowser.Error):
-            webbrowser.open(url)
+    open_browser(url, opens)
 
 
 @click.group("timeline", cls=VerbGroup)
@@ -132,9 +129,7 @@ def open_(settings: Settings, files: Sequence[Path], html: Path | None, opens: b
             link = f"{url}?token={sessions.token(site.Viewer('you'))}"
             out(f"{link}\n")
             err("serving the recording; press Ctrl-C to stop")
-            if sys.stdout.isatty() if opens is None else opens:
-                with suppress(webbrowser.Error):
-                    webbrowser.open(link)
+            open_browser(link, opens)
             await page.run()
         finally:
             await runner.cleanup()
@@ -147,27 +142,11 @@ timeline.add_command(open_)
 
 
 def _local_link(settings: Settings, data_dir: Path | None) -> str:
-    from pinnace.cluster import certificates
     from pinnace.cluster.cluster import Cluster
-    from pinnace.cluster.processes import running
-    from pinnace.cluster.spec import GATEWAY, data_dir_flag, pki_folder
-    from pinnace.pki.folder import ADMIN
-    from pinnace.timeline.link import LinkError, request_link
 
     with translated():
         cluster = Cluster.load(clusters.present_data_dir(settings, data_dir))
-    folder = cluster.spec.data_dir
-    gateways = cluster.state.of(GATEWAY)
-    if not gateways:
-        hint = f"`pinnace up{data_dir_flag(folder)} --fresh --gateways 1` makes a cluster with one"
-        raise Failure(f"the cluster in {folder} has no gateway", hint=hint, code=ExitCode.NOT_FOUND)
-    alive = [each for each in gateways if running(each)]
-    if not alive:
-        raise Failure("no gateway runs", hint="`pinnace start` starts what is down", code=ExitCode.UNAVAILABLE)
-    try:
-        return request_link(alive[0].plan.address, certificates.files(pki_folder(folder), ADMIN))
-    except (LinkError, OSError) as error:
-        raise Failure(str(error), hint="`pinnace doctor` looks for the cause", code=ExitCode.UNAVAILABLE) from None
+    return local_link(cluster)
 
 
 def _link(gateway: str, settings: Settings) -> str:

@@ -18,9 +18,11 @@ from click.core import ParameterSource
 
 from pinnace.cli.command import verb
 from pinnace.cli.local import clusters, running
+from pinnace.cli.local.links import local_link, open_browser
 from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal import note
 from pinnace.client.flags import Machines, check_registering
 from pinnace.client.flags import machines as machine_options
 from pinnace.cluster import inputs, processes, view
@@ -50,6 +52,7 @@ POSITIVE = click.IntRange(min=1)
         pinnace up                            # 10 nodes; stays and tells what changes; Ctrl-C stops it
         pinnace up --detach --nodes 1000      # returns when it is ready; `pinnace stop` stops it
         pinnace up --detach                   # goes on with the cluster that is there
+        pinnace up --detach --open            # opens its timeline in a browser
         pinnace up --fresh --detach           # removes the cluster that is there, and starts a new one
         pinnace up --etcd-members 3 --data-dir /tmp/big
         pinnace up --cpu 16 --memory 64Gi --zones 5 # larger machines; --machines FILE has nodes differ
@@ -105,8 +108,11 @@ POSITIVE = click.IntRange(min=1)
 )
 @clusters.data_dir_option
 @click.option("--fresh", is_flag=True, help="Delete the existing cluster with all its objects, and start a new one.")
+@click.option("--open", "opens", is_flag=True, help="Open the timeline of the cluster in a browser.")
 @click.option("--detach", is_flag=True, help="Run the cluster in the background and return when it is ready.")
-def up(settings: Settings, data_dir: Path | None, fresh: bool, detach: bool, machines: Machines, **options: Any) -> None:
+def up(
+    settings: Settings, data_dir: Path | None, fresh: bool, opens: bool, detach: bool, machines: Machines, **options: Any
+) -> None:
     """Start a local cluster, or resume an existing one.
 
     A cluster that was stopped, or whose processes were killed, resumes with its objects, size and configuration. Only `pinnace
@@ -123,7 +129,7 @@ def up(settings: Settings, data_dir: Path | None, fresh: bool, detach: bool, mac
         if options["proxy"] is None:
             options["proxy"] = options["runtime"] == PROCESS
         spec = ClusterSpec(**options, data_dir=folder, machine=machines.options)
-        running.run(_up(settings, spec, _given(spec), fresh=fresh, detach=detach))
+        running.run(_up(settings, spec, _given(spec), fresh=fresh, opens=opens, detach=detach))
 
 
 def _given(spec: ClusterSpec) -> dict[str, Any]:
@@ -138,15 +144,23 @@ def _stages(given: str) -> str:
     return given
 
 
-async def _up(settings: Settings, spec: ClusterSpec, given: Mapping[str, Any], *, fresh: bool, detach: bool) -> None:
+async def _up(
+    settings: Settings, spec: ClusterSpec, given: Mapping[str, Any], *, fresh: bool, opens: bool, detach: bool
+) -> None:
     clusters.check_writable()
     with Steps(settings) as steps:
         cluster, names = await _started(settings, spec, given, steps, fresh=fresh)
         try:
             displaced = clusters.write_context(cluster.config)
             before = await cluster.status()
+            link, problem = await _link(cluster, wanted=opens)
             steps.quiet()
             click.echo(_welcome(cluster, detach, displaced, resumed=names))
+            if link:
+                click.echo(f"\nIts timeline, by a link that works once:\n\n  {link}")
+                open_browser(link, opens)
+            elif problem:
+                note(f"there is no link to the timeline: {problem}")
             if detach:
                 return
             await follow(cluster, before, _tell)
@@ -177,6 +191,16 @@ async def _started(
     cluster = Cluster(spec)
     await cluster.up(steps, timeout=timeout)
     return cluster, None
+
+
+async def _link(cluster: Cluster, *, wanted: bool) -> tuple[str, str]:
+    """A link to the timeline, or the reason why there is none. Both are "" without a gateway, unless a link is `wanted`."""
+    if not cluster.spec.gateways and not wanted:
+        return "", ""
+    try:
+        return await asyncio.to_thread(local_link, cluster), ""
+    except Failure as failure:
+        return "", str(failure)
 
 
 def described(spec: ClusterSpec) -> str:

@@ -52,6 +52,47 @@ _COLUMNS = (
 _ERRORS_SHOWN = (Expired, Forbidden, Unauthenticated)
 
 
+_TIME = {"type": "string", "format": "date-time"}
+_TERM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "A term of a leader.",
+    "required": ["holder", "token", "acquireTime"],
+    "properties": {
+        "holder": {"type": "string", "description": "The name of the leader."},
+        "token": {"type": "integer", "format": "int64", "description": "The fencing token. A later term has a higher token."},
+        "acquireTime": _TIME | {"description": "When the term began."},
+        "endTime": _TIME | {"description": "When the term ended. Unset for the current term."},
+        "reason": {"type": "string", "description": "Why the term ended."},
+        "presumed": {"type": "boolean", "description": "Whether the end is derived from the start of the next term."},
+    },
+}
+_CANDIDATE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "A candidate that waits.",
+    "properties": {
+        "holder": {"type": "string", "description": "The name of the candidate."},
+        "since": _TIME | {"description": "Since when it waits."},
+    },
+}
+STATUS_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "The leader, the candidates and the terms of the election.",
+    "properties": {
+        "holder": {"type": "string", "description": "The name of the leader. Unset without a leader."},
+        "token": {"type": "integer", "format": "int64", "description": "The fencing token of the leader."},
+        "acquireTime": _TIME | {"description": "When the leader was elected."},
+        "schedulerNames": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "The schedulers whose pods the leader may bind.",
+        },
+        "candidates": {"type": "array", "items": _CANDIDATE_SCHEMA, "description": "The other candidates, in their order."},
+        "terms": {"type": "array", "items": _TERM_SCHEMA, "description": "The last terms, the oldest first."},
+    },
+}
+"""The schema of an election's status, which is not generated from a message."""
+
+
 class Elections:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from gateway import api_resources, openapi_protobuf
-from gateway.api_resources import ApiResource
+from gateway.api_resources import ELECTIONS, ApiResource
+from gateway.elections import STATUS_SCHEMA
 from gateway.http import JSON, ApiStatus, Request, Response, dump, path_not_found
 from gateway.media_types import PROTOBUF, YAML, clauses
 from pinnace.api import codec
 from pinnace.api.codec import fields_of
 from pinnace.api.intstr_v1_pb2 import IntOrString
-from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
+from pinnace.api.meta_v1_pb2 import FieldsV1, ListMeta, MicroTime, ObjectMeta, Time
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.schema import META_PACKAGE, extensions
 from pinnace.api.schema import schema_name as kubernetes_name
@@ -42,6 +43,7 @@ _PRIMITIVES = {
     FieldDescriptor.TYPE_INT64: {"type": "integer", "format": "int64"},
     FieldDescriptor.TYPE_BYTES: {"type": "string", "format": "byte"},
 }
+_ELECTION_PACKAGE = "io.pinnace.v1"
 _DEFINITIONS = "#/definitions/"
 """The prefix of references in v2."""
 _BODY_TYPES = (JSON, YAML, PROTOBUF)
@@ -85,6 +87,18 @@ class _Schemas:
         elif kind is not None:
             _mark(self.found[name], kind, of_list)
         return {"$ref": f"{self._prefix}{name}"}
+
+    def elections(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Add the schemas of elections, which are no stored objects. Return references to an election and to a list."""
+        name, metadata = f"{_ELECTION_PACKAGE}.Election", self.reference(_descriptor(ObjectMeta))
+        properties: dict[str, Any] = {"metadata": metadata, "status": STATUS_SCHEMA}
+        self.found[name] = {"type": "object", "description": "An election of a leader.", "properties": properties}
+        _mark(self.found[name], ELECTIONS, False)
+        single = {"$ref": f"{self._prefix}{name}"}
+        properties = {"metadata": self.reference(_descriptor(ListMeta)), "items": {"type": "array", "items": single}}
+        self.found[f"{name}List"] = {"type": "object", "description": "A list of elections.", "properties": properties}
+        _mark(self.found[f"{name}List"], ELECTIONS, True)
+        return single, {"$ref": f"{self._prefix}{name}List"}
 
     def _schema(self, descriptor: Descriptor, kind: ApiResource | None, of_list: bool) -> dict[str, Any]:
         if descriptor.full_name in _SPECIAL:
@@ -244,10 +258,13 @@ def document_v2() -> dict[str, Any]:
 
 def _paths(resources: Iterable[ApiResource], schemas: _Schemas, render: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     for each in resources:
-        if each.resource is None:
+        if each is ELECTIONS:
+            single, whole = schemas.elections()
+        elif each.resource is None:
             continue
-        single = schemas.reference(each.resource.message.DESCRIPTOR, each)
-        whole = schemas.reference(_descriptor(each.resource.list_message), each, of_list=True)
+        else:
+            single = schemas.reference(each.resource.message.DESCRIPTOR, each)
+            whole = schemas.reference(_descriptor(each.resource.list_message), each, of_list=True)
         root = f"/apis/{each.group}/{each.version}" if each.group else f"/api/{each.version}"
         home = f"{root}/namespaces/{{namespace}}/{each.plural}" if each.namespaced else f"{root}/{each.plural}"
         yield (

@@ -24,6 +24,7 @@ def test_discovery(kubectl: Kubectl) -> None:
     assert "deployments.apps" in kubectl("api-resources", "-o", "name", "--api-group", "apps", "--namespaced")
     assert "containers" in kubectl("explain", "pod.spec")
     assert "RollingUpdate" in kubectl("explain", "deployment.spec.strategy.type")
+    assert "fencing token" in kubectl("explain", "elections.status.token")
     assert "the server doesn't have a resource type" in kubectl("get", "widgets", fails=True)
 
 

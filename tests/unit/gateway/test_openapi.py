@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.http import ApiStatus, Request
-from gateway.openapi import OpenApi
+from gateway.openapi import OpenApi, document_v2, document_v3
 from gateway.openapi_protobuf import MEDIA_TYPES
 from gateway.wire import fields
 
@@ -59,3 +59,13 @@ def test_the_content_type_is_one_that_clients_can_parse() -> None:
     assert "@" not in found.content_type
     with pytest.raises(ApiStatus, match="only the following"):
         OpenApi().respond(Request("GET", "/openapi/v2", {}, {"accept": "text/html"}))
+
+
+def test_elections_have_a_schema_that_kubectl_explains() -> None:
+    document = document_v3("pinnace.io", "v1")
+    found = document["components"]["schemas"]["io.pinnace.v1.Election"]
+    assert found["x-kubernetes-group-version-kind"] == [{"group": "pinnace.io", "kind": "Election", "version": "v1"}]
+    assert found["properties"]["status"]["properties"]["terms"]["items"]["properties"]["token"]["type"] == "integer"
+    assert found["properties"]["metadata"]["$ref"].rpartition("/")[2] in document["components"]["schemas"]
+    assert set(document["paths"]["/apis/pinnace.io/v1/elections/{name}"]) == {"get"}
+    assert "io.pinnace.v1.Election" in document_v2()["definitions"]

@@ -1,0 +1,94 @@
+"""Ports over v4.channel.k8s.io, as the official Python client forwards them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.exec import Upgrade
+from gateway.http import ApiStatus, Request
+from gateway.portforward import CHANNELS, PortForward
+from gateway.routes import resolve
+from pinnace.api.pods_pb2 import PortForwardRequest, PortForwardResponse
+from pinnace.client.errors import unavailable
+
+PATH = "/api/v1/namespaces/default/pods/a/portforward"
+DEADLINE = 10.0
+
+
+class Port:
+    """A connection of an API server: it returns what it receives, in capital letters. Port 81 cannot be reached."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._number = 0
+        self._received: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def write(self, request: PortForwardRequest, *, patience: float | None = None) -> None:
+        if request.HasField("start"):
+            self._number = request.start.port
+        else:
+            self._received.put_nowait(request.data)
+
+    async def read(self, silence: float | None = None) -> PortForwardResponse | None:
+        if self._number == 0:  # the check before the upgrade
+            return None
+        if self._number == 81:
+            raise unavailable("port 81: connection refused")
+        return PortForwardResponse(data=(await self._received.get()).upper())
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Ports:
+    def __init__(self) -> None:
+        self.opened: list[Port] = []
+
+    async def duplex(self, *arguments: Any) -> Port:
+        self.opened.append(Port())
+        return self.opened[-1]
+
+
+class Socket:
+    """A WebSocket. `incoming`: messages of the client; None ends it."""
+
+    def __init__(self) -> None:
+        self.incoming: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.outgoing: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def receive(self) -> bytes | None:
+        return await self.incoming.get()
+
+    async def send(self, data: bytes) -> None:
+        self.outgoing.put_nowait(data)
+
+
+async def forward(ports: Ports, *numbers: str) -> Upgrade:
+    headers = {"upgrade": "websocket", "sec-websocket-protocol": CHANNELS}
+    request = Request("GET", PATH, {"ports": numbers}, headers)
+    backend: Any = ports
+    return await PortForward(backend).port_forward(request, resolve(request))
+
+
+async def test_each_port_has_a_channel_for_data_and_one_for_errors() -> None:
+    ports, socket = Ports(), Socket()
+    async with asyncio.timeout(DEADLINE):
+        upgrade = await forward(ports, "80,81")
+        assert upgrade.protocols == (CHANNELS,)
+        running = asyncio.ensure_future(upgrade.run(socket))
+        socket.incoming.put_nowait(b"\x00hello")
+        found = [await socket.outgoing.get() for _ in range(6)]
+        for channel, port in ((0, 80), (1, 80), (2, 81), (3, 81)):
+            assert bytes((channel,)) + port.to_bytes(2, "little") in found, "each channel begins with its port"
+        assert b"\x00HELLO" in found and b"\x03port 81: connection refused" in found
+        socket.incoming.put_nowait(None)
+        await running
+    assert all(port.cancelled for port in ports.opened)
+
+
+@pytest.mark.parametrize("numbers", [(), ("0",), ("70000",), ("x",), ("80", "-1")])
+async def test_ports_that_are_none_are_refused(numbers: tuple[str, ...]) -> None:
+    with pytest.raises(ApiStatus) as refused:
+        await forward(Ports(), *numbers)
+    assert refused.value.code == 400

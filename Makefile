@@ -6,7 +6,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test agreement churn fuzz fuzz-http fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test scenarios stories clients browser labs compose-test compose-bench clean
+.PHONY: help setup demo test agreement churn fuzz fuzz-http fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test scenarios stories clients browser labs labs-mutations compose-test compose-bench clean
 
 help: ## Show this help
 	@if [ -t 1 ] && [ -z "$$NO_COLOR" ]; then bold=$$'\033[1m' plain=$$'\033[0m'; fi; \
@@ -107,6 +107,9 @@ browser: setup ## Open the timeline in chromium: failovers, decisions, recording
 
 labs: setup ## Run the commands of the labs, and compare what they print (make labs LABS=labs/01-parts.md ARGS=--update)
 	@$(BIN)/pytest -m labs $(or $(LABS),labs) $(ARGS)
+
+labs-mutations: setup ## Leave out each step of each lab: a check must fail (make labs-mutations ARGS="--lab 1 --commands")
+	@$(BIN)/python -m tests.labs.mutations $(ARGS)
 
 compose-test: setup ## Build docker-compose.yml, kill the leading scheduler's container, check that the next one schedules
 	@$(BIN)/python tools/standins.py

@@ -20,11 +20,14 @@ from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer, format_address
 from proxy.dns import DnsServer, Resolver
 from proxy.healthcheck import HealthChecks
+from proxy.nftables import NfTables
 from proxy.proxier import Backend, Proxier
 from proxy.userspace import Userspace
 
 log = logging.getLogger(__name__)
 
+USERSPACE, NFTABLES = "userspace", "nftables"
+LOOPBACK = ("127.0.0.1",)
 DRAIN_GRACE = 2.0
 """Seconds for which open connections may continue after SIGTERM."""
 
@@ -33,14 +36,20 @@ DRAIN_GRACE = 2.0
 @flags.replica
 @servers
 @click.option("--http", type=flags.address, default="127.0.0.1:10249", help="Address of /metrics, /livez and /readyz.")
+@click.option(
+    "--proxy-mode",
+    "mode",
+    type=click.Choice([USERSPACE, NFTABLES]),
+    default=USERSPACE,
+    help="Forward in this process, or by rules of the kernel, which requires root.",
+)
 @click.option("--node", help="Name of the node of this machine.  [default: all nodes are on this machine]")
 @click.option(
     "--nodeport-address",
     "nodeport_addresses",
     multiple=True,
-    default=("127.0.0.1",),
     metavar="IP",
-    help="An address on which node ports are served. Can be repeated.",
+    help="An address on which node ports are served. Can be repeated.  [default: 127.0.0.1, or with nftables all]",
 )
 @click.option(
     "--max-connections",
@@ -53,6 +62,7 @@ def main(
     name: str,
     servers: Servers,
     http: tuple[str, int],
+    mode: str,
     node: str | None,
     nodeport_addresses: Sequence[str],
     max_connections: int | None,
@@ -60,7 +70,7 @@ def main(
     cluster_domain: str,
 ) -> None:
     """Forward connections to the addresses of services to their endpoints."""
-    options = Options(name, servers(), http, node, nodeport_addresses, max_connections, dns, cluster_domain)
+    options = Options(name, servers(), http, mode, node, nodeport_addresses, max_connections, dns, cluster_domain)
     sys.exit(process.run(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
 
 
@@ -69,6 +79,7 @@ class Options:
     name: str
     servers: ClientConfig
     http: tuple[str, int]
+    mode: str
     node: str | None
     nodeport_addresses: Sequence[str]
     max_connections: int | None
@@ -99,9 +110,13 @@ class _Current:
 
 async def serve(stop: asyncio.Event, options: Options) -> None:
     """Forward until `stop` is set."""
-    backend: Backend = Userspace(options.nodeport_addresses, max_connections=options.max_connections)
+    backend: Backend
+    if options.mode == NFTABLES:
+        backend = NfTables(options.nodeport_addresses)
+    else:
+        backend = Userspace(options.nodeport_addresses or LOOPBACK, max_connections=options.max_connections)
     connection = Connection(options.servers.endpoints, tls=options.servers.tls)
-    health = HealthChecks(options.nodeport_addresses[0])
+    health = HealthChecks((options.nodeport_addresses or ("0.0.0.0" if options.mode == NFTABLES else LOOPBACK[0],))[0])
     lives = RestartSupervisor(lambda: Proxier(Client(connection), backend, options.node, applied=health.apply))
     status = StatusServer(*options.http, lives.checks, asyncio.get_running_loop())
     server = DnsServer(Resolver(_Current(lives), options.cluster_domain))

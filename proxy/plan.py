@@ -51,6 +51,9 @@ class Rule:
     """Sorted, without duplicates."""
     affinity: int | None = None
     """Seconds for which a client IP keeps its endpoint after its last connection. None: no session affinity."""
+    masquerade: bool = False
+    """The endpoint sees the address of the node instead of the client's, so that its answers return through the node. Backends
+    that open a connection of their own ignore this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ def plan_service(service: Service, slices: Iterable[EndpointSlice], node: NodeIn
         everywhere = _select(candidates, _topology(candidates, node))
         name = f"{key(service)}:{port.name}" if port.name else key(service)
         inside = Rule(name, local if internal_local else everywhere, affinity)
-        outside = Rule(name, local if external_local else everywhere, affinity)
+        outside = Rule(name, local if external_local else everywhere, affinity, masquerade=not external_local)
         for address in dict.fromkeys((spec.clusterIP, *spec.clusterIPs)):
             rules[Frontend(address, port.port, protocol)] = inside
         for address in (*spec.externalIPs, *(each.ip for each in service.status.loadBalancer.ingress if each.ip)):

@@ -113,6 +113,14 @@ def test_external_policy_local_affects_node_ports_only() -> None:
     assert addresses(service, LOCAL_AND_REMOTE, at=NODE_PORT, node=NodeInfo()) == ["1", "2"]
 
 
+@pytest.mark.parametrize(("policy", "masquerade"), [("Cluster", True), ("Local", False)])
+def test_external_policy_local_preserves_the_client_address(policy: str, masquerade: bool) -> None:
+    service = make_service(type="NodePort", externalTrafficPolicy=policy, ports=[{"port": 80, "nodePort": 30080}])
+    rules = plan_service(service, [LOCAL_AND_REMOTE], NODE).rules
+    assert rules[NODE_PORT].masquerade is masquerade
+    assert not rules[CLUSTER_IP].masquerade
+
+
 def test_policy_local_uses_local_terminating_endpoints_before_remote_ready_ones() -> None:
     service = make_service(internalTrafficPolicy="Local")
     slices = make_slice({"ip": "1", "nodeName": "n1", **LEAVING}, {"ip": "2", "nodeName": "n2", **READY})

@@ -1,0 +1,61 @@
+"""The commands for nft. tests/integration/test_nftables.py runs them."""
+
+from collections import Counter
+
+from proxy.nftables import Objects, base, objects, transaction
+from proxy.plan import NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
+
+WEB = Frontend("10.96.0.1", 80, "TCP")
+ENDPOINTS = tuple(Endpoint(f"10.0.0.{each}", 8080) for each in (1, 2, 3))
+
+
+def of(*endpoints: Endpoint, affinity: int | None = None, frontend: Frontend = WEB) -> Objects:
+    return objects("default/web", ServiceRules({frontend: Rule("default/web", endpoints, affinity)}), 4)
+
+
+def test_no_change_needs_no_command() -> None:
+    assert transaction(4, [(of(*ENDPOINTS), of(*ENDPOINTS))], Counter(of(*ENDPOINTS).hairpins)) == []
+
+
+def test_a_changed_endpoint_replaces_the_rule_and_keeps_the_element() -> None:
+    old, new = of(*ENDPOINTS[:2]), of(*ENDPOINTS[1:])
+    commands = transaction(4, [(old, new)], Counter(old.hairpins))
+    assert [each.split()[0:2] for each in commands] == [
+        ["flush", "chain"],
+        ["add", "rule"],
+        ["delete", "element"],
+        ["add", "element"],
+    ]
+    assert "mod 2 map { 0 : 10.0.0.2 . 8080, 1 : 10.0.0.3 . 8080 }" in commands[1]
+    assert "hairpin { 10.0.0.1 . 10.0.0.1 }" in commands[2]
+
+
+def test_hairpin_elements_of_two_services_stay_until_both_are_gone() -> None:
+    counts: Counter[str] = Counter()
+    one, nothing = of(ENDPOINTS[0]), Objects()
+    other = objects("default/b", ServiceRules({Frontend("10.96.0.2", 80, "TCP"): Rule("b", ENDPOINTS[:1])}), 4)
+    transaction(4, [(nothing, one), (nothing, other)], counts)
+    assert not any("hairpin" in each for each in transaction(4, [(one, nothing)], counts))
+    assert any("delete element ip pinnace-proxy hairpin" in each for each in transaction(4, [(other, nothing)], counts))
+
+
+def test_frontends_without_endpoints_are_rejected() -> None:
+    assert of().elements == {("no-endpoint-services", "10.96.0.1 . tcp . 80"): "goto reject-packet"}
+    port = Frontend(NODE_ADDRESS, 30080, "UDP")
+    assert of(frontend=port).elements == {("no-endpoint-nodeports", "udp . 30080"): "goto reject-packet"}
+
+
+def test_affinity_remembers_clients_in_a_set_for_each_endpoint() -> None:
+    found = of(*ENDPOINTS, affinity=60)
+    assert len(found.sets) == 3 and all("timeout 60s" in each for each in found.sets.values())
+    assert of(*ENDPOINTS, affinity=90).sets.keys().isdisjoint(found.sets)
+
+
+def test_addresses_of_the_other_ip_version_are_left_out() -> None:
+    assert objects("default/web", ServiceRules({Frontend("fd00::1", 80, "TCP"): Rule("web", ENDPOINTS)}), 4) == Objects()
+
+
+def test_node_ports_are_limited_to_given_addresses() -> None:
+    assert any("ip daddr { 192.0.2.1 } meta l4proto" in each for each in base(4, ["192.0.2.1"]))
+    assert not any("service-nodeports" in each for each in base(6, ["192.0.2.1"]) if each.startswith("add rule"))
+    assert any("fib daddr type local ip daddr != 127.0.0.0/8" in each for each in base(4, []))

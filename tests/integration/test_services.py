@@ -15,10 +15,10 @@ from pinnace.api.resources import DEPLOYMENTS
 from pinnace.bench import pages
 from pinnace.bench.load import NAMESPACE
 from pinnace.bench.pages import PageLoad
+from pinnace.bench.services import kill_listener
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import DNS, PROCESS, ClusterSpec
-from pinnace.runtime import procfs
 from tests.conftest import free_port
 
 pytestmark = [pytest.mark.stories, pytest.mark.timeout(240)]
@@ -90,7 +90,7 @@ async def test_a_page_of_three_pods_is_served_evenly_through_crashes_and_updates
         victim = (await client.pods.list(NAMESPACE)).items[0]
         async with PageLoad(address, 80, callers=4, interval=0.01) as load:
             await load.reach(50, 20)
-            _kill_listener(victim.status.podIP)
+            kill_listener(victim.status.podIP, pages.PORT)
             await load.reach(load.requests + 300, 30)
         assert len(load.failures) <= load.callers, load.failures
 
@@ -120,21 +120,3 @@ def _resolve(cluster: Cluster, name: str) -> str:
 
 def _updated(each: object) -> None:
     each.spec.template.spec.containers[0].env[1].value = "2"  # type: ignore[attr-defined]
-
-
-def _kill_listener(address: str) -> None:
-    """Kill the process that listens on port 8080 of this address."""
-    wanted = f"{int.from_bytes(bytes(map(int, address.split('.'))), 'little'):08X}:1F90"
-    inodes = {
-        fields[9]
-        for fields in (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
-        if fields[1] == wanted and fields[3] == "0A"
-    }
-    for folder in Path("/proc").glob("[0-9]*/fd"):
-        pid = int(folder.parent.name)
-        try:
-            links = {str(each.readlink()) for each in folder.iterdir()}
-        except OSError:
-            continue
-        if any(f"socket:[{inode}]" in links for inode in inodes) and procfs.identify(pid):
-            os.kill(pid, signal.SIGKILL)

@@ -20,6 +20,7 @@ from pinnace.bench.gateway import gateway
 from pinnace.bench.node_loss import node_loss
 from pinnace.bench.report import BenchReport, Run, this_machine
 from pinnace.bench.scale import scale
+from pinnace.bench.services import services
 from pinnace.bench.throughput import backlog, create, throughput
 from pinnace.bench.watch import crowd, watch
 from pinnace.bench.workloads import WORKLOADS
@@ -29,7 +30,7 @@ from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
 from pinnace.cluster.processes import Ports
-from pinnace.cluster.spec import ClusterSpec
+from pinnace.cluster.spec import PROCESS, ClusterSpec
 
 POSITIVE = click.IntRange(min=1)
 RESULTS = "bench/results.jsonl"
@@ -293,6 +294,19 @@ def gateway_row(
     measure(settings, row, lambda bench, steps: gateway(bench, requests, pods, watchers, events, steps), **shared)
 
 
+@verb("services", examples="pinnace bench services --requests 5000 --services 200")
+@click.option("--requests", type=POSITIVE, default=20_000, show_default=True, help="Requests during rolling updates.")
+@click.option("--services", "count", type=POSITIVE, default=1000, show_default=True, help="Services with 10 endpoints each.")
+@click.option("--changes", type=POSITIVE, default=100, show_default=True, help="Changes of endpoints.")
+@common
+def services_row(settings: Settings, requests: int, count: int, changes: int, apiservers: int, **shared: Any) -> None:
+    """Requests through the service proxy during updates, beside HAProxy and direct connections. Uses the process runtime."""
+    spec = ClusterSpec(nodes=3, schedulers=1, controllers=1, apiservers=apiservers, runtime=PROCESS, proxy=True)
+    options = {"requests": requests, "services": count, "changes": changes}
+    row = Row("services", spec, options, unit="requests/s")
+    measure(settings, row, lambda bench, steps: services(bench, requests, count, changes, steps), **shared)
+
+
 @verb("node-loss", examples="pinnace bench node-loss --nodes 200 --replicas 1000")
 @nodes_option(200)
 @click.option("--kubelets", type=click.IntRange(min=2), default=2, show_default=True, help="Processes; the last one dies.")
@@ -334,8 +348,8 @@ def scale_row(
 
 
 ROWS = (
-    throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row, flood_row, gateway_row, node_loss_row,
-    scale_row
+    throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row, flood_row, gateway_row, services_row,
+    node_loss_row, scale_row
 )  # fmt: skip
 for command in ROWS:
     bench.add_command(command)

@@ -1,0 +1,27 @@
+"""Prints the nftables commands of a number of services with one endpoint, for benchmarks: the first one is 10.96.0.1:80."""
+
+from collections import Counter
+from ipaddress import IPv4Address
+
+import click
+
+from pinnace.runtime import flags
+from proxy.nftables import Objects, base, objects, transaction
+from proxy.plan import Endpoint, Frontend, Rule, ServiceRules
+
+
+@click.command()
+@click.option("--services", type=click.IntRange(min=1, max=100_000), default=1, show_default=True, help="How many.")
+@click.option("--endpoint", type=flags.address, required=True, help="The endpoint of all services.")
+def main(services: int, endpoint: tuple[str, int]) -> None:
+    """Print nftables commands for a benchmark."""
+    pairs = []
+    for number in range(services):
+        frontend = Frontend(str(IPv4Address("10.96.0.1") + number), 80, "TCP")
+        rules = ServiceRules({frontend: Rule(f"default/s{number}", (Endpoint(*endpoint),))})
+        pairs.append((Objects(), objects(f"default/s{number}", rules, 4)))
+    click.echo("\n".join([*base(4, ()), *transaction(4, pairs, Counter())]))
+
+
+if __name__ == "__main__":
+    main()

@@ -418,7 +418,7 @@ def expose(
 ) -> None:
     """Expose a pod, deployment, replica set or service as a new service.
 
-    The service gets EndpointSlices. Traffic is not routed yet.
+    The service gets EndpointSlices. A service proxy forwards connections to the pods.
     """
     query = Query.of(what)
     if len(query.targets) != 1 or len(query.targets[0].names) != 1:

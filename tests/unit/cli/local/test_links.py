@@ -24,7 +24,8 @@ def test_a_cluster_without_a_gateway_has_no_link(tmp_path: Path) -> None:
     made._state = ClusterState(made.spec, 0.0, (), ())
     with pytest.raises(Failure, match="has no gateway") as caught:
         local_link(made)
-    assert caught.value.code == ExitCode.NOT_FOUND and "--gateways 1" in caught.value.hint
+    report = caught.value.report
+    assert report.code == ExitCode.NOT_FOUND and "--gateways 1" in report.hint
 
 
 async def test_up_goes_on_when_the_gateway_gives_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ setup: .venv/.installed ## Make .venv with everything in it (again only when pyp
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: setup ## Start a cluster, kill its leading scheduler three times and a kubelet once, and print the verdict
-	@$(BIN)/pinnace demo all
+demo: setup ## Start a cluster, kill its leading scheduler three times and a kubelet once, and print the verdict and a timeline
+	@$(BIN)/pinnace demo all --html demo.html
 
 test: setup ## Run the unit, contract and integration tests (real etcd, real processes; five minutes; make test WORKERS=2)
 	@$(BIN)/pytest -m 'not compose and not chaos and not stories and not clients and not browser' -n $(or $(WORKERS),4) --dist worksteal

@@ -33,6 +33,7 @@ from pinnace.client.errors import ApiError
 from pinnace.cluster import processes
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.folder import Folder
+from pinnace.cluster.spec import SLOW_LEASE
 from pinnace.runtime import procfs
 from pinnace.timeline.items import Item, process_item, queue_item
 from pinnace.timeline.site import ActionError, Sessions, Site, Viewer, serve
@@ -85,6 +86,13 @@ class LocalCluster:
     def status_address(self, name: str) -> str | None:
         """Return the "host:port" of a process' status server."""
         return self._http.get(name)
+
+    def lease_ttl(self) -> float | None:
+        """Return the seconds of the leases of elections; None for the default."""
+        with suppress(ClusterError):
+            state = self._folder.read()
+            return SLOW_LEASE if state is not None and state.spec.slow_motion else None
+        return None
 
     def _read(self) -> dict[str, str]:
         try:
@@ -155,7 +163,8 @@ class Timeline:
         self._viewed = asyncio.Event()
         self._viewers = 0
         actions = LocalActions(self._cluster, self._source) if self._cluster else None
-        self._site = Site(self._source, self._sessions, actions, self._permits, self._watched)
+        lease_ttl = self._cluster.lease_ttl if self._cluster else lambda: None
+        self._site = Site(self._source, self._sessions, actions, self._permits, self._watched, lease_ttl)
         self._url = ""
 
     async def run(self) -> None:

@@ -152,12 +152,15 @@ class Site:
         actions: Actions | None = None,
         permits: Permits = permit_all,
         watched: Callable[[int], None] = lambda count: None,
+        lease_ttl: Callable[[], float | None] = lambda: None,
     ) -> None:
+        """`lease_ttl`: seconds of the leases of elections, if they are known."""
         self._source = source
         self._sessions = sessions
         self._actions: Actions = actions or NoActions()
         self._permits = permits
         self._watched = watched
+        self._lease_ttl = lease_ttl
         self._viewers: set[asyncio.Queue[bytes]] = set()
         self._files = {name: _asset(name) for name in ("index.html", "style.css", *MODULES)}
 
@@ -234,6 +237,7 @@ class Site:
             "live": self._source.live,
             "user": viewer.name,
             "actions": list(self._actions.permitted(viewer)),
+            "leaseTtl": self._lease_ttl(),
         }
         return web.json_response(found)
 

@@ -61,14 +61,23 @@ def left_in(folder: Path) -> list[str]:
     return [line for line in lines if str(folder) in line]
 
 
-def test_the_demo(pinnace: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+def test_the_demo(
+    pinnace: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """All acts on one cluster: what one leaves behind must not confuse the next."""
-    ended = pinnace("demo", "all")
+    html = tmp_path_factory.mktemp("demo") / "demo.html"
+    ended = pinnace("demo", "all", "--html", str(html))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("kill -9 ") == 3 + 1 + 1, "three failovers, a kubelet, and the invitation"
     assert ended.stdout.count("is elected with fencing token") == 3
     assert ended.stdout.count("✓") == 5 + 4 and "✗" not in ended.stdout
     assert "\x1b" not in ended.stdout
+    page = html.read_text()
+    items = json.loads(page.split('id="recording">', 1)[1].split("</script>", 1)[0])["items"]
+    tokens = {item[4] for item in items if item[0] == "t" and item[3] == "scheduler"}
+    assert len(tokens) == 4, "the timeline has the terms of the first leader and of three others"
+    assert any(item[0] == "n" and item[5] == "not-ready" for item in items), "and the nodes of the killed kubelet"
+    assert str(html) in ended.stdout
     assert not list(tmp_path.iterdir()) and not left_in(tmp_path)
 
 

@@ -9,8 +9,11 @@ import asyncio
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from importlib.resources import files
+from pathlib import Path
 
 import click
 
@@ -32,13 +35,15 @@ from pinnace.bench.failover import (
 from pinnace.bench.load import Load
 from pinnace.bench.node_loss import Loss, Outage, deploy, deployment, lose, nodes_of, observing, of_a_deployment
 from pinnace.bench.witness import BOUND, RUNNING, PodHistory, Witness, witnessing
+from pinnace.check.history import HistoryError
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import running
 from pinnace.cli.local.running import Judgement, Steps, Story
-from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal import Table
+from pinnace.cli.terminal import Table, note
 from pinnace.client.client import Client
+from pinnace.client.errors import ApiError
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ELECTION, ClusterSpec
 
@@ -192,36 +197,80 @@ def demo() -> None:
     """
 
 
+html = click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the timeline as one HTML file."
+)
+
+
 @verb("failover", examples="pinnace demo failover")
-def failover_verb(settings: Settings) -> None:
+@html
+def failover_verb(settings: Settings, html: Path | None) -> None:
     """Kill the leading scheduler three times while pods are created, and check that no pod is lost or bound twice."""
-    play(settings, [failover])
+    play(settings, [failover], html)
 
 
 @verb("node-loss", examples="pinnace demo node-loss")
-def node_loss_verb(settings: Settings) -> None:
+@html
+def node_loss_verb(settings: Settings, html: Path | None) -> None:
     """Kill a kubelet that runs half of the nodes, watch the pods move, and start the kubelet again."""
-    play(settings, [node_loss])
+    play(settings, [node_loss], html)
 
 
-@verb("all", examples="pinnace demo all")
-def all_verb(settings: Settings) -> None:
+@verb("all", examples="pinnace demo all --html demo.html")
+@html
+def all_verb(settings: Settings, html: Path | None) -> None:
     """Run all demos on one cluster, one after the other."""
-    play(settings, [failover, node_loss])
+    play(settings, [failover, node_loss], html)
 
 
 for command in (failover_verb, node_loss_verb, all_verb):
     demo.add_command(command)
 
 
-def play(settings: Settings, acts: Sequence[Act]) -> None:
+def play(settings: Settings, acts: Sequence[Act], html: Path | None) -> None:
+    if html is not None and not html.parent.is_dir():
+        raise usage(f"{html.parent} is not a directory", hint="name a file in a directory that exists")
     with running.translated(), Steps(settings) as steps:
-        verdict = running.run(_play(Story(settings, steps), acts), hangup=True)
+        verdict = running.run(_play(Story(settings, steps), acts, html), hangup=True)
     if not all(line.good for line in verdict):
         raise Failure("an invariant is violated", hint="please report it with the output above", code=ExitCode.VERDICT)
 
 
-async def _play(story: Story, acts: Sequence[Act]) -> list[Judgement]:
+@asynccontextmanager
+async def recorded(client: Client, html: Path | None) -> AsyncIterator[list[Path]]:
+    """Records the cluster meanwhile, and writes its timeline to `html`. The yielded list contains the file once it is written;
+    a file that cannot be written does not change the verdict. Does nothing if `html` is None."""
+    from pinnace.timeline import recording, site
+    from pinnace.timeline.source import KeyReader
+
+    written = list[Path]()
+    if html is None:
+        yield written
+        return
+    with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
+        history = Path(folder) / "history.jsonl"
+
+        async def follow() -> None:
+            async with aclosing(recording.record(KeyReader(client.connection), history, "pinnace demo")) as changes:
+                async for _ in changes:
+                    pass
+
+        following = asyncio.create_task(follow())
+        try:
+            yield written
+        finally:
+            following.cancel()
+            await asyncio.wait((following,))
+        try:
+            if not following.cancelled():
+                following.result()
+            await asyncio.to_thread(lambda: html.write_bytes(site.export(recording.RecordedSource([history]))))
+            written.append(html)
+        except (ApiError, HistoryError, OSError) as error:
+            note(f"the timeline was not written to {html}: {error}")
+
+
+async def _play(story: Story, acts: Sequence[Act], html: Path | None = None) -> list[Judgement]:
     story.chapter(
         "A cluster",
         f"Real processes on this machine: etcd, {SPEC.apiservers} API servers, {SPEC.schedulers} schedulers, "
@@ -230,13 +279,16 @@ async def _play(story: Story, acts: Sequence[Act]) -> list[Judgement]:
     )
     verdict = list[Judgement]()
     async with scratch_cluster(SPEC, story.steps) as cluster, cluster.client() as client:
-        for act in acts:
-            verdict += await act(story, cluster, client)
+        async with recorded(client, html) as written:
+            for act in acts:
+                verdict += await act(story, cluster, client)
         story.steps.waiting("the cluster to end")
     story.chapter("Verdict", "By a witness that has watched every pod from before the first was created:")
     for line in verdict:
         story.judgement(line.good, line.what, line.figure)
     story.line("")
     program = "pinnace" if shutil.which("pinnace") else sys.argv[0]
+    for file in written:
+        story.line(f"Open its timeline in a browser: {file}")
     story.line(f"Try it yourself: {program} up, then kill -9 any of its processes.")
     return verdict

@@ -274,7 +274,7 @@ function open() {
     screen.paused = true;
     const settle = () => {
       if (!model.items.length && !recording) return setTimeout(settle, 50);
-      screen.span = SPANS.find((span) => span >= (model.last - model.first) * 2.1) ?? SPANS.at(-1);
+      screen.span = SPANS.find((span) => span >= (model.last - model.first) * 1.1) ?? SPANS.at(-1);
       screen.at = (model.first + model.last) / 2;
       moment();
       screen.tab = model.verdicts.size ? "verdicts" : "events";

@@ -63,7 +63,7 @@ class World:
         self.actions = FakeActions()
         self.permitted = True
         self.viewers: list[int] = []
-        self.site = Site(self.source, self.sessions, self.actions, self.permits, self.viewers.append)
+        self.site = Site(self.source, self.sessions, self.actions, self.permits, self.viewers.append, lambda: 10.0)
         self.url = ""
 
     async def permits(self, viewer: Viewer) -> bool:
@@ -128,6 +128,12 @@ async def test_every_response_forbids_inline_scripts(world: World) -> None:
             async with browser.get(path) as response:
                 policy = response.headers["Content-Security-Policy"]
                 assert "script-src 'self'" in policy and "unsafe" not in policy and "default-src 'none'" in policy
+
+
+async def test_the_session_has_the_duration_of_leases(world: World) -> None:
+    async with await world.session() as browser, browser.get("/api/session") as response:
+        found = await response.json()
+        assert found["leaseTtl"] == 10.0 and found["actions"] == ["kill"]
 
 
 async def test_a_viewer_gets_everything_and_then_what_is_new(world: World) -> None:

@@ -1,0 +1,60 @@
+"""Recordings that are opened after the run."""
+
+import json
+import shutil
+from pathlib import Path
+
+from pinnace.check.check import check
+from pinnace.check.history import Fault, NodeFacts, PodFacts, Record, Run, Stored, encode, read
+from pinnace.timeline.items import Item
+from pinnace.timeline.recording import RecordedSource
+from pinnace.timeline.site import export
+
+NODE = NodeFacts("u", (("cpu", 4000), ("memory", 1 << 30), ("pods", 10)))
+HISTORY: list[Record] = [
+    Run(started=1000.0, what="chaos"),
+    Stored(1.0, 1, "/registry/nodes/a", "1", 1, 0, NODE),
+    Stored(1.0, 2, "/registry/nodes/b", "2", 2, 0, NODE),
+    Stored(2.0, 3, "/registry/pods/default/x", "3", 3, 0, PodFacts("x")),
+    Stored(3.0, 4, "/registry/pods/default/x", "4", 3, 0, PodFacts("x", node="a")),
+    Stored(4.0, 5, "/registry/pods/default/x", "5", 3, 0, PodFacts("x", node="b")),  # bound twice
+]
+JOURNAL: list[Record] = [Fault(1, "kill-leader", "scheduler-0", 3.5, 3.6)]
+
+
+def files(folder: Path) -> list[Path]:
+    folder.mkdir()
+    found = []
+    for name, records in (("etcd.jsonl", HISTORY), ("chaos.jsonl", JOURNAL)):
+        found.append(folder / name)
+        found[-1].write_text("".join(encode(each) for each in records))
+    return found
+
+
+def verdicts(items: list[Item]) -> dict[str, str]:
+    return {item[3]: item[4] for item in items if item[0] == "v"}
+
+
+def test_the_files_of_a_chaos_run_show_its_verdicts(tmp_path: Path) -> None:
+    paths = files(tmp_path / "run")
+    found = verdicts(RecordedSource(paths).log.all())
+    judged = {each.name: each.status for each in check([each for path in paths for each in read(path)]).verdicts}
+    assert found == judged and "violated" in found.values() and len(set(found.values())) > 1
+
+
+def test_the_files_show_the_same_later_and_elsewhere(tmp_path: Path) -> None:
+    """The cluster, its folder and the order of the files do not matter."""
+    paths = files(tmp_path / "run")
+    before = RecordedSource(paths)
+    moved = Path(shutil.move(tmp_path / "run", tmp_path / "later"))
+    after = RecordedSource([moved / "chaos.jsonl", moved / "etcd.jsonl"])
+    assert sorted(map(str, after.log.all())) == sorted(map(str, before.log.all()))
+    assert after.title == before.title == "chaos"
+    marks = [item for item in after.log.all() if item[0] == "m"]
+    assert [(item[4], item[5], item[1], item[7]) for item in marks] == [("scheduler-0", "fault", 1002.5, 1002.6)]
+
+
+def test_the_exported_page_has_the_verdicts(tmp_path: Path) -> None:
+    source = RecordedSource(files(tmp_path / "run"))
+    data = export(source).decode().split('id="recording">', 1)[1].split("</script>", 1)[0]
+    assert verdicts(json.loads(data)["items"]) == verdicts(source.log.all())

@@ -25,6 +25,7 @@ from apiserver.admission.defaults import (
     TraceContext,
 )
 from apiserver.admission.limits import LimitRanger, ResourceQuota
+from apiserver.admission.services import ServiceAddresses
 from apiserver.auth.audit import Audit, CallAudit, NoAudit
 from apiserver.auth.authentication import NoTokens, Tokens
 from apiserver.auth.authorizer import NodeAuthorizer, Policy
@@ -34,6 +35,7 @@ from apiserver.election.history import Restores
 from apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
 from apiserver.flow.control import SEATS, FlowControl
 from apiserver.quota.ledger import Quotas
+from apiserver.registry.allocation import Ranges, ServiceAllocator
 from apiserver.registry.events import EventLimits, EventRegistry, Expiring, Retention
 from apiserver.registry.fencing import Fences
 from apiserver.registry.mutation import Mutator
@@ -79,6 +81,7 @@ from pinnace.api.resources import (
     PRIORITY_CLASSES,
     ROLE_BINDINGS,
     ROLES,
+    SERVICES,
     STORAGE_CLASSES,
     Resource,
 )
@@ -102,6 +105,8 @@ class ServerSettings:
     """The maximum number of concurrent single-object calls (see apiserver.flow.control)."""
     tolerations: DefaultTolerations = field(default_factory=DefaultTolerations)
     """The default tolerations of pods."""
+    services: Ranges = field(default_factory=Ranges)
+    """The ranges of cluster IPs and node ports."""
     tokens: Tokens = field(default_factory=NoTokens)
     """The bearer tokens that the server reviews."""
     audit: Audit = field(default_factory=NoAudit)
@@ -169,7 +174,7 @@ class Assembly:
         admission = self._admission()
         self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
-        bootstrap = Bootstrap(self._stores, self.cacher, clock)
+        bootstrap = Bootstrap(self._stores, self.cacher, clock, [str(each) for each in settings.services.networks])
         self._migration = Migration(storage, self._stores, self.cacher, clock)
         restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
@@ -281,6 +286,7 @@ class Assembly:
             ElectionLeases(),
             priority,
             PersistentVolumeClaimResize(of(STORAGE_CLASSES)),
+            ServiceAddresses(of(SERVICES)),
             limits,
             ResourceQuota(self._quotas.states, self._quotas.tally, self._clock),
         )
@@ -290,8 +296,13 @@ class Assembly:
         committer = self._quotas.commits(resource)
         if resource is EVENTS:
             committer = Expiring(committer, self._storage, self._clock)
-        mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer, self._clock)
         strategy, clock, rng = self._strategies[resource.plural], self._clock, self._rng
+        allocator = (
+            ServiceAllocator(self.cacher, self._storage, self._refresh, self._settings.services, clock, rng)
+            if resource is SERVICES
+            else None
+        )
+        mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer, clock, allocator)
         return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
 
     def _role_versions(self) -> Hashable | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import uvloop
@@ -18,6 +18,7 @@ from apiserver.assembly import DEFAULTS, ServerSettings
 from apiserver.auth.audit import AuditLog
 from apiserver.auth.authentication import Authenticator, NoTokens, TokenFile
 from apiserver.election.service import DEFAULT_LEASE, MAX_LEASE
+from apiserver.registry.allocation import Ranges, parse_networks, parse_node_ports
 from apiserver.registry.events import EventLimits
 from apiserver.registry.strategies.pods import SECONDS, DefaultTolerations
 from apiserver.server import ApiServer
@@ -38,6 +39,7 @@ from pinnace.runtime.supervise import unending
 from pinnace.runtime.tls import TlsFiles
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -138,6 +140,16 @@ def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     help="Maximum number of concurrent single-object calls. Further calls wait in queues, one queue per user.",
 )
 @click.option(
+    "--service-cluster-ip-range",
+    "networks",
+    default="10.96.0.0/16",
+    help="CIDR of the cluster IPs of services, or a comma-separated pair of an IPv4 and an IPv6 CIDR. A new cluster stores it "
+    'as the ServiceCIDR "kubernetes". Add more ranges as ServiceCIDR objects.',
+)
+@click.option(
+    "--service-node-port-range", "node_ports", default="30000-32767", help="Range of the node ports of services, inclusive."
+)
+@click.option(
     "--min-request-timeout",
     type=click.FloatRange(min=1),
     default=DEFAULTS.min_request_timeout,
@@ -192,6 +204,8 @@ def main(
     ca: Path | None,
     tokens: Path | None,
     token_listen: tuple[str, int] | None,
+    networks: str,
+    node_ports: str,
     not_ready_seconds: int,
     unreachable_seconds: int,
     admission: Path | None,
@@ -215,6 +229,10 @@ def main(
         check_prefix(prefix)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--etcd-prefix") from None
+    services = Ranges(
+        _parsed(parse_networks, networks, "--service-cluster-ip-range"),
+        _parsed(parse_node_ports, node_ports, "--service-node-port-range"),
+    )
     if token_listen is not None and tokens is None:
         raise click.UsageError("--token-listen requires --token-auth-file")
     if insecure:
@@ -239,6 +257,7 @@ def main(
         processor=stay_on_cpu,
         settings=ServerSettings(
             events=EventLimits(event_max_count, event_max_bytes),
+            services=services,
             tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
             kubelets=_kubelets(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
             webhooks=_webhooks(admission, tls),
@@ -268,6 +287,14 @@ class ServerOptions:
     audit: Path | None
     processor: int | None
     settings: ServerSettings
+
+
+def _parsed(parse: Callable[[str], T], text: str, option: str) -> T:
+    """Raises click.BadParameter."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
 
 
 def _where(endpoints: Sequence[str], prefix: str) -> str:

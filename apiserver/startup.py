@@ -71,6 +71,7 @@ from apiserver.storage.committer import Conflict
 from apiserver.storage.interface import Committed, KeyValue, OutOfSpace, Storage, StorageError, Write
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.names import new_uid
+from pinnace.api.networking_v1_pb2 import ServiceCIDR
 from pinnace.api.quantities import canonicalize, has_quantities
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
 from pinnace.api.resources import (
@@ -79,6 +80,7 @@ from pinnace.api.resources import (
     CLUSTER_ROLES,
     NAMESPACES,
     PRIORITY_CLASSES,
+    SERVICE_CIDRS,
     STORAGE_FORMAT_KEY,
     Resource,
 )
@@ -321,10 +323,14 @@ _OVERTAKEN = (Code.ALREADY_EXISTS, Code.ABORTED)
 class Bootstrap:
     """Creates and completes the bootstrap objects."""
 
-    def __init__(self, stores: Mapping[Resource[Any], Store[Any]], cacher: Cacher, clock: Clock) -> None:
+    def __init__(
+        self, stores: Mapping[Resource[Any], Store[Any]], cacher: Cacher, clock: Clock, networks: Sequence[str]
+    ) -> None:
+        """`networks`: the networks of cluster IPs."""
         self._stores = stores
         self._cacher = cacher
         self._clock = clock
+        self._networks = networks
 
     async def run(self) -> None:
         """Return when all bootstrap objects are complete. Call it when the cacher is loaded. If all objects are complete, it
@@ -351,7 +357,22 @@ class Bootstrap:
             *await self._put(CLUSTER_ROLES, rbac.cluster_roles()),
             *await self._put(CLUSTER_ROLE_BINDINGS, rbac.cluster_role_bindings()),
             *await self._put(PRIORITY_CLASSES, policy.system_classes()),
+            *await self._put_range(),
         ]
+
+    async def _put_range(self) -> Sequence[Refusal]:
+        """Create the default ServiceCIDR. An existing one is kept: services have addresses from its networks."""
+        entry = self._cacher.of(SERVICE_CIDRS).get(SERVICE_CIDRS.key("", DEFAULT_CIDR))
+        if entry is None:
+            cidr = ServiceCIDR()
+            cidr.metadata.name = DEFAULT_CIDR
+            cidr.spec.cidrs.extend(self._networks)
+            outcomes = await self._stores[SERVICE_CIDRS].create([cidr], _BY)
+            return [each for each in outcomes if isinstance(each, Refusal) and each.reason != errors.UNREADABLE]
+        if list(entry.obj.spec.cidrs) != list(self._networks):
+            kept, wanted = ", ".join(entry.obj.spec.cidrs), ", ".join(self._networks)
+            log.warning("ServiceCIDR %s keeps %s: --service-cluster-ip-range %s has no effect", DEFAULT_CIDR, kept, wanted)
+        return []
 
     async def _put(self, resource: Resource[Any], wanted: Iterable[Any]) -> Sequence[Refusal]:
         cache, store = self._cacher.of(resource), self._stores[resource]
@@ -394,6 +415,10 @@ class Bootstrap:
             else:
                 gone.add(request.name)
         return gone, refused
+
+
+DEFAULT_CIDR = "kubernetes"
+"""The ServiceCIDR of --service-cluster-ip-range, as in Kubernetes."""
 
 
 def _namespace(name: str) -> Namespace:

@@ -19,7 +19,7 @@ _CATEGORY_ALL = ("pods", "services", "deployments", "replicasets", "jobs")
 """The plurals that `kubectl get all` lists."""
 _WITHOUT_STATUS = (
     "events", "priorityclasses", "leases", "storageclasses", "csinodes", "limitranges", "roles", "clusterroles", "rolebindings",
-    "clusterrolebindings", "endpointslices", "configmaps", "secrets", "serviceaccounts",
+    "clusterrolebindings", "endpointslices", "configmaps", "secrets", "serviceaccounts", "ipaddresses",
 )  # fmt: skip
 SCALED = ("deployments", "replicasets")
 """The plurals with a `scale` subresource."""

@@ -15,6 +15,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 SPACE = 65536
+LOCAL_SPACE = 255 * 256
+"""Local nodes. 127.255.0.0/16 is for the cluster IPs of services (pinnace.cluster.spec)."""
 HOSTS = IPv4Address("172.16.0.0")
 FIRST = IPv4Address("10.0.0.0")
 """Of all pods' addresses."""
@@ -35,8 +37,12 @@ class Addresses(NamedTuple):
 
 def node_index(name: str) -> int:
     """0 to 65535: the number that the name ends in, counted from a place that its prefix gives."""
+    return _index(name, SPACE)
+
+
+def _index(name: str, space: int) -> int:
     prefix = name.rstrip("0123456789")
-    return (crc32(prefix.encode()) + int(name[len(prefix) :][-9:] or 0)) % SPACE
+    return (crc32(prefix.encode()) + int(name[len(prefix) :][-9:] or 0)) % space
 
 
 def host_ip(name: str, *, local: bool = False) -> str:
@@ -50,7 +56,7 @@ def pod_cidr(name: str, pods: int = 0, *, local: bool = False) -> str:
     """The network of the node's pods, when nobody has given it one: a /24 of 127.0.0.0/8 if it is local; else one of 10.0.0.0/8
     that is a /24, or so large that it has an address for each of `pods`."""
     if local:
-        high, low = divmod(node_index(name), 256)
+        high, low = divmod(_index(name, LOCAL_SPACE), 256)
         return f"127.{high}.{low}.0/24"
     bits = min(max((pods + _NOT_FOR_PODS - 1).bit_length(), _USUAL_BITS), _MOST_BITS)
     return f"{FIRST + (node_index(name) << bits) % (1 << _SPACE_BITS)}/{32 - bits}"

@@ -47,6 +47,7 @@ from apiserver.storage.committer import (
     Denied,
     PartialOutcome,
     TransactionPipeline,
+    write_bytes,
 )
 from apiserver.storage.interface import (
     MAX_BYTES,
@@ -86,6 +87,7 @@ class _Bill:
         self._keys: set[str] = set()
         self._guards: set[Guard] = set()
         self._bytes = MARKER_BYTES
+        self._operations = 0
 
     @property
     def charges(self) -> list[Write]:
@@ -100,15 +102,17 @@ class _Bill:
         charged = self._charged | {state.key: state for state, _ in shares}
         guards = self._guards.union(write.guards)
         new = [state for state in charged.values() if state.key not in self._charged]
-        size = self._bytes + len(write.value or b"") + sum(GROWTH * state.size for state in new)
+        operations = self._operations + 1 + len(write.companions)
+        size = self._bytes + write_bytes(write) + sum(GROWTH * state.size for state in new)
         if self.writes and (
-            len(self.writes) + len(guards) + len(charged) + 2 > MAX_OPERATIONS
+            operations + len(guards) + len(charged) + 1 > MAX_OPERATIONS
             or size > MAX_BYTES
             or write.key in charged
             or not self._keys.isdisjoint(charged)
         ):
             return False
         self.writes.append(write)
+        self._operations = operations
         self._keys.add(write.key)
         self._charged, self._guards, self._bytes = charged, guards, size
         for state, share in shares:

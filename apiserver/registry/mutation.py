@@ -62,6 +62,14 @@ class Put(NamedTuple, Generic[T]):
     obj: T
     grows: bool = False
     """See `Write.grows`."""
+    companions: tuple[Write, ...] = ()
+    """See `Write.companions`."""
+
+
+class Remove(NamedTuple):
+    """Delete the key, and write the companions."""
+
+    companions: tuple[Write, ...]
 
 
 class Effect(Enum):
@@ -71,7 +79,7 @@ class Effect(Enum):
     NO_OP = "the object already is as requested: write nothing"
 
 
-Final = Put[T] | Literal[Effect.DELETE, Effect.NO_OP]
+Final = Put[T] | Remove | Literal[Effect.DELETE, Effect.NO_OP]
 
 
 class Deferred(NamedTuple, Generic[T]):
@@ -112,6 +120,14 @@ class Written(NamedTuple):
 Outcome = Written | Refusal
 
 
+class Allocator(Protocol[T]):
+    """Adds companions to the writes of a resource."""
+
+    def allocating(self, step: Step[T], dry_run: bool) -> Step[T]:
+        """Return a step that also allocates. If a companion conflicts, the mutator repeats the step with the same version."""
+        ...
+
+
 class WriteCommitter(Protocol):
     """Writes to etcd: a Committer, or the quota ledger, which wraps one."""
 
@@ -124,16 +140,25 @@ class Mutator(Generic[T]):
     """Runs mutations of one resource."""
 
     def __init__(
-        self, resource: Resource[T], cache: ResourceCache[T], storage: Storage, committer: WriteCommitter, clock: Clock
+        self,
+        resource: Resource[T],
+        cache: ResourceCache[T],
+        storage: Storage,
+        committer: WriteCommitter,
+        clock: Clock,
+        allocator: Allocator[T] | None = None,
     ) -> None:
         self._resource = resource
         self._cache = cache
         self._storage = storage
         self._committer = committer
         self._clock = clock
+        self._allocator = allocator
 
     async def run(self, mutations: Sequence[Mutation[T]], *, dry_run: bool = False) -> list[Outcome]:
         """Return the outcome of each mutation, in order. A mutation that fails does not affect the others."""
+        if (allocator := self._allocator) is not None:
+            mutations = [each._replace(step=allocator.allocating(each.step, dry_run)) for each in mutations]
         outcomes: dict[int, Outcome] = {}
         for wave in _waves(mutations):
             outcomes.update(zip(wave, await self._run([mutations[index] for index in wave], dry_run), strict=True))
@@ -180,6 +205,8 @@ class Mutator(Generic[T]):
             match result:
                 case int():
                     attempt.committed(result)
+                case Conflict() if result.write.key != attempt.mutation.key:
+                    attempt.write = None  # a companion: the step chooses another one
                 case Conflict():
                     self._go_on(attempt, result.current)
                 case GuardFailed():
@@ -317,22 +344,23 @@ class _Attempt(Generic[T]):
         if step is Effect.NO_OP and not self._final:
             self.must_read = True
         elif isinstance(step, Put):
-            self._store(step.obj.metadata.uid, step.obj.SerializeToString(), dry_run, step.grows)
+            self._store(step, dry_run)
         else:
             assert self._version is not None, "NO_OP and DELETE need an existing object"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
             if step is Effect.NO_OP or dry_run:
                 self.committed(self._version.revision)
             else:
-                self.write = Write(self.mutation.key, None, self._version.revision, self._guards)
+                companions = step.companions if isinstance(step, Remove) else ()
+                self.write = Write(self.mutation.key, None, self._version.revision, self._guards, companions=companions)
 
-    def _store(self, uid: str, value: bytes, dry_run: bool, grows: bool) -> None:
-        expected = _revision(self._version)
-        self._uid, self._value = uid, value
+    def _store(self, put: Put[T], dry_run: bool) -> None:
+        expected, value = _revision(self._version), put.obj.SerializeToString()
+        self._uid, self._value = put.obj.metadata.uid, value
         if dry_run:
             self.committed(expected)
         else:
-            self.write = Write(self.mutation.key, value, expected, self._guards, grows=grows)
+            self.write = Write(self.mutation.key, value, expected, self._guards, 0, put.grows, put.companions)
 
 
 STATUS = "status"

@@ -81,6 +81,7 @@ from apiserver.storage.interface import (
     TooLarge,
     Unavailable,
     Write,
+    expanded,
     failure_of,
     is_at_expected,
 )
@@ -126,6 +127,7 @@ class TransactionPipeline:
 
     async def send(self, writes: Sequence[Write]) -> Answer:
         """Send one transaction. Calls must not overlap. Raises StorageError. A cancelled call makes the pipeline unusable."""
+        writes = expanded(writes)
         try:
             return await self._send(writes)
         except OutOfSpace:
@@ -318,6 +320,11 @@ class WriteQueue(Generic[ItemT]):
         return items
 
 
+def write_bytes(write: Write) -> int:
+    """Return the size of the values of a write and its companions."""
+    return len(write.value or b"") + sum(len(each.value or b"") for each in write.companions)
+
+
 class _Limits:
     """The present size of the next transaction."""
 
@@ -328,20 +335,24 @@ class _Limits:
         self._keys: set[str] = set()
         self._guards: set[Guard] = set()
         self._guard_keys: set[str] = set()
+        self._companions: set[str] = set()
 
     def take(self, write: Write) -> bool:
         """Add `write` if there is room, and return whether there was. An empty transaction has room for any write."""
-        size = self._bytes + len(write.value or b"")
+        size = self._bytes + write_bytes(write)
         new_guards = [guard for guard in write.guards if guard not in self._guards] if write.guards else ()
         if self._writes and (
-            self._writes + 1 + len(self._guards) + len(new_guards) > MAX_GROUP
+            self._writes + 1 + len(write.companions) + len(self._guards) + len(new_guards) > MAX_GROUP
             or size > MAX_GROUP_BYTES
             or (write.lease and self._lease and write.lease != self._lease)
             or write.key in self._guard_keys
+            or write.key in self._companions
+            or any(each.key in self._companions or each.key in self._keys for each in write.companions)
             or (new_guards and any(guard.key in self._keys for guard in new_guards))
         ):
             return False
-        self._writes += 1
+        self._writes += 1 + len(write.companions)
+        self._companions.update(each.key for each in write.companions)
         self._bytes = size
         self._lease = self._lease or write.lease
         self._keys.add(write.key)
@@ -408,7 +419,7 @@ class _Item:
         self.write = write
         self.call = call
         self.index = index
-        self.size = len(write.value) if write.value else 0
+        self.size = write_bytes(write)
 
     def settle(self, outcome: CommitOutcome) -> None:
         call = self.call

@@ -108,6 +108,9 @@ class Write(NamedTuple):
     """The lease to which the key is attached. 0: an existing key keeps its lease, and a new key has none."""
     grows: bool = False
     """The update may use more of a quota, so it is charged like a create."""
+    companions: tuple["Write", ...] = ()
+    """Writes of other keys that happen in the same transaction, or not at all. They have no guards, lease or companions. A
+    delete with `expected` 0 compares only. The committer sends them; `Storage.transact` does not accept them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +246,22 @@ States = Mapping[str, KeyValue | None]
 """The state of some keys at one revision; None for a key that does not exist."""
 
 
+def expanded(writes: Sequence[Write]) -> Sequence[Write]:
+    """Return the writes with their companions as writes of their own."""
+    if not any(write.companions for write in writes):
+        return writes
+    return [each for write in writes for each in (write._replace(companions=()), *write.companions)]
+
+
 def failure_of(write: Write, current: States) -> Conflict | GuardFailed | None:
-    """Return the reason why `write` cannot happen in this state, or None. A failed guard has precedence over a conflict."""
+    """Return the reason why `write` cannot happen in this state, or None. A failed guard has precedence over a conflict of the
+    key, which has precedence over the conflict of a companion."""
     for guard in write.guards:
         found = current[guard.key]
         if not guard.holds(found):
             return GuardFailed(guard, found)
-    return None if is_at_expected(write, current[write.key]) else Conflict(write, current[write.key])
+    compared = (write, *write.companions)
+    return next((Conflict(each, current[each.key]) for each in compared if not is_at_expected(each, current[each.key])), None)
 
 
 def is_at_expected(write: Write, state: KeyValue | None) -> bool:

@@ -24,10 +24,12 @@ from pinnace.api import (
     discovery_v1_pb2,
     endpointslices_pb2,
     events_pb2,
+    ipaddresses_pb2,
     jobs_pb2,
     leases_pb2,
     limitranges_pb2,
     namespaces_pb2,
+    networking_v1_pb2,
     nodes_pb2,
     persistentvolumeclaims_pb2,
     persistentvolumes_pb2,
@@ -43,6 +45,7 @@ from pinnace.api import (
     scheduling_v1_pb2,
     secrets_pb2,
     serviceaccounts_pb2,
+    servicecidrs_pb2,
     services_pb2,
     storage_v1_pb2,
     storageclasses_pb2,
@@ -238,6 +241,14 @@ SERVICE_ACCOUNTS = Resource(
     "serviceaccounts", "ServiceAccount", "v1", core_v1_pb2.ServiceAccount, "pinnace.v1.ServiceAccounts", serviceaccounts_pb2,
     namespaced=True, short_names=("sa",),
 )  # fmt: skip
+IP_ADDRESSES = Resource(
+    "ipaddresses", "IPAddress", "networking.k8s.io/v1", networking_v1_pb2.IPAddress, "pinnace.v1.IPAddresses", ipaddresses_pb2,
+    namespaced=False, short_names=("ip",),
+)  # fmt: skip
+SERVICE_CIDRS = Resource(
+    "servicecidrs", "ServiceCIDR", "networking.k8s.io/v1", networking_v1_pb2.ServiceCIDR, "pinnace.v1.ServiceCIDRs",
+    servicecidrs_pb2, namespaced=False,
+)  # fmt: skip
 
 ALL: tuple[Resource[Any], ...] = (
     PODS,
@@ -265,11 +276,16 @@ ALL: tuple[Resource[Any], ...] = (
     CONFIG_MAPS,
     SECRETS,
     SERVICE_ACCOUNTS,
+    IP_ADDRESSES,
+    SERVICE_CIDRS,
 )
-_NOT_COLLECTED = (EVENTS, LEASES, ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS, SECRETS)
+_NOT_COLLECTED = (
+    EVENTS, LEASES, ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS, SECRETS, IP_ADDRESSES, SERVICE_CIDRS,
+)  # fmt: skip
 COLLECTED = tuple(resource for resource in ALL if resource not in _NOT_COLLECTED)
-"""The resources that the garbage collector manages. Events and leases expire by themselves. Unlike in Kubernetes, RBAC objects
-are left to administrators, and the controllers cannot read secrets. On other resources, a finalizer that waits for the garbage
+"""The resources that the garbage collector manages. Events and leases expire by themselves. The API
+servers delete IP addresses. Unlike in Kubernetes, RBAC objects are left to administrators, and the controllers cannot read
+secrets. On other resources, a finalizer that waits for the garbage
 collector is not allowed."""
 
 
@@ -288,6 +304,14 @@ def by_name(name: str) -> Resource[Any] | None:
 
 def names(resource: Resource[Any]) -> Iterator[str]:
     yield from (resource.plural, resource.kind.lower(), *resource.short_names)
+
+
+NODE_PORTS_PREFIX = f"{ROOT}nodeports/"
+
+
+def node_port_key(port: int) -> str:
+    """Return the key of a node port that a service uses (apiserver.registry.allocation)."""
+    return f"{NODE_PORTS_PREFIX}{port}"
 
 
 ELECTIONS_PREFIX = f"{ROOT}elections/"

@@ -369,5 +369,7 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
     "configmaps": _NAMESPACED,
     "secrets": {**_NAMESPACED, "type": lambda secret: secret.type},
     "serviceaccounts": _NAMESPACED,
+    "ipaddresses": {**_NAME, "spec.parentRef.name": lambda address: address.spec.parentRef.name},
+    "servicecidrs": _NAME,
 }
 """The selectable fields of each resource, by plural name."""

@@ -69,6 +69,8 @@ ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: CONTROLLERS_ELECTION}
 """The elections of a cluster, by the component that holds them."""
 NODE_PREFIX = "node-"
 FAKE, PROCESS = "fake", "process"
+SERVICE_NETWORKS = {FAKE: "10.96.0.0/16", PROCESS: "127.255.0.0/16"}
+"""The networks of cluster IPs by runtime. Pods that are processes have other addresses of 127.0.0.0/8 (kubelet.addresses)."""
 ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 """How the processes of a local cluster are told where they find each other."""
 ELECTION_LEASE, SLOW_LEASE = "--election-lease-duration", 10
@@ -245,6 +247,7 @@ def plan(
             APISERVER, "--name", name, "--listen", listen, "--http", http, *serving,
             "--etcd", reaching(name, stores), *certificates.etcd_arguments(pki), *certificates.kubelet_arguments(pki),
             *((ELECTION_LEASE, str(SLOW_LEASE)) if spec.slow_motion else ()),
+            "--service-cluster-ip-range", SERVICE_NETWORKS[spec.runtime],
         )  # fmt: skip
         plans.append(Plan(APISERVER, name, listen, http, argv))
     endpoints = [(name, listen) for name, listen, _ in servers]

@@ -36,5 +36,7 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.CONFIG_MAPS.plural: cluster.CONFIG_MAPS,
     resources.SECRETS.plural: cluster.SECRETS,
     resources.SERVICE_ACCOUNTS.plural: cluster.SERVICE_ACCOUNTS,
+    resources.IP_ADDRESSES.plural: storage.IP_ADDRESSES,
+    resources.SERVICE_CIDRS.plural: storage.SERVICE_CIDRS,
 }
 """By plural name of the resource."""

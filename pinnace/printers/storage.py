@@ -1,4 +1,4 @@
-"""The tables of services and endpoint slices.
+"""The tables of services, endpoint slices, IP addresses and service CIDRs.
 
 Source: Kubernetes, pkg/printers/internalversion/printers.go.
 
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim, Service, ServicePort
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.networking_v1_pb2 import IPAddress, ServiceCIDR
 from pinnace.api.pods import class_of
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.storage_v1_pb2 import CSINode, StorageClass
@@ -56,6 +57,22 @@ def _port(port: ServicePort) -> str:
     """ "80/TCP", "80:30080/TCP"."""
     return f"{port.port}{f':{port.nodePort}' if port.nodePort else ''}/{port.protocol}"
 
+
+def ip_address_row(address: IPAddress, now: float) -> tuple[str, ...]:
+    parent = address.spec.parentRef
+    kind = f"{parent.group}.{parent.resource}" if parent.group else parent.resource
+    reference = "/".join(filter(None, (kind, parent.namespace, parent.name)))
+    return (address.metadata.name, reference or NONE, since(address.metadata.creationTimestamp, now))
+
+
+IP_ADDRESSES = Columns(headers=("NAME", "PARENTREF", "AGE"), wide=(), row=ip_address_row)
+
+
+def service_cidr_row(cidr: ServiceCIDR, now: float) -> tuple[str, ...]:
+    return (cidr.metadata.name, ",".join(cidr.spec.cidrs), since(cidr.metadata.creationTimestamp, now))
+
+
+SERVICE_CIDRS = Columns(headers=("NAME", "CIDRS", "AGE"), wide=(), row=service_cidr_row)
 
 _SHOWN = 3
 UNSET = "<unset>"

@@ -14,7 +14,12 @@ from apiserver.registry.strategies.policy import (
     RoleBindingStrategy,
     RoleStrategy,
 )
-from apiserver.registry.strategies.services import EndpointSliceStrategy, ServiceStrategy
+from apiserver.registry.strategies.services import (
+    EndpointSliceStrategy,
+    IPAddressStrategy,
+    ServiceCIDRStrategy,
+    ServiceStrategy,
+)
 from apiserver.registry.strategies.storage import (
     CSINodeStrategy,
     PersistentVolumeClaimStrategy,
@@ -31,6 +36,7 @@ from pinnace.api.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
+    IP_ADDRESSES,
     JOBS,
     LEASES,
     LIMIT_RANGES,
@@ -46,6 +52,7 @@ from pinnace.api.resources import (
     ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
+    SERVICE_CIDRS,
     SERVICES,
     STORAGE_CLASSES,
 )
@@ -76,6 +83,8 @@ _ALL: Sequence[Strategy[Any]] = (
     ConfigMapStrategy(CONFIG_MAPS),
     SecretStrategy(SECRETS),
     ServiceAccountStrategy(SERVICE_ACCOUNTS),
+    IPAddressStrategy(IP_ADDRESSES),
+    ServiceCIDRStrategy(SERVICE_CIDRS),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
 """Strategies by the plural name of the resource."""

@@ -1,12 +1,12 @@
-"""Strategies of services and endpoint slices.
+"""Strategies of services, endpoint slices, IP addresses and service CIDRs.
 
-The server allocates no cluster IPs and no node ports, and routes no traffic. It still refuses services that could not work.
-It does not check the ranges of node ports, nor that the families of addresses match ipFamilies.
+Cluster IPs and node ports are allocated in apiserver.registry.allocation, which also checks requested ones.
 
 Source: pkg/apis/core/validation (ValidateService) and pkg/apis/discovery/validation of Kubernetes 1.36.
 """
 
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Literal
 
 from apiserver.registry.strategy import StatusStrategy, Strategy
@@ -32,6 +32,7 @@ from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Service, ServicePort, ServiceSpec
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
 from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.api.networking_v1_pb2 import IPAddress, ServiceCIDR
 from pinnace.api.selectors import MAX_REQUIREMENTS
 from pinnace.api.status import Violation
 
@@ -414,3 +415,51 @@ def _validate_endpoint_ports(ports: Sequence[EndpointPort], out: list[Violation]
             validate_port(port.port, f"{path}.port", out)
         if port.appProtocol:
             validate_key(port.appProtocol, f"{path}.appProtocol", out)
+
+
+class IPAddressStrategy(Strategy[IPAddress]):
+    """The API server itself writes the addresses of services (apiserver.registry.allocation). A client can reserve others."""
+
+    @staticmethod
+    def check_name(name: str) -> Sequence[str]:  # type: ignore[override]
+        if not is_ip(name):
+            return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
+        return () if (canonical := str(ip_address(name))) == name else (f'must be in canonical form ("{canonical}")',)
+
+    def is_new_generation(self, new: IPAddress, old: IPAddress) -> bool:
+        return False
+
+    def check(self, obj: IPAddress, out: list[Violation]) -> None:
+        parent = obj.spec.parentRef
+        if not obj.spec.HasField("parentRef"):
+            out.append(required("spec.parentRef"))
+            return
+        if not parent.resource:
+            out.append(required("spec.parentRef.resource"))
+        if not parent.name:
+            out.append(required("spec.parentRef.name"))
+        for field in ("group", "resource", "namespace", "name"):
+            if value := getattr(parent, field):
+                problems = names.dns_subdomain(value)
+                out.extend(invalid(f"spec.parentRef.{field}", value, problem) for problem in problems)
+
+    def check_change(self, new: IPAddress, old: IPAddress, out: list[Violation]) -> None:
+        if new.spec.parentRef != old.spec.parentRef:
+            out.append(invalid("spec.parentRef", new.spec.parentRef.name, IMMUTABLE))
+
+
+class ServiceCIDRStrategy(StatusStrategy[ServiceCIDR]):
+    def check(self, obj: ServiceCIDR, out: list[Violation]) -> None:
+        networks = obj.spec.cidrs
+        if not networks:
+            out.append(required("spec.cidrs", "at least one CIDR required"))
+        elif len(networks) > _MAX_ADDRESSES:
+            out.append(invalid("spec.cidrs", list(networks), "may only hold up to 2 values"))
+            return
+        families = [validate_network(each, f"spec.cidrs[{index}]", out) for index, each in enumerate(networks)]
+        if len(families) == _MAX_ADDRESSES and families[0] == families[1]:
+            out.append(invalid("spec.cidrs", list(networks), "may specify no more than one IP for each IP family"))
+
+    def check_change(self, new: ServiceCIDR, old: ServiceCIDR, out: list[Violation]) -> None:
+        if new.spec.cidrs != old.spec.cidrs:
+            out.append(invalid("spec.cidrs", list(new.spec.cidrs), IMMUTABLE))

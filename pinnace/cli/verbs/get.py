@@ -87,8 +87,9 @@ def get(
 
     Kinds: pods, nodes, namespaces, events, priorityclasses, leases, persistentvolumes, persistentvolumeclaims, storageclasses,
     csinodes, services, poddisruptionbudgets, resourcequotas, limitranges, roles, clusterroles, rolebindings,
-    clusterrolebindings, replicasets, deployments, jobs, endpointslices, configmaps, secrets, serviceaccounts. Singular and
-    short names (po, no, ns, ev, pc, pv, pvc, sc, svc, pdb, quota, limits, rs, deploy, cm, sa) work too.
+    clusterrolebindings, replicasets, deployments, jobs, endpointslices, configmaps, secrets, serviceaccounts, ipaddresses,
+    servicecidrs. Singular and short names (po, no, ns, ev, pc, pv, pvc, sc, svc, pdb, quota, limits, rs, deploy, cm, sa, ip)
+    work too.
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
     query = replace(query, optional=ignore_not_found)

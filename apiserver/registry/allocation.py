@@ -1,0 +1,378 @@
+"""Allocation of cluster IPs and node ports: each address and each port is a key of its own, owned by one service.
+
+    /registry/ipaddresses/10.96.0.7    an IPAddress whose parentRef is the service
+    /registry/nodeports/30080          "namespace/name" of the service
+
+The keys are companions of the service's own write (`Write.companions`). One transaction creates the service and its keys, or
+updates the service and replaces keys, or deletes all of them. So an address or a port never has two services, and a server that
+is killed leaves nothing to repair.
+
+A candidate is a random address or port that the watch cache does not show as taken. If another service takes it first, the
+transaction fails, the cache is refreshed, and the step runs again with another candidate. The key of an address that the client
+requests is read from etcd, and the service is refused if the key exists.
+
+A service without an address, or with one that has no key, comes from an older version. Its next write allocates the address, or
+creates the key if no other service has it.
+
+Source: pkg/registry/core/service (storage/alloc.go, ipallocator, portallocator) of Kubernetes 1.36.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from apiserver import errors
+from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.store import CacheError, SelectionPredicate
+from apiserver.errors import Rejected
+from apiserver.registry.deletion import copy
+from apiserver.registry.mutation import Deferred, Effect, Final, Next, Put, Remove, Step, Version
+from apiserver.registry.strategies.services import HEADLESS
+from apiserver.registry.validation.fields import invalid
+from apiserver.storage.interface import Storage, StorageError, Write
+from pinnace.api.core_v1_pb2 import Service, ServiceSpec
+from pinnace.api.names import new_uid
+from pinnace.api.networking_v1_pb2 import IPAddress
+from pinnace.api.resources import IP_ADDRESSES, SERVICE_CIDRS, SERVICES, node_port_key
+from pinnace.api.scalars import to_time
+from pinnace.api.status import Code, Refusal, Violation
+from pinnace.runtime.clock import Clock
+
+Network = IPv4Network | IPv6Network
+Address = IPv4Address | IPv6Address
+FAMILIES = {4: "IPv4", 6: "IPv6"}
+WITH_ADDRESS = ("ClusterIP", "NodePort", "LoadBalancer")
+MAX_KEYS = 100
+"""Maximum number of node ports of one service: a transaction of etcd has at most 128 operations."""
+ATTEMPTS = 32
+"""Random candidates before a search for a free one."""
+MANAGED_BY = "ipaddress.kubernetes.io/managed-by"
+FAMILY_LABEL = "ipaddress.kubernetes.io/ip-family"
+
+
+class Ranges(NamedTuple):
+    """The ranges of the command line."""
+
+    networks: tuple[Network, ...] = (IPv4Network("10.96.0.0/16"),)
+    """At most one of each IP family. The family of the first one is the default."""
+    node_ports: range = range(30000, 32768)
+
+
+def parse_networks(text: str) -> tuple[Network, ...]:
+    """Parse --service-cluster-ip-range. Raises ValueError."""
+    found = tuple(ip_network(each.strip()) for each in text.split(","))
+    if len({network.version for network in found}) < len(found):
+        raise ValueError(f'"{text}": expected one network, or one of each IP family')
+    for network in found:
+        if network.num_addresses < 4:
+            raise ValueError(f'"{network}" has too few addresses: use a prefix of at most /{network.max_prefixlen - 2}')
+    return found
+
+
+def parse_node_ports(text: str) -> range:
+    """Parse --service-node-port-range, "FIRST-LAST". Raises ValueError."""
+    first, dash, last = text.partition("-")
+    if not dash or not first.isdecimal() or not last.isdecimal() or not 1 <= int(first) <= int(last) <= 65535:
+        raise ValueError(f'"{text}": expected FIRST-LAST, such as 30000-32767')
+    return range(int(first), int(last) + 1)
+
+
+def cluster_ips(spec: ServiceSpec) -> list[str]:
+    """Return the addresses of a service; [] for a headless service and for one without an address."""
+    if spec.type not in WITH_ADDRESS or spec.clusterIP == HEADLESS:
+        return []
+    return list(spec.clusterIPs) or [spec.clusterIP] * bool(spec.clusterIP)
+
+
+def node_ports(spec: ServiceSpec) -> list[int]:
+    """Return the distinct node ports of a service, including healthCheckNodePort."""
+    return list(dict.fromkeys(filter(None, (*(port.nodePort for port in spec.ports), spec.healthCheckNodePort))))
+
+
+def keys_of(service: Service | None) -> list[str]:
+    """Return the keys that a service owns."""
+    if service is None:
+        return []
+    spec = service.spec
+    addresses = [IP_ADDRESSES.key("", str(ip_address(each))) for each in cluster_ips(spec)]
+    return [*addresses, *map(node_port_key, node_ports(spec))]
+
+
+def is_usable(address: Address, network: Network) -> bool:
+    """Return whether a service can have the address: not the first one, nor the broadcast address."""
+    if address.version != network.version or address not in network:
+        return False
+    return address != network[0] and (network.version == 6 or address != network[-1])
+
+
+def free_address(network: Network, taken: Callable[[str], bool], rng: random.Random) -> str:
+    """Return a random free address, or "" if all are taken. The first addresses are allocated last, so that clients can request
+    them, as in Kubernetes (KEP-3070)."""
+    first, last = 1, network.num_addresses - (2 if network.version == 4 else 1)
+    reserved = min(max(16, network.num_addresses // 16), 256)
+    dynamic = min(first + reserved, last + 1)
+    for low, high in ((dynamic, last), (first, dynamic - 1)):
+        if found := next(_candidates(network, low, high, taken, rng), ""):
+            return found
+    return ""
+
+
+def _candidates(network: Network, low: int, high: int, taken: Callable[[str], bool], rng: random.Random) -> Iterator[str]:
+    """Yield free addresses with the offsets from `low` to `high`."""
+    size = high - low + 1
+    if size <= 0:
+        return
+    for _ in range(ATTEMPTS):
+        address = str(network[low + rng.randrange(size)])
+        if not taken(address):
+            yield address
+    start = rng.randrange(size)
+    for step in range(size):
+        address = str(network[low + (start + step) % size])
+        if not taken(address):
+            yield address
+
+
+class ServiceAllocator:
+    """Implements apiserver.registry.mutation.Allocator. `refresh`: see Store."""
+
+    def __init__(
+        self,
+        cacher: Cacher,
+        storage: Storage,
+        refresh: Callable[[], Awaitable[None]],
+        ranges: Ranges,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._services = cacher.of(SERVICES)
+        self._addresses = cacher.of(IP_ADDRESSES)
+        self._cidrs = cacher.of(SERVICE_CIDRS)
+        self._storage = storage
+        self._refresh = refresh
+        self._ranges = ranges
+        self._clock = clock
+        self._rng = rng
+        self._everything = SelectionPredicate.parse(SERVICES, "", "", "")
+        self._every_cidr = SelectionPredicate.parse(SERVICE_CIDRS, "", "", "")
+        self._ports: tuple[int, frozenset[int]] = (-1, frozenset())
+        """The version of the cache, and the node ports in it."""
+
+    def allocating(self, step: Step[Service], dry_run: bool) -> Step[Service]:
+        rounds = 0
+
+        def allocate(version: Version[Service] | None) -> Next[Service]:
+            found = step(version)
+            if found is Effect.NO_OP:
+                return found
+
+            async def final() -> Final[Service]:
+                nonlocal rounds
+                rounds += 1
+                if rounds > 1:  # another service may have taken the candidates
+                    with suppress(CacheError, StorageError):
+                        await self._refresh()
+                return await self._settle(await found.final() if isinstance(found, Deferred) else found, version)
+
+            return Deferred(final)
+
+        return allocate
+
+    async def _settle(self, final: Final[Service], version: Version[Service] | None) -> Final[Service]:
+        """Add the companions to the next state of a service. Raises Rejected."""
+        if final is Effect.NO_OP:
+            return final
+        old = version.obj if version is not None else None
+        new = copy(SERVICES, final.obj) if isinstance(final, Put) else None
+        requested = keys_of(new)
+        held = keys_of(old)
+        present = await self._read({*held, *requested})
+        if new is not None:
+            self._check_requested(new, {key: present[key] is not None for key in requested if key not in held})
+            if not new.metadata.HasField("deletionTimestamp"):
+                self._allocate(new)
+        wanted = keys_of(new)
+        companions = [Write(key, self._value(key, new), 0) for key in wanted if new and present.get(key) is None]
+        for key in held:
+            found = present[key]
+            if key not in wanted and found is not None and old is not None and _owner(key, found[1]) == _name(old):
+                companions.append(Write(key, None, found[0]))
+        if len(companions) > MAX_KEYS:
+            assert new is not None or old is not None
+            raise _refused(new or old, [Violation("spec.ports", f"Too many: must have at most {MAX_KEYS} node ports")])
+        if new is None:
+            return Remove(tuple(companions))
+        assert isinstance(final, Put)
+        return final._replace(obj=new, companions=tuple(companions))
+
+    async def _read(self, keys: Iterable[str]) -> dict[str, tuple[int, bytes] | None]:
+        """Return the mod_revision and the value of each key. Raises Rejected."""
+        wanted = list(keys)
+        try:
+            found = await asyncio.gather(*map(self._storage.get, wanted))
+        except StorageError as error:
+            raise Rejected(errors.from_storage(error)) from None
+        pairs = zip(wanted, found, strict=True)
+        return {key: None if each is None else (each.mod_revision, each.value) for key, each in pairs}
+
+    def _check_requested(self, service: Service, requested: Mapping[str, bool]) -> None:
+        """Refuse requested addresses and ports that are taken or out of range. `requested`: whether each new key is taken.
+        Raises Rejected."""
+        spec, problems, networks = service.spec, list[Violation](), self._networks()
+        for address in map(ip_address, cluster_ips(spec)):
+            taken = requested.get(IP_ADDRESSES.key("", str(address)))
+            detail = f"failed to allocate IP {address}: "
+            if taken:
+                problems.append(invalid("spec.clusterIPs", list(spec.clusterIPs), f"{detail}provided IP is already allocated"))
+            elif taken is not None and not any(is_usable(address, network) for network in networks):
+                detail += f"the provided IP ({address}) is not in the valid range. The range of valid IPs is "
+                problems.append(invalid("spec.clusterIPs", list(spec.clusterIPs), detail + ", ".join(map(str, networks))))
+        ports = [(f"spec.ports[{index}].nodePort", port.nodePort) for index, port in enumerate(spec.ports)]
+        valid = self._ranges.node_ports
+        for path, port in (*ports, ("spec.healthCheckNodePort", spec.healthCheckNodePort)):
+            taken = requested.get(node_port_key(port)) if port else None
+            if taken:
+                problems.append(invalid(path, port, "provided port is already allocated"))
+            elif taken is not None and port not in valid:
+                detail = f"provided port is not in the valid range. The range of valid ports is {valid[0]}-{valid[-1]}"
+                problems.append(invalid(path, port, detail))
+        if problems:
+            raise _refused(service, problems)
+
+    def _allocate(self, service: Service) -> None:
+        """Set the missing families, addresses and node ports. Raises Rejected."""
+        spec = service.spec
+        if spec.type not in WITH_ADDRESS:
+            return
+        networks = self._networks()
+        families = list(dict.fromkeys(FAMILIES[network.version] for network in networks))
+        if problems := set_families(spec, families):
+            raise _refused(service, problems)
+        if spec.clusterIP != HEADLESS:
+            self._allocate_addresses(service, networks)
+        if spec.type in ("NodePort", "LoadBalancer"):
+            self._allocate_ports(service)
+
+    def _allocate_addresses(self, service: Service, networks: Sequence[Network]) -> None:
+        spec = service.spec
+        for family in list(spec.ipFamilies)[len(spec.clusterIPs) :]:
+            own = [network for network in networks if FAMILIES[network.version] == family]
+            address = next(filter(None, (free_address(each, self._is_taken, self._rng) for each in own)), "")
+            if not address:
+                raise Rejected(_full("a serviceIP", ", ".join(map(str, own)), "add a ServiceCIDR, or delete services"))
+            spec.clusterIPs.append(address)
+        spec.clusterIP = spec.clusterIPs[0]
+
+    def _is_taken(self, address: str) -> bool:
+        return self._addresses.get(IP_ADDRESSES.key("", address)) is not None
+
+    def _allocate_ports(self, service: Service) -> None:
+        spec = service.spec
+        if spec.type == "LoadBalancer" and not spec.allocateLoadBalancerNodePorts:
+            own = set[int]()
+        else:
+            own = {port.nodePort for port in spec.ports}
+            shared = {port.port: port.nodePort for port in spec.ports if port.nodePort}
+            for port in spec.ports:
+                if not port.nodePort:  # one number for the same port in several protocols, as in Kubernetes
+                    port.nodePort = shared.get(port.port) or self._free_port(own)
+                    shared[port.port] = port.nodePort
+                    own.add(port.nodePort)
+        if spec.type == "LoadBalancer" and spec.externalTrafficPolicy == "Local" and not spec.healthCheckNodePort:
+            spec.healthCheckNodePort = self._free_port(own)
+
+    def _free_port(self, own: set[int]) -> int:
+        """Return a random port that the cache does not show as taken. Raises Rejected."""
+        version, taken = self._ports
+        if version != self._services.version:
+            services = (entry.peek() for entry in self._services.select(self._everything))
+            taken = frozenset(port for each in services for port in node_ports(each.spec))
+            self._ports = self._services.version, taken
+        ports = self._ranges.node_ports
+        free = [port for port in ports if port not in taken and port not in own]
+        if not free:
+            raise Rejected(_full("a nodePort", f"{ports[0]}-{ports[-1]}", "delete services, or set --service-node-port-range"))
+        return self._rng.choice(free)
+
+    def _networks(self) -> list[Network]:
+        """Return the networks of all ServiceCIDRs that are not terminating; those of the command line if there are none."""
+        found: list[Network] = []
+        for entry in self._cidrs.select(self._every_cidr):
+            if not entry.obj.metadata.HasField("deletionTimestamp"):
+                found += [ip_network(each, strict=False) for each in entry.obj.spec.cidrs]
+        first = self._ranges.networks[0].version
+        return sorted(found or self._ranges.networks, key=lambda network: network.version != first)
+
+    def _value(self, key: str, service: Service) -> bytes:
+        if not key.startswith(IP_ADDRESSES.prefix):
+            return _name(service).encode()
+        address = IPAddress()
+        metadata, parent = address.metadata, address.spec.parentRef
+        metadata.name = key.removeprefix(IP_ADDRESSES.prefix)
+        metadata.uid = new_uid(self._rng)
+        metadata.generation = 1
+        metadata.creationTimestamp.CopyFrom(to_time(self._clock.time()))
+        metadata.labels[FAMILY_LABEL] = FAMILIES[ip_address(metadata.name).version]
+        metadata.labels[MANAGED_BY] = "ipallocator.k8s.io"
+        parent.resource = SERVICES.plural
+        parent.namespace, parent.name = service.metadata.namespace, service.metadata.name
+        return address.SerializeToString()
+
+
+def set_families(spec: ServiceSpec, available: Sequence[str]) -> list[Violation]:
+    """Set ipFamilies and ipFamilyPolicy, and remove the second address of a service that becomes SingleStack. `available`: the
+    families of the cluster, the default first. Return what the cluster cannot provide."""
+    headless = spec.clusterIP == HEADLESS
+    addresses = [] if headless else list(spec.clusterIPs)
+    families = list(spec.ipFamilies) or [FAMILIES[ip_address(each).version] for each in addresses] or list(available[:1])
+    if not spec.HasField("ipFamilyPolicy"):
+        bare = headless and not spec.selector and not spec.ipFamilies
+        spec.ipFamilyPolicy = "RequireDualStack" if bare or len(families) > 1 else "SingleStack"
+    if spec.ipFamilyPolicy == "SingleStack":
+        del families[1:]
+        del spec.clusterIPs[1:]
+    elif len(families) == 1:
+        other = "IPv6" if families[0] == "IPv4" else "IPv4"
+        if headless or other in available:
+            families.append(other)
+        elif spec.ipFamilyPolicy == "RequireDualStack":
+            detail = "this cluster is not configured for dual-stack services"
+            return [invalid("spec.ipFamilyPolicy", spec.ipFamilyPolicy, detail)]
+    spec.ipFamilies[:] = families
+    problems = list[Violation]()
+    for index, family in enumerate(families):
+        if not headless and family not in available:
+            problems.append(invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster"))
+        if index < len(addresses) and FAMILIES[ip_address(addresses[index]).version] != family:
+            detail = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
+            problems.append(invalid(f"spec.clusterIPs[{index}]", addresses[index], detail))
+    return problems
+
+
+def _name(service: Service) -> str:
+    return f"{service.metadata.namespace}/{service.metadata.name}"
+
+
+def _owner(key: str, value: bytes) -> str:
+    """Return "namespace/name" of the service that owns a key; "" if it is not a service's."""
+    if not key.startswith(IP_ADDRESSES.prefix):
+        return value.decode(errors="replace")
+    try:
+        parent = IPAddress.FromString(value).spec.parentRef
+    except DecodeError:
+        return ""
+    return f"{parent.namespace}/{parent.name}" if (parent.group, parent.resource) == ("", SERVICES.plural) else ""
+
+
+def _refused(service: Service | None, problems: Sequence[Violation]) -> Rejected:
+    return Rejected(errors.invalid(SERVICES, service.metadata.name if service else "", problems))
+
+
+def _full(what: str, where: str, hint: str) -> Refusal:
+    message = f"Internal error occurred: failed to allocate {what}: range is full ({where})"
+    return Refusal(Code.INTERNAL, "InternalError", message, metadata=(("hint", hint),))

@@ -55,6 +55,10 @@ MANAGED_BY = "ipaddress.kubernetes.io/managed-by"
 FAMILY_LABEL = "ipaddress.kubernetes.io/ip-family"
 
 
+class RangeFull(Rejected):
+    """No address or node port is free."""
+
+
 class Ranges(NamedTuple):
     """The ranges of the command line."""
 
@@ -175,13 +179,21 @@ class ServiceAllocator:
                 nonlocal rounds
                 rounds += 1
                 if rounds > 1:  # another service may have taken the candidates
-                    with suppress(CacheError, StorageError):
-                        await self._refresh()
-                return await self._settle(await found.final() if isinstance(found, Deferred) else found, version)
+                    await self._catch_up()
+                state = await found.final() if isinstance(found, Deferred) else found
+                try:
+                    return await self._settle(state, version)
+                except RangeFull:  # a service that the cache still has may be deleted
+                    await self._catch_up()
+                return await self._settle(state, version)
 
             return Deferred(final)
 
         return allocate
+
+    async def _catch_up(self) -> None:
+        with suppress(CacheError, StorageError):
+            await self._refresh()
 
     async def _settle(self, final: Final[Service], version: Version[Service] | None) -> Final[Service]:
         """Add the companions to the next state of a service. Raises Rejected."""
@@ -264,7 +276,7 @@ class ServiceAllocator:
             own = [network for network in networks if FAMILIES[network.version] == family]
             address = next(filter(None, (free_address(each, self._is_taken, self._rng) for each in own)), "")
             if not address:
-                raise Rejected(_full("a serviceIP", ", ".join(map(str, own)), "add a ServiceCIDR, or delete services"))
+                raise _full("a serviceIP", ", ".join(map(str, own)), "add a ServiceCIDR, or delete services")
             spec.clusterIPs.append(address)
         spec.clusterIP = spec.clusterIPs[0]
 
@@ -296,7 +308,7 @@ class ServiceAllocator:
         ports = self._ranges.node_ports
         free = [port for port in ports if port not in taken and port not in own]
         if not free:
-            raise Rejected(_full("a nodePort", f"{ports[0]}-{ports[-1]}", "delete services, or set --service-node-port-range"))
+            raise _full("a nodePort", f"{ports[0]}-{ports[-1]}", "delete services, or set --service-node-port-range")
         return self._rng.choice(free)
 
     def _networks(self) -> list[Network]:
@@ -373,6 +385,6 @@ def _refused(service: Service | None, problems: Sequence[Violation]) -> Rejected
     return Rejected(errors.invalid(SERVICES, service.metadata.name if service else "", problems))
 
 
-def _full(what: str, where: str, hint: str) -> Refusal:
+def _full(what: str, where: str, hint: str) -> RangeFull:
     message = f"Internal error occurred: failed to allocate {what}: range is full ({where})"
-    return Refusal(Code.INTERNAL, "InternalError", message, metadata=(("hint", hint),))
+    return RangeFull(Refusal(Code.INTERNAL, "InternalError", message, metadata=(("hint", hint),)))

@@ -118,7 +118,7 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
     ),
 }
 """By plural: what spoils what an update judges beside the metadata, and what is changed there afterwards."""
-WITHOUT = {NAMESPACES.plural, SERVICE_ACCOUNTS.plural}
+WITHOUT = {NAMESPACES.plural, SERVICE_ACCOUNTS.plural, IP_ADDRESSES.plural, SERVICE_CIDRS.plural}
 """Where there is no such thing."""
 STATUSES: Mapping[str, tuple[Change, Change]] = {
     "pods": (lambda obj: setattr(obj.status, "podIP", "spoilt"), lambda obj: setattr(obj.status, "message", "more")),

@@ -21,10 +21,12 @@ from pinnace.api.resources import (
     ALL,
     DEPLOYMENTS,
     EVENTS,
+    IP_ADDRESSES,
     NAMESPACES,
     PODS,
     RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
+    SERVICE_CIDRS,
     SERVICES,
     Resource,
 )

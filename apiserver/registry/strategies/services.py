@@ -463,3 +463,13 @@ class ServiceCIDRStrategy(StatusStrategy[ServiceCIDR]):
     def check_change(self, new: ServiceCIDR, old: ServiceCIDR, out: list[Violation]) -> None:
         if new.spec.cidrs != old.spec.cidrs:
             out.append(invalid("spec.cidrs", list(new.spec.cidrs), IMMUTABLE))
+
+    def check_status(self, obj: ServiceCIDR, out: list[Violation]) -> None:
+        for index, condition in enumerate(obj.status.conditions):
+            if not condition.type:
+                out.append(required(f"status.conditions[{index}].type"))
+            if condition.status not in _CONDITION_STATUSES:
+                out.append(unsupported(f"status.conditions[{index}].status", condition.status, _CONDITION_STATUSES))
+
+
+_CONDITION_STATUSES = ("False", "True", "Unknown")

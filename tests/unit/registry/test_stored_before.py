@@ -156,6 +156,10 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: setattr(obj.status, "readyReplicas", -1),
         lambda obj: setattr(obj.status, "observedGeneration", 5),
     ),
+    "servicecidrs": (
+        lambda obj: obj.status.conditions.add(type="Ready", status="Spoilt"),
+        lambda obj: obj.status.conditions.add(type="Other", status="True"),
+    ),
     "jobs": (lambda obj: setattr(obj.status, "active", -1), lambda obj: setattr(obj.status, "terminating", 2)),
 }
 """The same of the status."""

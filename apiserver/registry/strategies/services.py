@@ -337,7 +337,7 @@ def _validate_families(spec: ServiceSpec, out: list[Violation]) -> None:
 
 
 _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
-_MAX_ENDPOINTS, _MAX_ADDRESSES_PER_ENDPOINT, _MAX_PORTS = 1000, 100, 20_000
+_MAX_ENDPOINTS, _MAX_ADDRESSES_PER_ENDPOINT, _MAX_PORTS, _MAX_HINTS = 1000, 100, 20_000, 8
 
 
 class EndpointSliceStrategy(Strategy[EndpointSlice]):
@@ -381,9 +381,22 @@ def _validate_endpoint(endpoint: Endpoint, kind: str, path: str, out: list[Viola
     if endpoint.HasField("nodeName"):
         problems = names.dns_subdomain(endpoint.nodeName)
         out.extend(invalid(f"{path}.nodeName", endpoint.nodeName, problem) for problem in problems)
+    _validate_hints([each.name for each in endpoint.hints.forZones], f"{path}.hints.forZones", out)
+    _validate_hints([each.name for each in endpoint.hints.forNodes], f"{path}.hints.forNodes", out)
     if endpoint.HasField("hostname"):
         problems = names.dns_label(endpoint.hostname)
         out.extend(invalid(f"{path}.hostname", endpoint.hostname, problem) for problem in problems)
+
+
+def _validate_hints(hinted: Sequence[str], path: str, out: list[Violation]) -> None:
+    if len(hinted) > _MAX_HINTS:
+        out.append(too_many(path, len(hinted), _MAX_HINTS))
+        return
+    for index, name in enumerate(hinted):
+        if not name:
+            out.append(required(f"{path}[{index}].name"))
+        elif name in hinted[:index]:
+            out.append(duplicate(f"{path}[{index}].name", name))
 
 
 def _validate_address(address: str, kind: str, path: str, out: list[Violation]) -> None:

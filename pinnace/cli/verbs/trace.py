@@ -77,11 +77,12 @@ class Trace:
 @click.argument("what", nargs=-1, metavar="pod/NAME", shell_complete=targets_of(PODS))
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document.")
 def trace(settings: Settings, what: tuple[str, ...], output: str | None) -> None:
-    """Show the way of a pod: creation, rejected attempts, the decision, the bind, and the changes of its status.
+    """Show the way of a pod from its creation to its present status.
 
-    The steps have revisions, and times since the creation of the pod. Times of objects have whole seconds. Filters and scores
-    are computed again, with the objects at the revision before the bind. Etcd keeps old revisions until they are compacted; a
-    note names what is unknown. The command needs the verbs list and watch of the resource "keys" in the group pinnace.io.
+    The steps are the creation, rejected attempts, the decision, the bind, and changes of the status. They have revisions, and
+    times since the creation of the pod. Times of objects have whole seconds. Filters and scores are computed again, with the
+    objects at the revision before the bind. Etcd keeps old revisions until they are compacted; a note names what is unknown.
+    The command needs the verbs list and watch of the resource "keys" in the group pinnace.io.
     """
     query = Query.of(what)
     if [target.resource for target in query.targets] != [PODS] or len(query.targets[0].names) != 1:

@@ -105,7 +105,8 @@ def ls(settings: Settings, prefix: str, revision: int | None, output: str | None
 def get(settings: Settings, key: str, by_prefix: bool, revision: int | None, output: str) -> None:
     """Show the decoded value of a key, with its revisions and lease.
 
-    Etcd keeps old revisions until they are compacted, after a minute by default. The exit code is 3 if there is no such key.
+    Etcd keeps old revisions until they are compacted, after five to ten minutes by default. The exit code is 3 if
+    there is no such key.
     """
     if by_prefix:
         wanted = full_prefix(key)

@@ -1,8 +1,10 @@
 """`pinnace ui` and `pinnace timeline`: the timeline of a cluster in a browser, and recordings of it."""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from contextlib import aclosing
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -28,19 +30,26 @@ _histories = click.argument("files", nargs=-1, required=True, type=click.Path(ex
     examples="""
         pinnace ui                      # prints a link that works once, and opens it
         pinnace ui --no-open
+        pinnace ui --terminal           # the same in this terminal
         pinnace ui --gateway 127.0.0.1:6443
     """,
 )
 @click.option("--open/--no-open", "opens", default=None, help="Open a browser.  [default: in a terminal]")
+@click.option("--terminal", is_flag=True, help="Show the timeline in this terminal instead of a browser.")
 @click.option("--gateway", metavar="HOST:PORT", help="A gateway.  [default: that of the local cluster]")
 @data_dir_option
-def ui(settings: Settings, opens: bool | None, gateway: str | None, data_dir: Path | None) -> None:
-    """Open the timeline of a cluster in a browser.
+def ui(settings: Settings, opens: bool | None, terminal: bool, gateway: str | None, data_dir: Path | None) -> None:
+    """Open the timeline of a cluster in a browser, or show it in the terminal.
 
     The timeline shows terms and failovers, nodes, scheduling decisions and the keys of etcd, live. The printed link works once;
     the page then stays open as the user of this client.
     """
+    if terminal:
+        _check_terminal(opens)
     url = _local_link(settings, data_dir) if gateway is None else _link(gateway, settings)
+    if terminal:
+        _show(url)
+        return
     out(f"{url}\n")
     open_browser(url, opens)
 
@@ -139,6 +148,22 @@ def open_(settings: Settings, files: Sequence[Path], html: Path | None, opens: b
 
 timeline.add_command(record)
 timeline.add_command(open_)
+
+
+def _check_terminal(opens: bool | None) -> None:
+    if opens:
+        raise usage("--open cannot be used with --terminal")
+    if find_spec("textual") is None:
+        raise Failure("Textual is not installed", hint="`pip install 'pinnace[ui]'` installs it")
+    if not sys.stdin.isatty() or not sys.stdout.isatty():
+        raise usage("stdin and stdout must be a terminal", hint="`pinnace timeline record FILE` records without one")
+
+
+def _show(url: str) -> None:
+    from pinnace.timeline.terminal import TerminalTimeline, stream
+
+    if reason := TerminalTimeline(stream(url)).run():
+        raise Failure(reason, hint="`pinnace ui --terminal` connects again", code=ExitCode.UNAVAILABLE)
 
 
 def _local_link(settings: Settings, data_dir: Path | None) -> str:

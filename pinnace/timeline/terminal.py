@@ -1,0 +1,282 @@
+"""The timeline in a terminal: lanes of terms, nodes, pods, the queue and events, from the stream of a gateway (site.py).
+
+    stream(link)     items of the gateway; resumes after a lost connection (Last-Event-ID)
+    Snapshot         the state that items add up to; pure
+    TerminalTimeline the screen; space pauses, q quits
+
+Tables are capped at MAX_ROWS rows and name how many more there are. Text of objects is shown without control characters and is
+never interpreted as markup. Needs Textual (the extra `ui`).
+"""
+
+import asyncio
+import json
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import urlsplit
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, CookieJar
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.containers import Horizontal
+from textual.widgets import DataTable, Footer, Static
+
+from pinnace.timeline.items import PHASES, Item
+
+MAX_ROWS = 200
+MAX_EVENTS = 500
+SPAN = 60.0
+"""Seconds that the lanes show."""
+REFRESH_INTERVAL = 0.25
+RETRY_INTERVAL = 1.0
+SILENCE_TIMEOUT = 5.0
+LINE_LIMIT = 256 << 20
+"""Bytes of one server-sent event."""
+COLOURS = ("green", "blue", "magenta", "cyan", "yellow")
+
+
+class StreamError(Exception):
+    """The gateway refuses the stream. The message names the reason."""
+
+
+class Frame(NamedTuple):
+    """`reset`: the items replace all earlier ones."""
+
+    reset: bool
+    items: Sequence[Item]
+    now: float
+
+
+async def stream(link: str) -> AsyncIterator[Frame | None]:
+    """Frames of the gateway, for a one-time link; None when the connection is lost. Raises StreamError."""
+    parts, last = urlsplit(link), ""
+    timeout = ClientTimeout(total=None, sock_connect=SILENCE_TIMEOUT, sock_read=SILENCE_TIMEOUT)
+    async with ClientSession(cookie_jar=CookieJar(unsafe=True), timeout=timeout, read_bufsize=LINE_LIMIT) as http:
+        try:
+            async with http.get(link) as response:
+                if response.status != 200:
+                    raise StreamError((await response.text()).strip())
+        except (ClientError, TimeoutError) as error:
+            raise StreamError(f"the gateway does not answer: {error or 'timed out'}") from None
+        while True:
+            try:
+                headers = {"Last-Event-ID": last} if last else {}
+                async with http.get(f"{parts.scheme}://{parts.netloc}/api/stream", headers=headers) as response:
+                    if response.status in (401, 403):
+                        raise StreamError((await response.text()).strip())
+                    fields: dict[str, str] = {}
+                    async for line in response.content:
+                        name, found, value = line.decode().rstrip("\n").partition(": ")
+                        if found:
+                            fields[name] = value
+                        elif fields:
+                            data = json.loads(fields["data"])
+                            last = fields["id"]
+                            yield Frame(fields["event"] == "reset", [*data.get("base", ()), *data["items"]], data["now"])
+                            fields = {}
+            except (ClientError, TimeoutError, ValueError, KeyError):
+                pass
+            yield None
+            await asyncio.sleep(RETRY_INTERVAL)
+
+
+class Snapshot:
+    """The latest state of every subject."""
+
+    def __init__(self) -> None:
+        self.terms: dict[tuple[str, int], Item] = {}
+        self.nodes: dict[int, Item] = {}
+        self.pods: dict[int, Item] = {}
+        self.lanes: set[str] = set()
+        self.processes: dict[str, str] = {}
+        self.queue: Item | None = None
+        self.events: deque[tuple[float, str]] = deque(maxlen=MAX_EVENTS)
+
+    def apply(self, items: Sequence[Item]) -> None:
+        for item in items:
+            kind = item[0]
+            if kind == "t":
+                self._term(item)
+            elif kind == "n":
+                self._replace(self.nodes, item, "gone")
+            elif kind == "p":
+                self._replace(self.pods, item, "deleted")
+            elif kind == "c" and item[5]:
+                self.lanes.add(item[5])
+            elif kind == "m":
+                self.events.append((item[1], f"{item[4]}: {item[6]}"))
+            elif kind == "s":
+                self.lanes.add(item[3])
+                if self.processes.get(item[3], "up") != item[4]:
+                    self.events.append((item[1], f"{item[3]} is {item[4]}"))
+                self.processes[item[3]] = item[4]
+            elif kind == "q":
+                self.queue = item
+
+    def leaders(self, now: float) -> list[str]:
+        """One line for each election: its holder and token, or the seconds without one."""
+        found = []
+        for election in sorted({election for election, _ in self.terms}):
+            term, gap = self._last(election)
+            held = f"{term[5]}  token {term[4]}" if term[6] is None else f"no leader for {max(0.0, now - term[6]):.1f} s"
+            found.append(f"{election}: {held}" + (f"  failover {gap * 1000:.0f} ms" if gap is not None else ""))
+        return found
+
+    def lane(self, name: str, start: float, end: float, width: int) -> str:
+        """A bar of `width` characters: "█" where the lane held an election, "·" elsewhere. Terms without an end last."""
+        cells = ["·"] * width
+        for term in self.terms.values():
+            if term[5] == name and term[1] < end and (term[6] is None or term[6] > start):
+                first = int(max(0.0, term[1] - start) / (end - start) * width)
+                last = int((min(end, end if term[6] is None else term[6]) - start) / (end - start) * width)
+                for cell in range(first, max(first + 1, min(width, last))):
+                    cells[min(cell, width - 1)] = "█"
+        return "".join(cells)
+
+    def _term(self, item: Item) -> None:
+        key = item[3], item[4]
+        before = self.terms.get(key)
+        self.terms[key] = item
+        self.lanes.add(item[5])
+        if before is None and item[6] is None:
+            _, gap = self._last(item[3])
+            after = f", {gap * 1000:.0f} ms after the last leader" if gap is not None else ""
+            self.events.append((item[1], f'{item[5]} was elected in "{item[3]}" with token {item[4]}{after}'))
+        elif item[6] is not None and (before is None or before[6] is None):
+            self.events.append((item[6], f"the term {item[4]} of {item[5]} ended{': ' + item[7] if item[7] else ''}"))
+
+    def _last(self, election: str) -> tuple[Item, float | None]:
+        """The last term of an election, and the seconds without a leader before it."""
+        tokens = sorted(token for each, token in self.terms if each == election)
+        last = self.terms[election, tokens[-1]]
+        before = self.terms[election, tokens[-2]] if len(tokens) > 1 else None
+        return last, max(0.0, last[1] - before[6]) if before is not None and before[6] is not None else None
+
+    @staticmethod
+    def _replace(subjects: dict[int, Item], item: Item, over: str) -> None:
+        if item[5] == over:
+            subjects.pop(item[3], None)
+        else:
+            subjects[item[3]] = item
+
+
+def clean(text: str) -> Text:
+    """Text without markup and control characters."""
+    return Text("".join(each if each.isprintable() else "?" for each in text))
+
+
+class TerminalTimeline(App[str]):
+    """Returns the reason if the stream ended."""
+
+    CSS = """
+    #leaders, #lanes, #counts { height: auto; padding: 0 1; }
+    #leaders { text-style: bold; }
+    #lanes { max-height: 50%; }
+    DataTable { width: 1fr; height: 1fr; }
+    """
+    BINDINGS: ClassVar[Any] = [("space", "pause", "Pause"), ("q", "quit", "Quit")]
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, frames: AsyncIterator[Frame | None]) -> None:
+        super().__init__()
+        self.snapshot = Snapshot()
+        self.paused = False
+        self.connected = False
+        self._frames = frames
+        self._offset = 0.0
+        self._waiting: list[Frame] = []
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="leaders", markup=False)
+        yield Static(id="lanes", markup=False)
+        yield Static(id="counts", markup=False)
+        with Horizontal():
+            yield DataTable(id="pods", cursor_type="none")
+            yield DataTable(id="events", cursor_type="none")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one("#pods", DataTable).add_columns("POD", "PHASE", "NODE")
+        self.query_one("#events", DataTable).add_columns("TIME", "EVENT")
+        self.set_interval(REFRESH_INTERVAL, self.draw)
+        self.run_worker(self._follow(), exit_on_error=True)
+
+    def action_pause(self) -> None:
+        self.paused = not self.paused
+        if not self.paused:
+            for frame in self._waiting:
+                self._apply(frame)
+            self._waiting.clear()
+        self.draw(force=True)
+
+    async def _follow(self) -> None:
+        try:
+            async for frame in self._frames:
+                self.connected = frame is not None
+                if frame is None:
+                    continue
+                if not self.paused:
+                    self._apply(frame)
+                    continue
+                if frame.reset:
+                    self._waiting.clear()
+                if frame.items:
+                    self._waiting.append(frame)
+        except StreamError as error:
+            self.exit(str(error))
+
+    def _apply(self, frame: Frame) -> None:
+        if frame.reset:
+            self.snapshot = Snapshot()
+        self._offset = time.time() - frame.now
+        self.snapshot.apply(frame.items)
+
+    def draw(self, force: bool = False) -> None:
+        if self.paused and not force:
+            return
+        found, now = self.snapshot, time.time() - self._offset
+        status = "paused" if self.paused else "live" if self.connected else "disconnected"
+        self.query_one("#leaders", Static).update(clean(f"{status}   " + "   ".join(found.leaders(now))))
+        self.query_one("#lanes", Static).update(self._lanes(now))
+        self.query_one("#counts", Static).update(Text("\n").join(map(clean, _counts(found))))
+        pods = list(found.pods.values())
+        rows = [(each[4], each[5], _node(found.nodes, each[6])) for each in pods[-MAX_ROWS:][::-1]]
+        _fill(self.query_one("#pods", DataTable), rows, len(pods))
+        events = [(time.strftime("%H:%M:%S", time.localtime(at)), text) for at, text in reversed(found.events)]
+        _fill(self.query_one("#events", DataTable), events[:MAX_ROWS], len(events))
+
+    def _lanes(self, now: float) -> Text:
+        found, text = self.snapshot, Text()
+        names = sorted(found.lanes)
+        gutter = max((len(name) for name in names), default=0) + 2
+        width = max(10, self.size.width - gutter - 12)
+        for number, name in enumerate(names):
+            state = found.processes.get(name, "up")
+            text.append_text(clean(f"{name:<{gutter}}"))
+            text.append(found.lane(name, now - SPAN, now, width), COLOURS[number % len(COLOURS)])
+            text.append(f" {state}\n" if state != "up" else "\n", "bold red")
+        return text
+
+
+def _counts(found: Snapshot) -> list[str]:
+    nodes = Counter(str(each[5]) for each in found.nodes.values())
+    phases = Counter(str(each[5]) for each in found.pods.values())
+    lines = [f"{len(found.nodes):,} nodes: " + ", ".join(f"{count:,} {state}" for state, count in sorted(nodes.items()))]
+    lines.append(f"{len(found.pods):,} pods: " + ", ".join(f"{phases[phase]:,} {phase}" for phase in PHASES if phases[phase]))
+    if found.queue is not None:
+        names = ("active", "backoff", "unschedulable", "gated")
+        lines.append("queue: " + ", ".join(f"{count} {name}" for name, count in zip(names, found.queue[3:], strict=True)))
+    return lines
+
+
+def _node(nodes: Mapping[int, Item], number: int) -> str:
+    return str(nodes[number][4]) if number in nodes else ""
+
+
+def _fill(table: DataTable[Any], rows: Sequence[Sequence[str]], total: int) -> None:
+    table.clear()
+    for row in rows:
+        table.add_row(*(clean(cell) for cell in row))
+    if total > len(rows):
+        table.add_row(clean(f"... and {total - len(rows):,} more"), *("" for _ in table.ordered_columns[1:]))

@@ -1,0 +1,149 @@
+"""The timeline in a terminal."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("textual")
+
+from textual.widgets import DataTable, Static
+
+from pinnace.timeline.items import Item, ItemLog
+from pinnace.timeline.site import Sessions, Site, Viewer, serve
+from pinnace.timeline.terminal import MAX_ROWS, Frame, Snapshot, StreamError, TerminalTimeline, stream
+from tests.unit.timeline.test_site import FakeSource
+
+ENDED: Item = ["t", 10.0, 1, "scheduler", 7, "scheduler-0", 20.0, "stream closed"]
+HELD: Item = ["t", 20.05, 2, "scheduler", 9, "scheduler-1", None, ""]
+NODE: Item = ["n", 1.0, 3, 0, "node-0", "not-ready", 4000, 1 << 30, ""]
+
+
+def pods(count: int) -> list[Item]:
+    return [["p", 1.0, 5, number, f"default/pod-{number}", "pending", -1, 0, 0] for number in range(count)]
+
+
+def test_leaders_have_tokens_and_gaps() -> None:
+    found = Snapshot()
+    found.apply([["t", 10.0, 1, "scheduler", 7, "scheduler-0", None, ""], ENDED])
+    assert found.leaders(21.0) == ["scheduler: no leader for 1.0 s"]
+    found.apply([HELD])
+    assert found.leaders(21.0) == ["scheduler: scheduler-1  token 9  failover 50 ms"]
+    assert [text for _, text in found.events][1:] == [
+        "the term 7 of scheduler-0 ended: stream closed",
+        'scheduler-1 was elected in "scheduler" with token 9, 50 ms after the last leader',
+    ]
+
+
+def test_lanes_show_terms_and_gaps() -> None:
+    found = Snapshot()
+    found.apply([ENDED, ["t", 25.0, 2, "scheduler", 9, "scheduler-1", None, ""]])
+    assert found.lane("scheduler-0", 0.0, 40.0, 8) == "··██····"
+    assert found.lane("scheduler-1", 0.0, 40.0, 8) == "·····███"
+    assert found.lane("scheduler-0", 30.0, 40.0, 8) == "········"
+
+
+def test_what_is_deleted_is_not_counted() -> None:
+    found = Snapshot()
+    found.apply([*pods(2), NODE, ["p", 2.0, 6, 0, "default/pod-0", "deleted", -1, 0, 0]])
+    assert list(found.pods) == [1] and list(found.nodes) == [0]
+
+
+class Frames:
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Frame | Exception | None] = asyncio.Queue()
+
+    def __aiter__(self) -> AsyncIterator[Frame | None]:
+        return self
+
+    async def __anext__(self) -> Frame | None:
+        found = await self.queue.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+async def eventually(app: Any, pilot: Any, text: str, name: str = "#leaders") -> str:
+    async with asyncio.timeout(20):
+        while text not in (shown := str(app.query_one(name, Static).render())):
+            await pilot.pause(0.05)
+    return shown
+
+
+async def test_the_screen_shows_leaders_nodes_and_capped_tables() -> None:
+    frames = Frames()
+    app = TerminalTimeline(frames)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await frames.queue.put(Frame(True, [ENDED, HELD, NODE, *pods(MAX_ROWS + 50)], 21.0))
+        await eventually(app, pilot, "scheduler-1  token 9")
+        assert "1 nodes: 1 not-ready\n250 pods: 250 pending" in str(app.query_one("#counts", Static).render())
+        table = app.query_one("#pods", DataTable)
+        assert table.row_count == MAX_ROWS + 1 and "50 more" in str(table.get_row_at(MAX_ROWS)[0])
+        await frames.queue.put(None)
+        await eventually(app, pilot, "disconnected")
+
+
+async def test_pause_holds_the_screen_and_loses_nothing() -> None:
+    frames = Frames()
+    app = TerminalTimeline(frames)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await frames.queue.put(Frame(True, [ENDED], 21.0))
+        await eventually(app, pilot, "no leader")
+        await pilot.press("space")
+        await eventually(app, pilot, "paused")
+        await frames.queue.put(Frame(False, [HELD], 22.0))
+        await pilot.pause(0.6)
+        assert "no leader" in str(app.query_one("#leaders", Static).render())
+        await pilot.press("space")
+        await eventually(app, pilot, "scheduler-1  token 9")
+        await pilot.press("q")
+    assert app.return_value is None
+
+
+async def test_markup_and_control_characters_are_text() -> None:
+    frames = Frames()
+    app = TerminalTimeline(frames)
+    async with app.run_test(size=(120, 40)) as pilot:
+        mark: Item = ["m", 1.0, 0, 0, "etcd", "event", "[red]a[/red]\x1b[2J[/", None]
+        await frames.queue.put(Frame(True, [mark, HELD], 21.0))
+        await eventually(app, pilot, "token 9")
+        row = app.query_one("#events", DataTable).get_row_at(1)
+        assert str(row[1]) == "etcd: [red]a[/red]?[2J[/"
+
+
+async def test_the_screen_ends_with_the_reason_when_the_stream_is_refused() -> None:
+    frames = Frames()
+    app = TerminalTimeline(frames)
+    async with app.run_test() as pilot:
+        await frames.queue.put(StreamError("no permission"))
+        async with asyncio.timeout(20):
+            while app.return_value is None:
+                await pilot.pause(0.05)
+    assert app.return_value == "no permission"
+
+
+async def test_the_stream_of_a_site_is_read_and_a_link_works_once() -> None:
+    source, sessions = FakeSource(), Sessions()
+    site = Site(source, sessions)
+    runner, url = await serve(site, "127.0.0.1", 0)
+    running = asyncio.ensure_future(site.run())
+    try:
+        source.log = ItemLog()
+        source.add("default/a")
+        link = f"{url}?token={sessions.token(Viewer('someone'))}"
+        frames = stream(link)
+        async with asyncio.timeout(20):
+            first = await anext(frames)
+            assert first is not None and first.reset and first.items[0][4] == "default/a"
+            source.add("default/b")
+            while not (frame := await anext(frames)) or not frame.items:
+                pass
+            assert not frame.reset and frame.items[0][4] == "default/b"
+        await frames.aclose()
+        with pytest.raises(StreamError, match="was used before"):
+            await anext(stream(link))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await runner.cleanup()

@@ -19,24 +19,24 @@ LOCAL_SPACE = 255 * 256
 """Local nodes. 127.255.0.0/16 is for the cluster IPs of services (pinnace.cluster.spec)."""
 HOSTS = IPv4Address("172.16.0.0")
 FIRST = IPv4Address("10.0.0.0")
-"""Of all pods' addresses."""
+"""The first address of default pod networks in 10.0.0.0/8."""
 _SPACE_BITS = 24
-"""All of 10.0.0.0/8."""
+"""Host bits of 10.0.0.0/8."""
 _USUAL_BITS, _MOST_BITS = 8, 20
-"""Of the addresses of one node's pods: a /24, and at most a /12."""
+"""Host bits of the default and of the largest pod network of a node: /24 and /12."""
 _NOT_FOR_PODS = 3
-"""Addresses of a network: its own, the node's, and the broadcast address."""
+"""Reserved addresses of a network: the network address, the node's address, and the broadcast address."""
 
 
 class Addresses(NamedTuple):
-    """Of a pod on its node."""
+    """The addresses of a pod and its node."""
 
     host: str
     pod: str
 
 
 def node_index(name: str) -> int:
-    """0 to 65535: the number that the name ends in, counted from a place that its prefix gives."""
+    """An index from 0 to 65535: the number at the end of the name, plus an offset derived from the rest of the name."""
     return _index(name, SPACE)
 
 
@@ -46,15 +46,16 @@ def _index(name: str, space: int) -> int:
 
 
 def host_ip(name: str, *, local: bool = False) -> str:
-    """In 172.16.0.0/12; or the first address of the local network of the node's pods."""
+    """An address in 172.16.0.0/12, or the first address of the node's pod network if `local`."""
     if local:
         return str(IPv4Network(pod_cidr(name, local=True))[1])
     return inet_ntoa((int(HOSTS) + 1 + node_index(name)).to_bytes(4, "big"))
 
 
 def pod_cidr(name: str, pods: int = 0, *, local: bool = False) -> str:
-    """The network of the node's pods, when nobody has given it one: a /24 of 127.0.0.0/8 if it is local; else one of 10.0.0.0/8
-    that is a /24, or so large that it has an address for each of `pods`."""
+    """The default pod network of a node. It is a /24 of 127.0.0.0/8 if `local`, otherwise a network of 10.0.0.0/8 that is a /24
+    or large enough for `pods` addresses.
+    """
     if local:
         high, low = divmod(_index(name, LOCAL_SPACE), 256)
         return f"127.{high}.{low}.0/24"
@@ -63,20 +64,22 @@ def pod_cidr(name: str, pods: int = 0, *, local: bool = False) -> str:
 
 
 class AddressPool:
-    """The pod addresses of one node: always the lowest free one. .0 and .1 are the network's and the node's."""
+    """Allocates the pod addresses of one node, lowest free address first. The first two addresses are reserved for the network
+    and the node.
+    """
 
     def __init__(self, cidr: str) -> None:
-        """Raises ValueError when `cidr` is not an IPv4 network."""
+        """Raises ValueError if `cidr` is not an IPv4 network."""
         network = IPv4Network(cidr)
         self._base = int(network.network_address)
-        self._last = network.num_addresses - 2  # the very last is the broadcast address
+        self._last = network.num_addresses - 2  # the last address is the broadcast address
         self.size = max(self._last - 1, 0)
-        """Pods that can have an address at the same time."""
+        """The maximum number of pods with an address."""
         self._taken: set[int] = set()
-        self._lowest = 2  # everything below is taken
+        self._lowest = 2  # all lower addresses are allocated
 
     def take(self) -> str:
-        """Empty when there is none left."""
+        """Returns the allocated address, or an empty string if none is free."""
         number = self._lowest
         while number in self._taken:
             number += 1
@@ -87,7 +90,7 @@ class AddressPool:
         return inet_ntoa((self._base + number).to_bytes(4, "big"))
 
     def reserve(self, address: str) -> None:
-        """Takes this address, which a pod has from an earlier process. One of another network is none of ours."""
+        """Reserves an address that an earlier process allocated. Addresses of other networks are ignored."""
         if (number := self._number(address)) is not None:
             self._taken.add(number)
 

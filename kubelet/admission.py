@@ -28,21 +28,21 @@ from pinnace.api.pods import EVICTED, qos_class
 from pinnace.fit import Refusal, pod_requests
 
 STALE_NODE_TIMEOUT = 20.0
-"""Seconds after which a pod is refused on what is known. A watch that tells nothing is left sooner than that, for another."""
+"""Seconds after which a pod is rejected although its node may be outdated. A stalled watch is replaced earlier."""
 RETRY_INTERVAL = 0.5
-"""Seconds between two looks."""
+"""Seconds between two checks of a waiting pod."""
 
 
 class StaleNodeCheck:
-    """`known`: the revision up to which nodes are known."""
+    """`known`: returns the revision up to which nodes are known."""
 
     def __init__(self, known: Callable[[], int]) -> None:
         self._known = known
         self._until: dict[str, dict[str, float]] = {}
-        """Of the pods that wait, by node and uid: how long at most, in monotonic seconds."""
+        """Deadlines of waiting pods in monotonic seconds, by node and uid."""
 
     def at(self, node: str, uid: str, revision: str, now: float) -> float | None:
-        """When to look at the pod again before it is refused, in monotonic seconds; None: its refusal stands."""
+        """The time of the next check in monotonic seconds, or None if the rejection is final."""
         until = self._until.setdefault(node, {}).setdefault(uid, now + STALE_NODE_TIMEOUT)
         if int(revision) > self._known() and now < until:
             return now + RETRY_INTERVAL
@@ -50,11 +50,11 @@ class StaleNodeCheck:
         return None
 
     def waiting(self, node: str) -> Iterable[str]:
-        """The uids of the pods whose refusal waits for news of this node."""
+        """The uids of pods of this node whose rejection waits."""
         return tuple(self._until.get(node, ()))
 
     def over(self, node: str, uid: str) -> None:
-        """The pod has been admitted, or is gone."""
+        """Forgets a pod that was admitted or deleted."""
         if (waiting := self._until.get(node)) is not None:
             waiting.pop(uid, None)
             if not waiting:
@@ -66,7 +66,7 @@ PREEMPTED = "Preempted in order to admit critical pod"
 _KINDS = ("BestEffort", "Burstable", "Guaranteed")
 
 Amounts = Mapping[str, int]
-"""By resource, as pinnace.fit counts them; "pods" is one of them."""
+"""By resource, as in pinnace.fit. "pods" is a resource."""
 
 
 def is_critical(pod: Pod) -> bool:
@@ -74,15 +74,16 @@ def is_critical(pod: Pod) -> bool:
 
 
 def preempted(pod: Pod, others: Iterable[Pod], lacking: Amounts) -> Sequence[Pod] | None:
-    """Those of the `others` that are to end so that what is `lacking` for the critical pod is there. None: nobody, because all
-    that may end would not be enough."""
+    """The pods of `others` to preempt so that the `lacking` resources become free. None: preempting all candidates would not be
+    sufficient.
+    """
     kinds: dict[str, list[Pod]] = {kind: [] for kind in _KINDS}
     for each in others:
         if each.spec.priority < pod.spec.priority:
             kinds[qos_class(each.spec)].append(each)
     chosen: list[Pod] = []
     while kinds:
-        _, candidates = kinds.popitem()  # the most precious
+        _, candidates = kinds.popitem()  # the most important pods first
         spared = [each for kind in kinds.values() for each in kind]
         nearest = _nearest(candidates, _left(lacking, [*chosen, *spared]))
         if nearest is None:
@@ -92,7 +93,7 @@ def preempted(pod: Pod, others: Iterable[Pod], lacking: Amounts) -> Sequence[Pod
 
 
 def not_enough(lacking: Amounts) -> str:
-    """In the kubelet's words."""
+    """Kubernetes' message."""
     resources = "".join(f"(res: {resource}, q: {amount}), " for resource, amount in lacking.items())
     return (
         "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to "
@@ -112,7 +113,7 @@ def _nearest(pods: Iterable[Pod], lacking: Amounts) -> list[Pod] | None:
 
 
 def _rank(requests: Amounts, lacking: Amounts) -> tuple[float, int, int]:
-    """By how much it falls short, each resource weighing the same; then by its size."""
+    """The sum of the relative shortages of all resources; then the size of the pod."""
     shares = (max(0, amount - requests.get(resource, 0)) / amount for resource, amount in lacking.items())
     return sum(share**2 for share in shares), requests.get("memory", 0), requests.get("cpu", 0)
 
@@ -131,8 +132,9 @@ UNEXPECTED = "UnexpectedAdmissionError"
 
 
 class Admission:
-    """`nodes_known`: see SecondLook. `staying`: the pods of a node that are not about to end; `preempt`: ends one of them for a
-    critical pod, by its uid, if it `can_end`. `wake`: has a pod looked at, by its uid."""
+    """`nodes_known`: see StaleNodeCheck. `staying`: the pods of a node that are not terminating. `preempt`: ends a pod for a
+    critical pod, by uid, if `can_end`. `wake`: requeues a pod, by uid.
+    """
 
     def __init__(
         self,
@@ -153,17 +155,19 @@ class Admission:
         self._can_end = can_end
         self._wake = wake
         self._pending: dict[str, dict[str, PodRecord]] = {}
-        """Pods whose resize waits for room, by node and uid."""
+        """Pods with a pending resize, by node and uid."""
         self._stale_node_check = StaleNodeCheck(nodes_known)
         self._making_room: dict[str, dict[str, int]] = {}
-        """The priorities of the pods for which others end, by node and uid."""
+        """The priorities of pods that preempt others, by node and uid."""
 
     def admit(self, record: PodRecord, now: Instant) -> PodState | float:
-        """Accepted, and counted, or refused; or when to ask again, in monotonic seconds. The node is one of the fleet's."""
+        """Admits or rejects the pod. Returns the time of the next attempt in monotonic seconds if the decision must wait. The
+        node belongs to the fleet.
+        """
         pod = record.pod
         uid, node = pod.metadata.uid, self._nodes.of(pod)
         assert node is not None
-        self._stop_making_room(pod)  # unless it turns out anew that it must wait
+        self._stop_making_room(pod)  # unless this call decides again that it waits
         if bar := barred(pod, self._nodes.pressures(pod)):
             return self._refuse(uid, EVICTED, bar, now)
         wanted = record.want.grace is None
@@ -186,7 +190,8 @@ class Admission:
         return lifecycle.accept(record.template.plan, now)
 
     def _make_room(self, record: PodRecord, node: VirtualNode, now: Instant) -> PodState | float | None:
-        """Has others end for a critical pod, which is asked for again until they have. None: room would not help it."""
+        """Preempts other pods for a critical pod, and returns the time of the next attempt. None: preemption cannot make room.
+        """
         pod = record.pod
         staying = self._staying(pod.spec.nodeName)
         lacking = node.lacking(record.template, set(node.tenants) - {each.metadata.uid for each in staying})
@@ -201,7 +206,7 @@ class Admission:
         return now.monotonic + RETRY_INTERVAL
 
     def _comes_after_others(self, pod: Pod) -> bool:
-        """Is room being made on its node for a more important one, which it would take?"""
+        """Whether the pod must wait because resources are being freed for a pod of higher priority."""
         return any(priority > pod.spec.priority for priority in self._making_room.get(pod.spec.nodeName, {}).values())
 
     def _stop_making_room(self, pod: Pod) -> None:
@@ -211,20 +216,20 @@ class Admission:
                 del self._making_room[pod.spec.nodeName]
 
     def readmit(self, record: PodRecord) -> None:
-        """One that an earlier process had accepted: it counts, and keeps its address."""
+        """Admits a pod that an earlier process accepted. Its resources are counted, and it keeps its address."""
         pod = record.pod
         node = self._nodes.of(pod)
         if node is not None and pod.metadata.uid not in node.tenants:
             record.addresses = node.readmit(pod.metadata.uid, record.template, pod.status.podIP)
 
     def remount(self, record: PodRecord, now: Instant) -> None:
-        """Its volumes: they are there where its containers were started."""
+        """Adopts the volumes of the pod. They are mounted if a container has started."""
         if record.pod.spec.volumes:
             mounted_at = self._volumes.adopt(record.pod, now, started=bool(record.containers))
             record.want = record.want._replace(mounted_at=mounted_at)
 
     def vacate(self, record: PodRecord) -> None:
-        """The pod uses nothing of its node any more."""
+        """Releases all resources of the pod."""
         if record.pod.spec.volumes:
             self._volumes.unpublish(record.pod)
         self._forget_resize(record.pod)
@@ -233,7 +238,7 @@ class Admission:
             self.retry_resizes(record.pod.spec.nodeName)
 
     def resize(self, record: PodRecord, containers: Sequence[ContainerView], now: Instant) -> bool:
-        """Allocates the resources of the spec, or notes why the node cannot. Has that changed anything?"""
+        """Allocates the resources of the spec, or records why the node cannot. Returns whether the result has changed."""
         pod, before = record.pod, record.resize
         uid, node = pod.metadata.uid, self._nodes.of(pod)
         if before is None or node is None or uid not in node.tenants:
@@ -251,14 +256,13 @@ class Admission:
         return True
 
     def recount(self, record: PodRecord) -> None:
-        """The pod has other resources than before."""
+        """The resources of the pod have changed."""
         if node := self._nodes.of(record.pod):
             node.recount(record.pod.metadata.uid, record.counted)
             self.retry_resizes(record.pod.spec.nodeName)
 
     def retry_resizes(self, node: str) -> None:
-        """The node may have room for resizes that wait: those of a higher priority first, then those of guaranteed pods, then
-        those that wait longest."""
+        """Pending resizes of the node, in the order of priority, then QoS class, then waiting time."""
         if waiting := self._pending.get(node):
             for uid, _ in sorted(waiting.items(), key=lambda each: _order(each[1])):
                 self._wake(uid)
@@ -270,7 +274,7 @@ class Admission:
                 del self._pending[pod.spec.nodeName]
 
     def undecided(self, node: str) -> Iterable[str]:
-        """The uids of the pods that are to be asked for again when the node has changed."""
+        """The uids of pods to check again after a change of the node."""
         return self._stale_node_check.waiting(node)
 
     def forget(self, pod: Pod) -> None:
@@ -279,7 +283,7 @@ class Admission:
         self._stale_node_check.over(pod.spec.nodeName, pod.metadata.uid)
 
     def _refuse(self, uid: str, reason: str, message: str, now: Instant) -> PodState:
-        self._runtime.remove(uid)  # what a process has left that was killed before it could report
+        self._runtime.remove(uid)  # volumes of a process that was killed before it could report
         return lifecycle.refuse(reason, f"Pod was rejected: {message}", now)
 
 

@@ -1,4 +1,4 @@
-"""Where the installed `pinnace-kubelet` begins. An interrupt ends it without a word until its event loop runs."""
+"""The entry point of the installed `pinnace-kubelet`. Until the event loop runs, an interrupt exits without a traceback."""
 
 from pinnace.runtime.interrupts import end_at_once
 

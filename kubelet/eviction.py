@@ -29,7 +29,7 @@ _PREFIX = "pinnace.io/"
 
 
 def declares_usage(pod: Pod) -> bool:
-    """Of any resource; whether it makes sense is not looked at."""
+    """Whether an annotation declares the usage of any resource. Its value is not validated."""
     return any(
         key.startswith(_PREFIX) and key.removeprefix(_PREFIX).partition(".")[0].endswith(_USAGE)
         for key in pod.metadata.annotations
@@ -37,19 +37,19 @@ def declares_usage(pod: Pod) -> bool:
 
 
 def lasting(pod: Pod) -> Sequence[Container]:
-    """The containers that run as long as the pod does: its sidecars and the main ones. Other init containers are gone soon."""
+    """Sidecars and main containers. Other init containers run only for a short time."""
     sidecars = [each for each in pod.spec.initContainers if each.restartPolicy == "Always"]
     return [*sidecars, *pod.spec.containers]
 
 
 def usage(pod: Pod, container: Container, resource: str) -> int:
-    """What the container uses: millicores of cpu, bytes of the others."""
+    """The usage of the container: millicores of cpu, bytes of other resources."""
     used = declared(pod, container, resource)
     return stated(container.resources.requests, resource) if used is None else used
 
 
 def declared(pod: Pod, container: Container, resource: str) -> int | None:
-    """What its pod says that the container uses; None: nothing, or nothing that makes sense."""
+    """The declared usage of the container. None: there is no valid annotation."""
     annotations = pod.metadata.annotations
     common = f"{_PREFIX}{resource}{_USAGE}"
     text = annotations.get(f"{common}.{container.name}", annotations.get(common, ""))
@@ -61,16 +61,16 @@ def declared(pod: Pod, container: Container, resource: str) -> int | None:
 
 
 def stated(amounts: Mapping[str, Quantity], resource: str) -> int:
-    """Of a resource list; 0 where it says nothing."""
+    """The amount in a resource list; 0 if missing."""
     return amount(resource, amounts[resource].string) if resource in amounts else 0
 
 
 CRITICAL = 2_000_000_000
-"""The priority from which a pod is critical."""
+"""The lowest priority of critical pods."""
 
 
 class Kind(StrEnum):
-    """In the order in which they are relieved. The values are the words of the annotation."""
+    """In the order of eviction. The values are those of the annotation."""
 
     MEMORY = "memory"
     DISK = "disk"
@@ -80,11 +80,11 @@ class Kind(StrEnum):
 RESOURCES = {Kind.MEMORY: "memory", Kind.DISK: "ephemeral-storage", Kind.PID: "pids"}
 CONDITIONS = {Kind.MEMORY: "MemoryPressure", Kind.DISK: "DiskPressure", Kind.PID: "PIDPressure"}
 THRESHOLD = 100 << 20
-"""Bytes of memory that are to be available: Kubernetes' memory.available<100Mi. Here of disk, too."""
+"""Minimum bytes of available memory: Kubernetes' memory.available<100Mi. Also used for disk."""
 
 
 class Consumer(NamedTuple):
-    """A pod as eviction sees it: what it uses of one resource, and what it has requested."""
+    """The usage and the request of a pod, for one resource."""
 
     uid: str
     priority: int
@@ -93,7 +93,9 @@ class Consumer(NamedTuple):
 
 
 def shortages(node: Node) -> dict[Kind, int | None]:
-    """What the node is to be short of, and how much of it others use; None: all. What makes no sense is left out."""
+    """The declared shortages of the node, with the amount that other processes use. None: no amount is given, and
+    the node is short until the annotation is removed. Invalid entries are ignored.
+    """
     found: dict[Kind, int | None] = {}
     for word in node.metadata.annotations.get(PRESSURE_ANNOTATION, "").split(","):
         name, equals, text = word.partition("=")
@@ -107,25 +109,27 @@ def shortages(node: Node) -> dict[Kind, int | None]:
 
 
 def used(pod: Pod, kind: Kind) -> int:
-    """Init containers that are gone use nothing."""
+    """The usage of the pod, without init containers that have exited."""
     return sum(usage(pod, each, RESOURCES[kind]) for each in lasting(pod))
 
 
 def consumer(pod: Pod, kind: Kind) -> Consumer:
-    """What init containers had requested that are gone is kept for the pod. Costs more than `used`: requests are found by the
-    spec's bytes."""
+    """The request of the pod. The requests of init containers that have exited are still reserved. More expensive than `used`,
+    because requests are looked up by the bytes of the spec.
+    """
     requested = dict(pod_requests(pod).amounts).get(RESOURCES[kind], 0)
     return Consumer(pod.metadata.uid, pod.spec.priority, used(pod, kind), requested)
 
 
 def available(uses: Iterable[int], capacity: int, others: int) -> int:
-    """Bytes that are left; the node is short of them when these are fewer than THRESHOLD. `uses`: what each pod uses;
-    `capacity`: its allocatable."""
+    """Available bytes. The node is under pressure if they are less than THRESHOLD. `uses`: the usage of each pod; `capacity`:
+    the allocatable amount.
+    """
     return max(0, capacity + THRESHOLD - others - sum(uses))
 
 
 def victim(kind: Kind, consumers: Iterable[Consumer]) -> str | None:
-    """The uid of the pod that goes first; None: all that there are stay."""
+    """The uid of the pod to evict next. None: no pod can be evicted."""
     candidates = [each for each in consumers if each.priority < CRITICAL]
     if kind is Kind.PID:
         return min(candidates, key=lambda each: (each.priority, each.uid)).uid if candidates else None
@@ -137,7 +141,7 @@ def _rank(each: Consumer) -> tuple[bool, int, int, str]:
 
 
 def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
-    """In the kubelet's words. `left`: bytes that are available; None: that is not known."""
+    """Kubernetes' message. `left`: available bytes, or None if unknown."""
     resource = RESOURCES[kind]
     words = [f"The node was low on resource: {resource}."]
     if left is not None:
@@ -156,9 +160,10 @@ def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
 
 
 def over_limit(pod: Pod) -> str:
-    """Why the pod goes whatever its node has left: it uses more local storage than it may. Empty: it does not. The limit of the
-    pod is the sum of those that its containers have, and what the others use counts, too. A container for which nothing is
-    declared uses nothing here: its request may be more than the limits of the others."""
+    """The reason to evict a pod that exceeds a limit of local storage, or an empty string. The limit of the pod is the sum of
+    the limits of its containers; the usage of containers without a limit is counted. Containers without declared usage count as
+    0, because their request can exceed the limits of the others.
+    """
     resource, total_used = RESOURCES[Kind.DISK], 0
     if pod.spec.priority >= CRITICAL:
         return ""
@@ -174,8 +179,9 @@ def over_limit(pod: Pod) -> str:
 
 
 def barred(pod: Pod, pressures: Sequence[Kind]) -> str:
-    """Why a node under these pressures does not take the pod; empty: it does. Under memory pressure alone it takes those that
-    have requested memory, or tolerate it; critical pods always come."""
+    """The reason to reject the pod under these pressures, or an empty string. Under memory pressure alone, pods that request
+    memory or tolerate memory pressure are admitted. Critical pods are always admitted.
+    """
     if not pressures or pod.spec.priority >= CRITICAL:
         return ""
     if list(pressures) == [Kind.MEMORY] and (qos_class(pod.spec) != "BestEffort" or _tolerates_memory_pressure(pod)):

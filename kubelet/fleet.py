@@ -51,18 +51,19 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 log = logging.getLogger(__name__)
 
 INTERVAL = 3.0
-"""Seconds between looks: longer than leases are gone while their session goes on with another server."""
+"""Seconds between checks; longer than the time without a lease while a session moves to another API server."""
 
 
 class LeaseReader(Protocol):
-    """What this needs of the client of leases."""
+    """The methods that this module needs of the lease client."""
 
     async def list(self, namespace: str = "", *, fields: str = "") -> Listing[Lease]: ...
 
 
 class NodeOwnership:
-    """`is_ours` says of a Lease object whether the fleet itself holds it. `on_free(nodes)` is called on the event loop: nobody
-    else holds these any more. They are forgotten here."""
+    """`is_ours` returns whether the fleet itself holds a Lease object. `on_free(nodes)` is called on the event loop when no
+    other session holds these nodes; they are then forgotten.
+    """
 
     def __init__(
         self,
@@ -89,9 +90,9 @@ class NodeOwnership:
         self._some.set()
 
     async def run(self) -> None:
-        """Until cancelled. Asks nothing while there are no such nodes."""
+        """Runs until cancelled. Makes no calls while no node is held by another session."""
         await supervise(
-            "nodes taken by others", self._look, retry_on=(ApiError,), backoff=Backoff(maximum=INTERVAL), clock=self._clock
+            "nodes of other fleets", self._look, retry_on=(ApiError,), backoff=Backoff(maximum=INTERVAL), clock=self._clock
         )
 
     async def _look(self) -> None:
@@ -109,13 +110,16 @@ class NodeOwnership:
                 self._some.clear()
             again = NodesReclaimed(len(free)).extra
             log.warning(
-                "%d nodes, such as %s, are held by nobody else any more: taken up again", len(free), min(free), extra=again
+                "%d nodes, such as %s, are no longer held by another fleet: running them again",
+                len(free),
+                min(free),
+                extra=again,
             )
             self._on_free(free)
 
 
 SESSION_POLL = 0.02
-"""Seconds between looks at a session that is being opened."""
+"""Seconds between checks of a session that is being opened."""
 
 
 class Fleet:
@@ -134,7 +138,7 @@ class Fleet:
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
     ) -> None:
-        """`meter`: of what its containers use; what is declared of them, unless given."""
+        """`meter`: measures the usage of containers; by default, the declared usage is reported."""
         self._clock = clock
         self._recorder = EventRecorder(client.events, "kubelet", name, clock=clock)
         self._session = NodeSession(client.connection, name, own, on_taken_over=self._taken_over_by, clock=clock)
@@ -164,7 +168,7 @@ class Fleet:
         )
         self._played: set[str] = set()
         self._ownership = NodeOwnership(client.leases, is_ours=self._session.holds, on_free=self._look_at, clock=clock)
-        self._touched: set[str] = set()  # nodes that have changed since they were reconciled
+        self._touched: set[str] = set()  # nodes that have changed since their last reconciliation
         self._work = asyncio.Event()
         metrics.NODES.set_function(lambda: len(self._played))
         metrics.PODS.set_function(lambda: len(self._pods))
@@ -173,7 +177,7 @@ class Fleet:
 
     @property
     def checks(self) -> Mapping[str, Callable[[], str | None]]:
-        """What /readyz asks."""
+        """The checks of /readyz."""
         return {
             "session": lambda: self._session.healthy,
             "nodes": self._nodes_healthy,
@@ -181,11 +185,11 @@ class Fleet:
         }
 
     async def run(self) -> None:
-        """Plays the nodes until cancelled."""
+        """Runs the nodes until cancelled."""
         name, backoff = "nodes of the fleet", Backoff(maximum=2.0)
         reconcile = partial(supervise, name, self._reconcile, retry_on=(ApiError,), backoff=backoff, clock=self._clock)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._session.run())  # which ends when it is closed
+            group.create_task(self._session.run())  # ends when the session is closed
             group.create_task(unending(name, reconcile))
             for part in (
                 self._informer, self._watch, self._pods, self._recorder, self._ownership, self._eviction_manager,
@@ -199,7 +203,7 @@ class Fleet:
         return self._informer.healthy or self._registration.healthy
 
     async def close(self) -> None:
-        """Ends the session, so that everybody knows at once that the nodes are not played any more."""
+        """Ends the session, so that other components see immediately that the nodes do not run any more."""
         await self._session.close()
 
     def _nodes_changed(self, deltas: Sequence[Delta[Node]]) -> None:
@@ -207,16 +211,17 @@ class Fleet:
             node = delta.obj
             name = node.metadata.name
             if delta.kind != DELETED and name in self._played and name not in self._ownership and fault_of(node) is None:
-                self._learn(node)  # now: a pass may wait long for the API server, and pods are bound to what the node is like
+                # immediately: reconciliation can wait for the API server, and pods are bound to the current node
+                self._learn(node)
         self._look_at([delta.obj.metadata.name for delta in deltas])
 
     def _taken_over_by(self, names: Sequence[str], holder: str) -> None:
-        log.warning("%d nodes are left to %s", len(names), holder, extra=NodesYielded(holder, len(names)).extra)
+        log.warning("%d nodes were taken over by %s", len(names), holder, extra=NodesYielded(holder, len(names)).extra)
         self._ownership.add(names)
         self._look_at(names)
 
     def _look_at(self, names: Collection[str]) -> None:
-        """Reconciles these nodes: their objects, or who has them, have changed."""
+        """Reconciles these nodes after a change of the object or the owner."""
         self._touched.update(names)
         self._work.set()
 
@@ -226,7 +231,7 @@ class Fleet:
         while True:
             touched, self._touched = self._touched, set()
             self._play(touched)
-            if self._session.healthy is not None:  # else we would contradict who says that nobody plays the nodes
+            if self._session.healthy is not None:  # otherwise two writers of the condition Ready would alternate
                 self._touched |= touched
                 await self._clock.sleep(SESSION_POLL)
                 continue
@@ -245,7 +250,7 @@ class Fleet:
         self._eviction_manager.learn(node)
 
     def _play(self, touched: set[str]) -> None:
-        """Takes up the nodes that are there and ours, and drops those that are not."""
+        """Starts the existing nodes of the fleet, and stops other nodes."""
         nodes = self._informer.store
         there = {name: fault_of(nodes[name]) for name in touched if name in nodes and name not in self._ownership}
         played = {name for name, fault in there.items() if fault is None}
@@ -263,6 +268,6 @@ class Fleet:
             self._pods.drop_nodes(gone)
             if lost := gone & self._played:
                 dropped = NodesDropped(len(lost)).extra
-                log.warning("%d nodes, such as %s, are not played any more", len(lost), min(lost), extra=dropped)
+                log.warning("%d nodes, such as %s, are no longer run", len(lost), min(lost), extra=dropped)
         self._played = (self._played | played) - silent
         self._watch.follow(self._played)

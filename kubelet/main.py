@@ -38,22 +38,25 @@ log = logging.getLogger(__name__)
 
 
 FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
-"""The name becomes the value of a label."""
+"""The name is used as a label value."""
 
 
 @click.command("pinnace-kubelet", cls=flags.Component)
 @click.option("--name", default=socket.gethostname, show_default="the host name", help="Name of the fleet.")
 @servers
 @click.option("--nodes", default=10, type=click.IntRange(min=0), help="How many nodes the fleet registers.")
-@click.option("--node-prefix", help="Node names are this followed by a number.  [default: the fleet's name and a dash]")
+@click.option("--node-prefix", help="Prefix of node names, followed by a number.  [default: the fleet's name and a dash]")
 @click.option("--first-index", default=0, type=click.IntRange(min=0), help="Number of the first node.")
 @click.option("--http", type=flags.address, default="127.0.0.1:7482", help="Address of /metrics, /livez and /readyz.")
 @machines
-@click.option("--start-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that a container takes to start.")
 @click.option(
-    "--attach-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that it takes to attach a claim to a node."
+    "--start-delay",
+    default=0.0,
+    type=click.FloatRange(min=0),
+    help="Seconds from the creation of a simulated container until it runs.",
 )
-@click.option("--mount-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that it takes to mount a pod's claims.")
+@click.option("--attach-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds to attach a claim to a node.")
+@click.option("--mount-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds to mount the claims of a pod.")
 @click.option(
     "--runtime",
     type=click.Choice(["fake", "process"]),
@@ -66,14 +69,18 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
     help="Behavior of simulated containers: see docs/kubelet.md.  [default: they run]",
 )
 @click.option("--root-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the process runtime keeps its pods.")
-@click.option("--listen", type=flags.address, help="Where to serve logs, exec and top to API servers.  [default: nowhere]")
+@click.option("--listen", type=flags.address, help="Address for logs, exec and top of API servers.  [default: nowhere]")
 @click.option(
     "--advertise-address",
     "advertised",
     metavar="HOST",
     help="Where API servers reach it.  [default: the host of --listen; where that is all addresses, the host name]",
 )
-@click.option("--run-log", type=click.Path(path_type=Path, dir_okay=False), help="Append to this file what runs, and when.")
+@click.option(
+    "--run-log",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to which the times of running pods are appended, for `pinnace check`.",
+)
 @flags.tracing_endpoint
 def main(
     name: str,
@@ -126,7 +133,7 @@ def main(
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What is served, and where. `advertised`: what API servers are told instead of the host."""
+    """The address of the server for logs, exec and stats. `advertised`: the host in Node objects, if it is another."""
 
     streams: Streams
     host: str
@@ -140,8 +147,9 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says. `own`: names of the nodes that the fleet creates; `serving`: None, nothing is. Runtime and
-    volumes are made for each life of the fleet (pinnace/client/informer.py): they know what they find."""
+    """The parsed command line. `own`: names of the nodes that the fleet creates. `serving`: None if there is no server. Runtime
+    and volumes are created again each time the fleet restarts within the process, because they keep state.
+    """
 
     name: str
     servers: ClientConfig
@@ -156,7 +164,7 @@ class Options:
 
 
 async def serve(stop: asyncio.Event, options: Options) -> None:
-    """Plays the fleet until `stop` is set."""
+    """Runs the fleet until `stop` is set."""
     servers, machine, server = options.servers, options.machine, None
     if (serving := options.serving) is not None:
         server = KubeletServer(serving.streams, servers.tls)
@@ -204,7 +212,7 @@ def _runtime(
     if stages is not None:
         raise click.UsageError("--stages describes simulated containers: the process runtime runs the containers' commands")
     if folder is None:
-        raise click.UsageError("--runtime process needs a folder for its pods: name it with --root-dir")
+        raise click.UsageError("--runtime process requires --root-dir, a directory for its pods")
     try:
         root = Root(folder)
     except OSError as error:

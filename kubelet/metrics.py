@@ -10,26 +10,26 @@ from pinnace.api.wellknown import TRACE_ANNOTATION
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer
 
-NODES = Gauge("pinnace_kubelet_nodes", "Nodes that this fleet plays.")
-PODS = Gauge("pinnace_kubelet_pods", "Pods that are bound to them, finished ones included.")
-RUNNING = Gauge("kubelet_running_pods", "Pods of theirs that run.")
-UNREPORTED = Gauge("pinnace_kubelet_unreported_pods", "Pods whose status is still to be written.")
-REFUSED = Counter("kubelet_admission_rejections", "Pods that a node did not take, by reason.", ["reason"])
-TRIPPED = Counter("pinnace_kubelet_pods_tripped", "Looks at a pod that ended in a bug: its fleet went on without it.")
-FAILED_WRITES = Counter("pinnace_kubelet_failed_writes", "Writes that the API server refused, by gRPC code.", ["verb", "code"])
+NODES = Gauge("pinnace_kubelet_nodes", "Nodes that this fleet runs.")
+PODS = Gauge("pinnace_kubelet_pods", "Pods that are bound to its nodes, including finished pods.")
+RUNNING = Gauge("kubelet_running_pods", "Running pods of its nodes.")
+UNREPORTED = Gauge("pinnace_kubelet_unreported_pods", "Pods with an unwritten status.")
+REFUSED = Counter("kubelet_admission_rejections", "Pods that were rejected at admission, by reason.", ["reason"])
+TRIPPED = Counter("pinnace_kubelet_pods_tripped", "Exceptions during the sync of a pod. Other pods are not affected.")
+FAILED_WRITES = Counter("pinnace_kubelet_failed_writes", "Writes that the API server rejected, by gRPC code.", ["verb", "code"])
 
 
 @dataclass(slots=True)
 class _Arrival:
     traceparent: str
     at: float
-    """When the pod came; or, once it has begun to run, when that was."""
+    """The time at which the pod was received, or, if it runs, the time at which it began to run."""
     attributes: dict[str, str]
     phase: Phase | None = None
 
 
 class PodTraces:
-    """By uid. Costs one look at a field, or into an empty table, for each pod where there are no traces."""
+    """By uid. Without traces, each pod costs one lookup."""
 
     def __init__(self, clock: Clock, tracer: Tracer = NO_TRACER) -> None:
         self._tracer = tracer
@@ -37,7 +37,7 @@ class PodTraces:
         self._open: dict[str, _Arrival] = {}
 
     def arrived(self, pod: Pod) -> None:
-        """A pod that nobody has accepted yet."""
+        """A pod that has not been accepted."""
         if not self._tracer.on:
             return
         metadata = pod.metadata
@@ -52,7 +52,7 @@ class PodTraces:
             self._open[metadata.uid] = _Arrival(traceparent, self._clock.monotonic(), attributes)
 
     def changed(self, uid: str, phase: Phase) -> None:
-        """A state that is to be reported."""
+        """A new state will be reported."""
         found = self._open.get(uid)
         if found is not None and found.phase is None and phase is not Phase.PENDING:
             now = self._clock.monotonic()

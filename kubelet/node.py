@@ -51,12 +51,12 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 log = logging.getLogger(__name__)
 
 POD_IPS = "podIPs"
-"""What a node is out of, in the reason of a refusal, when its podCIDR has no address left."""
+"""The resource in the reason of a rejection if podCIDR has no free address."""
 
 
 class VirtualNode:
     def __init__(self, node: Node, *, local: bool = False) -> None:
-        """`local`: its addresses are this machine's (see kubelet.addresses), whatever its podCIDR says."""
+        """`local`: its addresses are in 127.0.0.0/8 (see kubelet.addresses), regardless of its podCIDR."""
         self._local = local
         self._host = host_ip(node.metadata.name, local=local)
         self._room = Room(allocatable(node))
@@ -67,18 +67,18 @@ class VirtualNode:
         self._pods_by_uid: dict[str, tuple[Requests, str]] = {}
 
     def update(self, node: Node) -> None:
-        """The node has changed: perhaps in what it has. Pods that it runs stay, with their addresses."""
+        """Applies a changed Node object. Running pods and their addresses are kept."""
         self._node = node
         self._taints = evicting(node)
         self._room.allocatable = allocatable(node)
-        if (network := self._network_of(node)) != self._network:  # it was played before it was said how many pods it takes
+        if (network := self._network_of(node)) != self._network:  # the node had no pod capacity when it was added
             self._network = network
             self._addresses = self._pool(node)
             for _, address in self._pods_by_uid.values():
                 self._addresses.reserve(address)
 
     def _network_of(self, node: Node) -> str:
-        """Of its pods. That of a node that has said it once stays: the API server lets nobody change it."""
+        """The pod network of the node. podCIDR is immutable in the API."""
         if node.spec.podCIDR and not self._local:
             return node.spec.podCIDR
         return pod_cidr(node.metadata.name, self._room.allocatable.get(PODS, 0), local=self._local)
@@ -92,17 +92,18 @@ class VirtualNode:
 
     @property
     def allocatable(self) -> Mapping[str, int]:
-        """What its pods may use, by resource name."""
+        """The allocatable resources, by name."""
         return self._room.allocatable
 
     @property
     def tenants(self) -> Collection[str]:
-        """The uids of the pods that it counts."""
+        """The uids of the counted pods."""
         return self._pods_by_uid.keys()
 
     def admit(self, uid: str, template: Template) -> Addresses | Refusal:
-        """Counts a pod and gives it addresses, or says why it cannot run here. A pod for which no address is left is refused,
-        too: nobody would find it."""
+        """Counts the pod and allocates addresses, or returns why it cannot run here. A pod is also rejected if no address is
+        free.
+        """
         if refusals := self._refusals(template):
             return refusals[0]
         address = self._new_address(template)
@@ -111,7 +112,7 @@ class VirtualNode:
         return self._settle(uid, template, address)
 
     def lacking(self, template: Template, leaving: Iterable[str]) -> Mapping[str, int] | None:
-        """What is missing for a pod when the tenants that are leaving, by uid, have gone. None: room would not help it."""
+        """The resources that a pod lacks after the pods `leaving` (uids) have ended. None: ending pods does not help."""
         refusals = self._refusals(template)
         if not refusals or not all(each.resource for each in refusals):
             return None
@@ -123,8 +124,9 @@ class VirtualNode:
         return {resource: amount for resource, amount in short.items() if amount > 0}
 
     def _refusals(self, template: Template) -> list[Refusal]:
-        """Extended resources that the node knows nothing of are somebody else's to count, as in Kubernetes: a scheduler
-        extender's. Of taints only those count that would send the pod away again."""
+        """Extended resources that the node does not list are ignored, as in Kubernetes: a scheduler extender accounts for them.
+        Only NoExecute taints are checked.
+        """
         found = [
             refusal
             for refusal in self._room.refusals(template.requests)
@@ -137,8 +139,7 @@ class VirtualNode:
         return found
 
     def readmit(self, uid: str, template: Template, address: str) -> Addresses:
-        """Counts a pod that had been admitted before, whether it fits or not. It keeps the address that it had, if any; it has
-        none if none is left."""
+        """Counts a pod that an earlier process admitted, even if it does not fit. The pod keeps its address, if it is free."""
         if address:
             self._addresses.reserve(address)
         return self._settle(uid, template, address or self._new_address(template))
@@ -153,8 +154,9 @@ class VirtualNode:
         return Addresses(self._host, address)
 
     def cannot_resize(self, uid: str, wanted: Requests) -> tuple[str, str] | None:
-        """Why a pod that counts cannot ask for as much, as reason and message of PodResizePending. None: it can. Only the
-        resources of which it asks for more are compared: a pod may always shrink."""
+        """The reason and message of PodResizePending for a counted pod, or None if the node has the resources. Only resources
+        that increase are compared.
+        """
         requests, _ = self._pods_by_uid[uid]
         before = dict(requests.amounts)
         grown = tuple((resource, amount) for resource, amount in wanted.amounts if amount > before.get(resource, 0))
@@ -168,7 +170,7 @@ class VirtualNode:
         return (DEFERRED, refusals[0].admission_message) if refusals else None
 
     def recount(self, uid: str, requests: Requests) -> None:
-        """Counts what the pod asks for now, whether it fits or not; nothing, when the pod does not count."""
+        """Counts the new resources of the pod, even if they do not fit. No effect if the pod is not counted."""
         if (tenant := self._pods_by_uid.get(uid)) is not None:
             before, address = tenant
             self._room.remove(before)
@@ -176,7 +178,7 @@ class VirtualNode:
             self._pods_by_uid[uid] = requests, address
 
     def vacate(self, uid: str) -> None:
-        """Takes back `admit` and `readmit`; nothing, when the pod does not count."""
+        """Undoes `admit` and `readmit`. No effect if the pod is not counted."""
         if (tenant := self._pods_by_uid.pop(uid, None)) is not None:
             requests, address = tenant
             self._room.remove(requests)
@@ -197,7 +199,7 @@ class VirtualNodes:
         self._pressures: dict[str, Sequence[Kind]] = {}
         self.frozen: set[str] = set()
         self.consuming: set[str] = set()
-        """Nodes that have, or had, pods that declare what they use."""
+        """Nodes that have or had pods with declared usage."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
@@ -206,21 +208,21 @@ class VirtualNodes:
         return self._nodes.get(pod.spec.nodeName)
 
     def is_played(self, name: str) -> bool:
-        """Can anything be said of the node?"""
+        """Whether the fleet can write the status of the node."""
         return name in self._nodes and name not in self.frozen
 
     def tenants(self, name: str) -> Collection[str]:
-        """The uids of the pods that use something of the node."""
+        """The uids of the pods that are counted on the node."""
         found = self._nodes.get(name)
         return found.tenants if found is not None else ()
 
     def allocatable(self, name: str) -> Mapping[str, int]:
-        """What the node's pods may use, by resource name."""
+        """The allocatable resources of the node, by name."""
         found = self._nodes.get(name)
         return found.allocatable if found is not None else {}
 
     def set(self, node: Node) -> bool:
-        """Takes a node up, or learns what has changed of it. Has it thawed by that?"""
+        """Adds or updates a node. Returns whether it has just thawed."""
         name = node.metadata.name
         if (known := self._nodes.get(name)) is not None:
             known.update(node)
@@ -245,51 +247,52 @@ class VirtualNodes:
         self._off.update(names)
 
     def freeze(self, names: Collection[str]) -> None:
-        """These lose their network, if they have power. When they have thawed their pods must be brought again."""
+        """Freezes these nodes, unless they are powered off. After they thaw, their pods must be set again."""
         self.frozen.update(name for name in names if name in self._nodes)
 
     def is_silenced(self, pod: Pod) -> bool:
-        """Can nothing be said of the pod, because its node is frozen?"""
+        """Whether nothing can be written about the pod because its node is frozen."""
         return pod.spec.nodeName in self.frozen
 
     def has_booted(self, pod: Pod) -> bool:
-        """Since the pod ran, if an earlier kubelet says that it did?"""
+        """Whether the node lost power after the pod ran, according to the status of an earlier kubelet."""
         return pod.spec.nodeName in self._booted
 
     def settle(self, names: Collection[str]) -> None:
-        """All pods of these nodes have been brought."""
+        """All pods of these nodes have been set."""
         self._booted.difference_update(names)
 
     def press(self, name: str, pressures: Sequence[Kind]) -> None:
-        """What the node is short of from now on; it does not admit everybody then."""
+        """Sets the pressures of the node, which admission checks."""
         self._pressures[name] = pressures
 
     def pressures(self, pod: Pod) -> Sequence[Kind]:
-        """Of the pod's node."""
+        """The pressures of the pod's node."""
         return self._pressures.get(pod.spec.nodeName, ())
 
 
 MONITORING_INTERVAL = 2.0
-"""Seconds between two looks, and so between two evictions of one node. The kubelet's is 10."""
+"""Seconds between checks, and therefore between evictions of one node. Kubernetes' kubelet uses 10."""
 PRESSURE_TRANSITION_PERIOD = 30.0
-"""Seconds for which a node says that it is under pressure after it was: else what it has evicted might come back at once, and
-push again. The kubelet's eviction-pressure-transition-period is 5 minutes."""
+"""Seconds after pressure for which the condition is kept. Otherwise, evicted pods could return immediately and cause pressure
+again. Kubernetes' eviction-pressure-transition-period is 5 minutes.
+"""
 
 
 class PodEvictor(Protocol):
-    """What this needs of kubelet.pod_manager.Pods."""
+    """The methods that this module needs of kubelet.pod_manager."""
 
     def staying(self, node: str) -> Sequence[Pod]:
-        """The pods that use something of the node, and are to stay."""
+        """The pods of the node that are counted and not terminating."""
         ...
 
     def evict(self, uid: str, message: str, *, disrupts: bool) -> None:
-        """`disrupts`: it is the node's need, and nothing that the pod has done."""
+        """`disrupts`: the node causes the eviction, and not the pod."""
         ...
 
 
 class EvictionManager:
-    """`on_change(nodes)`: what these are short of has changed."""
+    """`on_change(nodes)`: the pressures of these nodes have changed."""
 
     def __init__(
         self,
@@ -311,18 +314,18 @@ class EvictionManager:
         return [kind for kind in Kind if kind in held]
 
     def beside(self, node: str) -> int:
-        """Bytes of memory that others use beside the node's pods."""
+        """Bytes of memory that are used outside of the node's pods."""
         return self._told.get(node, {}).get(Kind.MEMORY) or 0
 
     def learn(self, node: Node) -> None:
-        """A node that is played is there, or has changed."""
+        """A node was added or has changed."""
         name, told = node.metadata.name, shortages(node)
         if told == self._told.get(name, {}):
             return
         self._told[name] = told
         if not told:
             del self._told[name]
-        self._until.pop(name, None)  # somebody has put it right, or made it worse
+        self._until.pop(name, None)  # the annotation has changed
         self._look(name, evict=False)
 
     def forget(self, nodes: Collection[str]) -> None:
@@ -340,7 +343,7 @@ class EvictionManager:
                 self._on_change(changed)
 
     def _look(self, name: str, *, evict: bool) -> bool:
-        """Has what it is short of changed?"""
+        """Updates the pressure. Returns whether it has changed."""
         before, now = self.pressures(name), self._clock.monotonic()
         held = {kind: until for kind, until in self._until.get(name, {}).items() if until > now}
         pods = self._pods_by_uid.staying(name)
@@ -362,7 +365,7 @@ class EvictionManager:
         return self.pressures(name) != before
 
     def _short(self, name: str, kind: Kind, pods: Sequence[Pod]) -> tuple[bool, int | None]:
-        """Is it short of it, and how much is left, where that is known?"""
+        """Whether there is pressure, and the available bytes if they are known."""
         told, capacity = self._told.get(name, {}), self._nodes.allocatable(name).get(RESOURCES[kind])
         if kind in told and told[kind] is None:
             return True, None
@@ -380,8 +383,7 @@ class EvictionManager:
 
 
 LOST_POWER = 255
-"""The exit code of a container that was running when its machine lost power: nobody was there to see it end. The code, and the
-reason "Unknown" beside it, are those that containerd gives."""
+"""The exit code of containers that ran when the machine lost power. Code and reason ("Unknown") are those of containerd."""
 
 
 class Fault(StrEnum):
@@ -409,7 +411,7 @@ def crashes(pod: Pod) -> Iterator[Crash]:
 
 
 def rebooted(pod: Pod, now: float) -> Pod:
-    """The pod as a kubelet finds it after its machine has lost power: what ran runs no more. `now` is Unix time."""
+    """The status of the pod after a power loss of its machine: no container runs. `now` is Unix time."""
     found = Pod()
     found.CopyFrom(pod)
     for status in (*found.status.initContainerStatuses, *found.status.containerStatuses):

@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 
 class PanicIsolation:
-    """`tell`: records an event (pod, type, reason, message). `queue`: of the uids of pods that are to be looked at."""
+    """`tell`: records an event (pod, type, reason, message). `queue`: of the uids of pods to sync."""
 
     def __init__(self, tell: Callable[[Pod, str, str, str], None], queue: DelayQueue, clock: Clock) -> None:
         self._tell = tell
@@ -72,34 +72,34 @@ class PanicIsolation:
         self._pauses = Backoffs(FIRST_PAUSE, LONGEST_PAUSE)
 
     def failed(self, pod: Pod, error: Exception) -> None:
-        """Looking at the pod, or hearing of it, has come upon a bug."""
+        """The sync of the pod, or the handling of its update, has raised an unexpected exception."""
         uid = pod.metadata.uid
         pause = self._pauses.next(uid)
         metrics.TRIPPED.inc()
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        log.error("pod %s trips a bug; again in %.3g s", name, pause, exc_info=error)
+        log.error("unexpected error while syncing pod %s; retrying in %.3g s", name, pause, exc_info=error)
         self._tell(pod, "Warning", "FailedSync", f"Error syncing pod, it is tried again: {describe(error)}")
         self._queue.add_at(uid, self._clock.monotonic() + pause)
 
     def over(self, uid: str) -> None:
-        """The pod has been looked at without a bug, or is gone."""
+        """The pod has been synced without an exception, or is gone."""
         self._pauses.forget(uid)
 
 
 STOP_AGAIN = 1.0
-"""Seconds after which a container is asked again to stop that could not be asked."""
+"""Seconds until the retry of a failed stop request."""
 STEPS_PER_TURN = 256
-"""Pods that are stepped before the event loop gets a turn: some milliseconds."""
+"""Pods that are synced before other tasks of the event loop run: some milliseconds."""
 
 
 class EventSink(Protocol):
-    """What this needs of pinnace.client.events.EventRecorder."""
+    """The methods that this module needs of pinnace.client.events.EventRecorder."""
 
     def event(self, obj: Pod, type_: str, reason: str, message: str) -> None: ...
 
 
 class PodManager:
-    """`handle` is the informer's handler; everything else happens in `run`."""
+    """`handle` is the informer's handler. All other work is done in `run`."""
 
     def __init__(
         self,
@@ -113,16 +113,15 @@ class PodManager:
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
     ) -> None:
-        """`volumes`: pretended ones, that are there at once, unless given. `nodes_known`: the revision up to which
-        `set_node` has told."""
+        """`volumes`: by default, volumes without delays. `nodes_known`: the revision up to which `set_node` was called."""
         self._nodes = nodes
         self._traces = PodTraces(clock, tracer)
         self._runtime = runtime
         self._events = events
         self._clock = clock
         self._records: dict[str, PodRecord] = {}
-        self._returning: dict[str, Pod] = {}  # accepted by an earlier process; to be adopted
-        self._arriving: dict[str, Pod] = {}  # new; to be admitted
+        self._returning: dict[str, Pod] = {}  # accepted by an earlier process and not adopted yet
+        self._arriving: dict[str, Pod] = {}  # new and not admitted yet
         self._queue = DelayQueue(clock)
         self._isolation = PanicIsolation(self._event, self._queue, clock)
         self._admission = Admission(
@@ -143,13 +142,13 @@ class PodManager:
 
     @property
     def running(self) -> int:
-        """Pods that run: counted when somebody asks, from another thread."""
+        """The number of running pods. Computed on request, in another thread."""
         records = tuple(self._records.values())
         return sum(record.state is not None and record.state.phase is Phase.RUNNING for record in records)
 
     @property
     def unreported(self) -> int:
-        """Pods whose status is on its way."""
+        """Pods with a status write in flight."""
         return self._reports.pending
 
     async def run(self) -> None:
@@ -162,7 +161,7 @@ class PodManager:
             self._runtime.close()
 
     def set_node(self, node: Node) -> None:
-        """Takes a node into the fleet, or learns what has changed of it."""
+        """Adds or updates a node."""
         name = node.metadata.name
         if self._nodes.set(node):
             self._thaw(name)
@@ -171,14 +170,14 @@ class PodManager:
         self._admission.retry_resizes(name)
 
     def drop_nodes(self, names: Collection[str]) -> None:
-        """Stops playing these nodes, and forgets their pods: they are somebody else's, or nobody's."""
+        """Forgets these nodes and their pods. They belong to another fleet, or have been deleted."""
         self._nodes.drop(names)
         for uid, pod in self._all():
             if pod.spec.nodeName in names:
                 self._forget(uid)
 
     def power_off(self, names: Collection[str]) -> None:
-        """These nodes lose their power; `set_node` boots them."""
+        """Powers off these nodes; `set_node` boots them."""
         self.drop_nodes(names)
         self._nodes.power_off(names)
         self._runtime.retain(names, ())
@@ -189,12 +188,12 @@ class PodManager:
                 self._reports.thawed(uid, record)
 
     def staying(self, node: str) -> list[Pod]:
-        """The pods that use something of the node, and are to stay."""
+        """The pods of the node that are counted and not terminating."""
         records = [self._records[uid] for uid in self._nodes.tenants(node)]
         return [each.pod for each in records if each.want.grace is None and not (each.state and each.state.ending)]
 
     def what_runs(self, uid: str) -> Running | None:
-        """What of a pod runs; None: nothing, or its node is cut off."""
+        """The running containers of a pod. None: there are none, or the node is frozen or off."""
         record = self._records.get(uid)
         if record is None or self._nodes.is_silenced(record.pod) or not (names := record.running):
             return None
@@ -209,7 +208,7 @@ class PodManager:
             self._queue.add(uid)
 
     def _can_end(self, uid: str) -> bool:
-        """Not where a bug keeps the pod from being looked after."""
+        """False if the sync of the pod raises exceptions."""
         return self._records[uid].state is not None
 
     def _preempt(self, uid: str) -> None:
@@ -247,9 +246,9 @@ class PodManager:
             self._queue.add(uid)
 
     def relist(self, nodes: Collection[str], pods: Collection[Pod]) -> None:
-        """These are all the pods of these nodes, and no others are played. The rest are gone, and forgotten first: new ones may
-        have been bound into their room. Where there is no room for all the oldest come first, as in Kubernetes: a list goes by
-        name."""
+        """Replaces the known pods by these pods of these nodes. Missing pods are forgotten first, so that their resources are
+        free. New pods are admitted in the order of their creation, as in Kubernetes, because lists are sorted by name.
+        """
         uids = {pod.metadata.uid for pod in pods}
         for uid, pod in self._all():
             if uid not in uids and not self._nodes.is_silenced(pod):
@@ -276,13 +275,13 @@ class PodManager:
         if record.want is not before:
             self._queue.add(uid)
         moved = pod.metadata.generation != generation and not pod.metadata.HasField("deletionTimestamp")
-        if moved and record.state is not None:  # a deletion reports its steps anyway
+        if moved and record.state is not None:  # the steps of a deletion are reported anyway
             self._resize(uid, record, read(self._clock))
             self._reports.changed(uid, record)
         self._obey(uid, pod)
 
     def _obey(self, uid: str, pod: Pod) -> None:
-        """What annotations say of a pod that is there. It lives without what they say, where that trips a bug."""
+        """Applies the annotations of a running pod. If this raises an exception, the pod runs without them."""
         if not pod.metadata.annotations:
             return
         try:
@@ -302,7 +301,7 @@ class PodManager:
         self._traces.forget(uid)
         if (record := self._records.pop(uid, None)) is not None:
             self._admission.forget(record.pod)
-            self._admission.vacate(record)  # first: what counts has a record, whatever comes of the rest
+            self._admission.vacate(record)  # first, so that every counted pod has a record, even after an exception below
             self._runtime.remove(uid)
 
     async def _step_all(self) -> None:
@@ -315,12 +314,12 @@ class PodManager:
             await asyncio.sleep(0)
 
     async def _adopt_all(self) -> None:
-        """Before anything else is admitted: what these pods use is not to be given away."""
+        """Adopts pods before any pod is admitted, so that their resources are counted."""
         while self._returning:
             now = read(self._clock)
             for uid in list(islice(self._returning, STEPS_PER_TURN)):
                 self._arriving[uid] = self._returning.pop(uid)
-                with suppress(Exception):  # it is in the queue, too: a bug is tripped there again, and told of
+                with suppress(Exception):  # the pod is also in the queue: the exception will be raised and reported there
                     self._take_up(uid, now)
             await asyncio.sleep(0)
 
@@ -332,13 +331,13 @@ class PodManager:
             known = self._records.get(uid)
             pod = known.pod if known is not None else self._arriving[uid]
             if known is not None and known.state is None and not lifecycle.accepted(pod):
-                self._admission.vacate(known)  # it is admitted anew; what an earlier process had accepted goes on being counted
+                self._admission.vacate(known)  # an admitted pod is admitted again; an adopted pod remains counted
             self._isolation.failed(pod, error)
         else:
             self._isolation.over(uid)
 
     def _take_up(self, uid: str, now: Instant) -> PodRecord | None:
-        """The record of a pod, made where there is none yet; one that an earlier process has accepted is adopted."""
+        """The record of a pod, created if missing. A pod that an earlier process accepted is adopted."""
         if (pod := self._arriving.get(uid)) is not None:
             self._records[uid] = PodRecord.of(pod)
             del self._arriving[uid]
@@ -363,7 +362,7 @@ class PodManager:
         record.state = state
 
     def _resize(self, uid: str, record: PodRecord, now: Instant) -> None:
-        """Gives a pod the resources that its spec asks for, if its node has room."""
+        """Allocates the resources of the spec, if the node has room."""
         state, before = record.state, record.resize
         if before is None or state is None or state.phase.final or state.ending is not None:
             return
@@ -386,7 +385,7 @@ class PodManager:
         self._queue.add(uid)
 
     def _observe_resize(self, uid: str, record: PodRecord) -> None:
-        """Containers that are restarted for their new resources may have started."""
+        """Containers that were restarted for new resources may run now."""
         before = record.resize
         if before is None or (after := before.observed(record.containers)) is before:
             return
@@ -397,7 +396,7 @@ class PodManager:
         self._reports.changed(uid, record)
 
     def _step(self, uid: str, record: PodRecord, now: Instant) -> None:
-        """Moves a pod as far as it goes at this moment."""
+        """Advances a pod until no action remains."""
         if record.resize is not None and (record.resize.reason or record.resize.unseen):
             self._resize(uid, record, now)
         before = record.state
@@ -420,7 +419,7 @@ class PodManager:
         self._reports.over(uid, record)
 
     def _admit(self, uid: str, record: PodRecord, now: Instant) -> PodState | None:
-        """None: it is to be looked at again first."""
+        """Executes one step. None: sync the pod again first."""
         decided = self._admission.admit(record, now)
         if isinstance(decided, float):
             self._queue.add_at(uid, decided)
@@ -430,7 +429,7 @@ class PodManager:
         return decided
 
     def _carry_out(self, uid: str, record: PodRecord, step: Step, now: Instant) -> bool:
-        """False: the actions change nothing about the containers, so another step now would be the same."""
+        """False: the actions do not change containers, so another step would have the same result."""
         touched = False
         for action in step.actions:
             match action:
@@ -449,7 +448,7 @@ class PodManager:
         return touched
 
     def _stop(self, uid: str, record: PodRecord, container: str, grace: float, now: Instant) -> bool:
-        """False: the disk was full. It is asked again; that the pod ends, and since when, stands."""
+        """False: the disk is full, and the stop must be requested again. The state of the ending pod is kept."""
         try:
             self._runtime.stop(uid, container, grace, now)
         except OSError as error:
@@ -467,7 +466,7 @@ class PodManager:
             self._tell(record.pod, state, containers)
 
     def _tell(self, pod: Pod, state: PodState, containers: Sequence[ContainerView]) -> None:
-        """Records how a pod ended, unless it went well or was asked to go."""
+        """Records an event for a container that ended unexpectedly."""
         if state.refused:
             metrics.REFUSED.labels(state.reason).inc()
             self._event(pod, "Warning", state.reason, state.message)
@@ -481,9 +480,9 @@ class PodManager:
 
 
 GATHER = 0.05
-"""Seconds that are waited for more new nodes before the watch is opened again."""
+"""Seconds to wait for more new nodes before the watch is reopened."""
 SYNC_TIMEOUT = 30.0
-"""Seconds after which it is worth a line in the log that the first state has not come."""
+"""Seconds without the initial state after which this is logged."""
 
 
 class PodWatch:
@@ -499,14 +498,14 @@ class PodWatch:
 
     @property
     def healthy(self) -> str | None:
-        """None, or what is wrong, for /readyz."""
+        """None, or the problem, for /readyz."""
         if not self._nodes:
             return None
         wrong = self._informer.healthy if self._informer is not None else None
         return wrong or (None if self._synced else "the pods of some nodes are not watched yet")
 
     def follow(self, nodes: Collection[str]) -> None:
-        """The nodes whose pods are wanted from now on. One that was gone in between counts as new."""
+        """Sets the nodes to watch. A node that was removed and added again is new."""
         self._nodes = frozenset(nodes)
         self._opened &= self._nodes
         if not self._nodes <= self._opened:
@@ -524,7 +523,7 @@ class PodWatch:
             await race(informer.run(), self._until_grown(informer))
 
     def _hear(self, deltas: Sequence[Delta[Pod]]) -> None:
-        """What comes before it is synced is in the store by then."""
+        """Events before the initial state are already in the store."""
         if self._synced:
             self._pods.handle(deltas)
 

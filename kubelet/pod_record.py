@@ -17,32 +17,32 @@ from pinnace.fit import Requests
 @dataclass(slots=True, eq=False)
 class PodRecord:
     pod: Pod
-    """As the informer has it."""
+    """The informer's object."""
     revision: str
-    """The latest that is known: the informer's, or that of our own last write."""
+    """The latest known version: the informer's, or the result of the last own write."""
     template: Template
     want: DesiredState
     state: PodState | None = None
-    """None: not looked at yet."""
+    """None: not admitted or adopted yet."""
     containers: Sequence[ContainerView] = ()
     addresses: Addresses = Addresses("", "")  # noqa: RUF009 (immutable)
     changes: int = 0
-    """How often there was something to report."""
+    """The number of changes to report."""
     acknowledged: int = 0
-    """The value of `changes` that the server knows of."""
+    """The value of `changes` at the last stored report."""
     sent_revision: str = ""
     sent_changes: int = 0
-    """`revision` and `changes` of the report that is on its way."""
+    """`revision` and `changes` of the report in flight."""
     waiting: bool = False
-    """A report met a Conflict, and the informer has not brought what it conflicts with."""
+    """A report had a Conflict, and the informer has not received the conflicting version."""
     foreign: bool = False
-    """Somebody else may have written the informer's latest status, and nobody has compared it with ours."""
+    """Another client may have written the informer's latest status; it has not been compared yet."""
     patient_until: float = 0.0
-    """Monotonic time until which nobody is contradicted."""
+    """Monotonic time until which overwritten fields are not corrected."""
     over: bool = False
-    """The pod is to be removed, once everything is reported."""
+    """The pod must be deleted when everything has been reported."""
     resize: Resize | None = None
-    """None: the pod has the resources that its spec asks for, as nearly all do."""
+    """None: the pod has the resources of its spec."""
 
     @classmethod
     def of(cls, pod: Pod) -> "PodRecord":
@@ -55,8 +55,9 @@ class PodRecord:
 
     @property
     def is_anothers(self) -> bool:
-        """Has another process, a twin of this fleet, accepted the pod before any report of ours was stored, or ended it? Then
-        its word counts: our own would set the pod back."""
+        """Whether another process of this fleet accepted the pod before a report of this process was stored, or finished it.
+        Then its report wins, so that the pod does not move backwards.
+        """
         if self.state is None or not accepted(self.pod):
             return False
         status = self.pod.status
@@ -68,17 +69,20 @@ class PodRecord:
 
     @property
     def _is_behind(self) -> bool:
-        """Has a twin of this fleet started the pod, which we have not yet? No phase goes back."""
+        """Whether another process of this fleet has started a pod that this process has not started. Phases do not move
+        backwards.
+        """
         ours = self.state is not None and self.state.phase is Phase.PENDING
         return ours and self.pod.status.phase not in ("", Phase.PENDING)
 
     def is_contradicted(self) -> bool:
-        """Does the API say something else of the pod than we have? Somebody took its node to be unreachable, or wrote over what
-        is ours. Only the informer's latest word counts, which may come before the answer to our own. What agrees is not looked
-        at again. Of a pod that had ended when it was taken up we know no more than what is said there."""
+        """Whether the stored status differs from the status of this process, because another client overwrote it. Only the
+        informer's latest version is compared; it can arrive before the response to an own write. Pods that had finished when
+        they were adopted are not compared, because the stored status is all that is known.
+        """
         if not self.foreign or self.state is None or not self.reported or self._is_behind or self.state.over_before:
             return False
-        if self.revision != self.pod.metadata.resourceVersion:  # our report is newer
+        if self.revision != self.pod.metadata.resourceVersion:  # this process has a newer report
             return False
         ours = self._render(self.state)
         self.foreign = not alike(ours.status, self.pod.status)
@@ -86,18 +90,19 @@ class PodRecord:
 
     @property
     def running(self) -> list[str]:
-        """The names of its containers that run."""
+        """The names of its running containers."""
         return [each.name for each in self.containers if each.state is ContainerState.RUNNING]
 
     def refresh(self, pod: Pod) -> bool:
-        """Takes a newer version of the pod, or an echo of our own write. False: it is an older one. If something else may be
-        wanted of the pod now, `want` is another object."""
+        """Applies a newer version of the pod, or the event of an own write. Returns False for an older version. If the desired
+        state has changed, `want` is another object.
+        """
         metadata = pod.metadata
         revision = metadata.resourceVersion
         if int(revision) < int(self.revision):
             return False
         if revision != self.pod.metadata.resourceVersion:
-            # While a report is on its way it is its echo, as a rule, and the answer will say so.
+            # during a write, the event is usually its own; the response will confirm this
             self.foreign = revision != self.revision and (self.foreign or not self.reported or pod.status != self.pod.status)
         moved = metadata.generation != self.pod.metadata.generation
         if moved and self.state is not None and self.resize is None and resources_of(self.pod.spec) != resources_of(pod.spec):
@@ -111,24 +116,24 @@ class PodRecord:
 
     @property
     def granted(self) -> Pod:
-        """The pod with the resources that its node has allocated."""
+        """The pod with its allocated resources."""
         return self.pod if self.resize is None else with_resources(self.pod, self.resize.allocated)
 
     @property
     def counted(self) -> Requests:
-        """What the node counts."""
+        """The resources that the node counts."""
         if self.resize is None or not self.resize.restarting:
             return self.template.requests
         return template_of(with_resources(self.pod, self.resize.counted())).requests
 
     def set_resize(self, resize: Resize | None) -> None:
-        """What is left to do of a resize has changed."""
+        """The pending work of a resize has changed."""
         self.resize = resize
         self.template = template_of(self.granted)
         self.want = self.want._replace(plan=self.template.plan)
 
     def report(self) -> Pod | None:
-        """What to send to UpdateStatus now."""
+        """The next UpdateStatus request."""
         if self.state is None:
             return None
         self.sent_revision, self.sent_changes = self.revision, self.changes
@@ -138,7 +143,7 @@ class PodRecord:
         return render(self.pod, self.revision, self.template, state, self.containers, self.addresses, self.resize)
 
     def acknowledge(self, revision: str) -> None:
-        """The report that was sent is stored, at `revision`."""
+        """The report in flight is stored, at `revision`."""
         self.acknowledged = self.sent_changes
         if int(revision) > int(self.revision):
             self.revision = revision
@@ -153,7 +158,7 @@ def wanted(pod: Pod, template: Template) -> DesiredState:
 
 
 def unmet(gates: Sequence[str], conditions: Sequence[PodCondition]) -> str:
-    """The readiness gates that are not True, in Kubernetes' words; empty when all are."""
+    """The message about readiness gates that are not True; empty if all are."""
     found = {condition.type: condition.status for condition in conditions}
     return ", ".join(
         f'the status of pod readiness gate "{gate}" is not "True", but {found[gate]}'

@@ -56,35 +56,35 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 READY = ("True", "KubeletReady", "the fleet holds the lease of this node")
 OS_IMAGE = "virtual node of a pinnace fleet"
 PAUSE_IMAGE, PAUSE_SIZE = "registry.k8s.io/pause:3.10", 320_368
-"""The image that a machine has before any pod has run on it, and its bytes."""
+"""The image of a machine that has not run a pod, with its size in bytes."""
 
 
 class Endpoint(NamedTuple):
-    """Where API servers find the kubelet. `host`: a name or an address."""
+    """The address of the kubelet for API servers. `host`: a name or an address."""
 
     host: str
     port: int
 
 
 class Machine(NamedTuple):
-    """What all nodes of a fleet are."""
+    """The properties that all nodes of a fleet share."""
 
     shape: MachineShape
-    """Of nodes that do not say it themselves."""
+    """Defaults for nodes without own values."""
     runtime: str = "fake"
     local: bool = False
-    """Their addresses are this machine's (see kubelet.addresses)."""
+    """Node addresses are in 127.0.0.0/8 (see kubelet.addresses)."""
     endpoint: Endpoint | None = None
-    """None: the kubelet serves nothing: neither logs nor exec, nor what is used."""
+    """None: the kubelet does not serve logs, exec and stats."""
     own: Mapping[str, MachineShape] = {}
-    """Of the fleet's own nodes, by name, where they differ."""
+    """Different shapes of the fleet's own nodes, by name."""
 
     def shape_of(self, node: str) -> MachineShape:
         return self.own.get(node, self.shape)
 
 
 def new_node(name: str, fleet: str, machine: Machine, now: float) -> Node:
-    """A node to create. `now` in Unix time."""
+    """A new Node object. `now` in Unix time."""
     node = Node()
     node.metadata.name = name
     shape = machine.shape_of(name)
@@ -97,7 +97,7 @@ def new_node(name: str, fleet: str, machine: Machine, now: float) -> Node:
 
 
 def needs_status(node: Node, machine: Machine, pressures: Collection[Kind] = ()) -> bool:
-    """`pressures`: what it is short of."""
+    """`pressures`: the current pressures of the node."""
     status = node.status
     ready = conditions.find(status.conditions, "Ready")
     if ready is None or (ready.status, ready.reason, ready.message) != READY:
@@ -125,7 +125,7 @@ def needs_spec(node: Node, fleet: str, machine: Machine) -> bool:
 
 
 def with_status(node: Node, machine: Machine, now: float, pressures: Collection[Kind] = ()) -> Node:
-    """A copy that is Ready. A capacity that the node has, say from `pinnace node add`, is kept, and completed."""
+    """A copy that is Ready. The capacity in the object is kept, and missing resources are added."""
     copy = Node()
     copy.CopyFrom(node)
     _set_status(copy, machine, now)
@@ -136,8 +136,9 @@ def with_status(node: Node, machine: Machine, now: float, pressures: Collection[
 
 
 def changes(before: Node, after: Node) -> list[str]:
-    """What events call the conditions that differ: NodeReady, NodeHasDiskPressure. A node that is Ready for the first time has
-    changed from nothing: thousands that start have nothing to tell."""
+    """The reasons of events for changed conditions, such as NodeReady. Empty for a node that becomes Ready for the first time,
+    because thousands of nodes can start together.
+    """
     if conditions.find(before.status.conditions, "Ready") is None:
         return []
     known = {each.type: each.status for each in before.status.conditions}
@@ -147,7 +148,7 @@ def changes(before: Node, after: Node) -> list[str]:
 
 
 def with_spec(node: Node, fleet: str, machine: Machine) -> Node:
-    """A copy that belongs to the fleet and takes pods."""
+    """A copy with the fleet's label and without the not-ready taint."""
     copy = Node()
     copy.CopyFrom(node)
     _set_spec(copy, fleet, machine)
@@ -155,7 +156,7 @@ def with_spec(node: Node, fleet: str, machine: Machine) -> Node:
 
 
 def _set_spec(node: Node, fleet: str, machine: Machine) -> None:
-    """After the status, which says how many pods it takes."""
+    """Written after the status, which contains the pod capacity."""
     node.metadata.labels.update(_labels(node, fleet, machine))
     if not node.spec.podCIDR:
         node.spec.podCIDR = pod_cidr(node.metadata.name, allocatable(node).get(PODS, 0), local=machine.local)
@@ -166,14 +167,14 @@ def _set_spec(node: Node, fleet: str, machine: Machine) -> None:
 
 
 def _labels(node: Node, fleet: str, machine: Machine) -> Mapping[str, str]:
-    """The labels that the node must have. Its own os, architecture, instance type, zone and region stay as they are.
+    """Required labels of the node. Labels for os, architecture, instance type, zone and region are kept.
 
     Source: updateDefaultLabels in pkg/kubelet/kubelet_node_status.go of Kubernetes."""
     name, own = node.metadata.name, node.metadata.labels
     resources = {resource: quantity.string for resource, quantity in node.status.capacity.items()}
     shape = machine.shape_of(name)
     defaults = shape.default_labels(name, resources)
-    if own.get(ZONE_LABEL, "") not in ("", *shape.zones):  # it is somewhere else, and so perhaps in another region
+    if own.get(ZONE_LABEL, "") not in ("", *shape.zones):  # a node in another zone can be in another region
         defaults.pop(REGION_LABEL, None)
     return {key: own.get(key, value) for key, value in defaults.items()} | {FLEET_LABEL: fleet, HOSTNAME_LABEL: name}
 
@@ -192,7 +193,7 @@ def _set_status(node: Node, machine: Machine, now: float) -> None:
     for kind, address in _addresses(node, machine):
         status.addresses.add(type=kind, address=address)
     status.daemonEndpoints.kubeletEndpoint.Port = _port(machine)
-    info = status.nodeInfo  # what is known of the system otherwise, a machine's id say, is left as it is
+    info = status.nodeInfo  # other known fields, such as machineID, are kept
     info.operatingSystem, info.architecture, info.osImage, info.containerRuntimeVersion, info.kubeletVersion = _system_info(
         node.metadata.labels, machine
     )
@@ -207,8 +208,8 @@ def _add_capacity(node: Node, shape: MachineShape, resources: Collection[str]) -
 
 
 def _overwritten(node: Node) -> Iterator[tuple[str, str]]:
-    """The resources whose allocatable is not what it should be, and what that is; "": it should not be there. Allocatable is
-    the capacity less what the node reserves.
+    """The resources with a wrong allocatable amount, and the right amount; "": to be removed. Allocatable is the capacity minus
+    the reserved amount.
 
     Source: MachineInfo in pkg/kubelet/nodestatus/setters.go of Kubernetes."""
     capacity, told = node.status.capacity, node.status.allocatable
@@ -230,7 +231,7 @@ def _differ(resource: str, one: str, other: str) -> bool:
 
 
 def _reserved(text: str) -> dict[str, int]:
-    """By resource; what makes no sense is left out."""
+    """By resource. Invalid amounts are ignored."""
     found = {}
     for word in text.split(","):
         resource, equals, quantity = word.strip().partition("=")
@@ -242,17 +243,17 @@ def _reserved(text: str) -> dict[str, int]:
 
 
 def _system_info(labels: Mapping[str, str], machine: Machine) -> tuple[str, str, str, str, str]:
-    """Of its nodeInfo: the operating system, the architecture, the image of the system, and both versions."""
+    """Fields of nodeInfo: operating system, architecture, OS image, and versions of runtime and kubelet."""
     return labels.get(OS_LABEL, OS), labels.get(ARCH_LABEL, ARCH), OS_IMAGE, *_versions(machine)
 
 
 def _versions(machine: Machine) -> tuple[str, str]:
-    """Of the runtime and of the kubelet, as nodeInfo has them."""
+    """The versions of the runtime and the kubelet, in the format of nodeInfo."""
     return f"{machine.runtime}://1", f"v{version()}"
 
 
 def _addresses(node: Node, machine: Machine) -> list[tuple[str, str]]:
-    """Type and address of each. Where the kubelet is found is an external one: it is of the real network."""
+    """Type and address of each entry. The kubelet's own address is external, because it is reachable in the real network."""
     name = node.metadata.name
     addresses = [("InternalIP", host_ip(name, local=machine.local)), ("Hostname", name)]
     if machine.endpoint is not None:
@@ -273,8 +274,7 @@ def _port(machine: Machine) -> int:
 
 
 def _is_outdated(node: Node, kind: Kind, holds: bool) -> bool:
-    """A condition is reported once there is pressure, and from then on: most nodes never have any. That of a node that was
-    silent has become Unknown."""
+    """A pressure condition is reported from the first pressure on, or after it was set to Unknown."""
     found = conditions.find(node.status.conditions, CONDITIONS[kind])
     return holds if found is None else found.status != str(holds)
 
@@ -298,14 +298,14 @@ _PRESSURE_WORDS = {
 log = logging.getLogger(__name__)
 
 CHUNK = 500
-"""Nodes of one batch call, at most."""
+"""Maximum number of nodes per batch."""
 LONGEST_PAUSE = 7.0
-"""Seconds until a node that is refused is tried again, at most: those of the kubelet's tryRegisterWithAPIServer."""
+"""Maximum seconds between retries of a rejected node, as in the kubelet's tryRegisterWithAPIServer."""
 CONCURRENCY = 16
-"""Calls for single nodes that are under way at once."""
+"""Maximum number of concurrent calls for single nodes."""
 
 Refusals: TypeAlias = dict[str, ApiError]
-"""Why, by the node's name."""
+"""Error messages by node name."""
 
 
 def no_pressure(node: str) -> Collection[Kind]:
@@ -313,13 +313,13 @@ def no_pressure(node: str) -> Collection[Kind]:
 
 
 class EventSink(Protocol):
-    """What this needs of pinnace.client.events.EventRecorder."""
+    """The methods that this module needs of pinnace.client.events.EventRecorder."""
 
     def event(self, obj: Node, type_: str, reason: str, message: str) -> None: ...
 
 
 class Registrar:
-    """All methods raise Unavailable: repeat them. What has changed of a node is an event, once it is written."""
+    """All methods raise Unavailable; call them again. Events are recorded for written changes."""
 
     def __init__(
         self, client: ResourceClient[Node], events: EventSink, fleet: str, machine: Machine, *, clock: Clock = SYSTEM_CLOCK
@@ -331,7 +331,7 @@ class Registrar:
         self._clock = clock
 
     async def create(self, names: Sequence[str]) -> Refusals:
-        """Creates nodes of this fleet, Ready; those that exist already become the fleet's. Who was refused."""
+        """Creates nodes of this fleet as Ready, and adopts those that already exist. Returns rejections."""
         refused: Refusals = {}
         done = 0
         for chunk in portions((new_node(name, self._fleet, self._machine, self._clock.time()) for name in names), CHUNK):
@@ -344,9 +344,9 @@ class Registrar:
         return refused | await _each({name: self._take_over(name) for name in existing})
 
     async def make_ready(self, present: Iterable[Node], pressures: Callable[[str], Collection[Kind]] = no_pressure) -> Refusals:
-        """Writes the status of nodes whose status is not as it should be, and otherwise their spec: a new node takes two
-        passes, because the second write needs the version that the first one made. A node that has changed meanwhile is left
-        to the pass that its change causes. The nodes that were refused."""
+        """Writes the status of nodes with a difference, otherwise their spec. A new node takes two passes, because the second
+        write needs the version of the first. A node that has changed meanwhile is left to the next pass. Returns rejections.
+        """
         unready, held_back = [], []
         for node in present:
             if needs_status(node, self._machine, pressures(node.metadata.name)):
@@ -366,7 +366,7 @@ class Registrar:
         return {name: error for name, error in refused.items() if not isinstance(error, Conflict | NotFound)}
 
     def _tell(self, before: Node, after: Node) -> None:
-        """In the kubelet's words."""
+        """Kubernetes' message."""
         for reason in changes(before, after):
             self._events.event(after, "Normal", reason, f"Node {after.metadata.name} status is now: {reason}")
 
@@ -381,8 +381,9 @@ class Registrar:
 
 
 class Registration:
-    """What is to be written of a fleet's nodes, and when. `own`: names of those that the fleet creates; `there`: those of the
-    fleet that there are. `on_due(nodes)`: these are to be made ready again, or `create` has something to do."""
+    """Decides which writes are due. `own`: names of the nodes that the fleet creates. `there`: the existing nodes of the fleet.
+    `on_due(nodes)`: these nodes must be reconciled, or `create` has work.
+    """
 
     def __init__(
         self,
@@ -399,32 +400,32 @@ class Registration:
         self._there = there
         self._pressures = pressures
         self._on_due = on_due
-        self._due = set(own)  # to be created now
-        self._uncreated: set[str] = set()  # to be tried again
+        self._due = set(own)  # to create now
+        self._uncreated: set[str] = set()  # to retry later
         self._refused = RetryQueue(clock, LONGEST_PAUSE)
         self.tried = not own
-        """Each of its own nodes is there, or was refused."""
+        """Whether each own node exists or was rejected."""
 
     @property
     def pending(self) -> bool:
-        """Has `create` something to do?"""
+        """Whether `create` has work."""
         return bool(self._due)
 
     @property
     def healthy(self) -> str | None:
-        """None, or what is wrong, for /readyz."""
+        """None, or the problem, for /readyz."""
         refused = self._refused.told()
-        return f"the API server refuses nodes: {refused}" if refused else None
+        return f"the API server rejects nodes: {refused}" if refused else None
 
     async def make_ready(self, touched: Set[str], played: Set[str]) -> None:
-        """`touched`: nodes that have changed; `played`: those of them that are there, and the fleet's. Raises Unavailable."""
-        self._uncreated = {name for name in self._uncreated if name not in self._there}  # somebody else has created them
+        """`touched`: changed nodes; `played`: those that exist and belong to the fleet. Raises Unavailable."""
+        self._uncreated = {name for name in self._uncreated if name not in self._there}  # another client has created them
         tried = touched - self._uncreated
         nodes = [self._there[name] for name in sorted(played)]
         self._tell(tried, await self._registrar.make_ready(nodes, self._pressures))
 
     async def create(self) -> None:
-        """Those of the fleet's own nodes that are due, and not there. Raises Unavailable."""
+        """Creates own nodes that are due and do not exist. Raises Unavailable."""
         due = [name for name in self._own if name in self._due] if self._due else []
         missing = [name for name in due if name not in self._there]
         refused = await self._registrar.create(missing)
@@ -434,7 +435,7 @@ class Registration:
         self.tried = True
 
     async def run(self) -> None:
-        """Has what was refused tried again, until cancelled."""
+        """Schedules retries of rejected nodes until cancelled."""
         while True:
             names = set(await self._refused.take(CHUNK))
             self._due |= names & self._uncreated
@@ -448,12 +449,13 @@ class Registration:
                 self._refused.settle(name)
         if refused:
             exhausted = all(isinstance(error, Exhausted) for error in refused.values())
-            level = logging.WARNING if exhausted else logging.ERROR  # a store without space is not an error of this kubelet
-            log.log(level, "%d nodes are refused, and tried again: %s", len(refused), self._refused.told())
+            # an etcd that is out of space is not an error of this kubelet
+            level = logging.WARNING if exhausted else logging.ERROR
+            log.log(level, "the API server rejected %d nodes, retrying: %s", len(refused), self._refused.told())
 
 
 async def _sent(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]], chunk: Sequence[Node]) -> Refusals:
-    """Who was refused: all of them, if it was the call."""
+    """The rejections: all nodes if the whole call failed."""
     try:
         items = await send(chunk)
     except Unavailable:
@@ -465,7 +467,8 @@ async def _sent(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]]
 
 
 async def _each(calls: Mapping[str, Coroutine[Any, Any, None]]) -> Refusals:
-    """Carries out all of them, some at a time. Who was refused; any other error is raised when all are through."""
+    """Executes all calls with limited concurrency. Returns rejections. Any other error is raised when all calls have finished.
+    """
     free = asyncio.Semaphore(CONCURRENCY)
 
     async def limited(call: Coroutine[Any, Any, None]) -> None:

@@ -22,13 +22,13 @@ from pinnace.check.history import Ran, encode
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 BEAT = 1.0
-"""Seconds from one word that the process lives to the next."""
+"""Seconds between two records that the process is alive."""
 
 
 class RunLog:
-    """A file that is appended to, and closed by `with`. Used inside a running event loop. It outlives processes: each that
-    writes to it has a name of its own. So has each life of the fleet in one process: the containers of the life before it are
-    its own no more."""
+    """A file that is appended to, and closed by `with`. Use it inside a running event loop. The file outlives processes. Each
+    process that writes to it has a unique name, and so has each restart of the fleet within a process.
+    """
 
     def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         """Raises OSError."""
@@ -41,7 +41,7 @@ class RunLog:
         self.begin_life()
 
     def begin_life(self) -> None:
-        """What is told from now on is told by another process, as far as readers of the log can see."""
+        """Later records use another process name."""
         self._process = f"{self._name}@{self._clock.monotonic():.3f}"
 
     def __enter__(self) -> Self:
@@ -72,7 +72,7 @@ class RunLog:
 
 
 class _Pod:
-    """What is known of one pod of the runtime."""
+    """The observed state of one pod."""
 
     __slots__ = ("key", "node", "running")
 

@@ -35,30 +35,30 @@ from pinnace.runtime.tls import TlsFiles, server_credentials
 
 SERVICE = "pinnace.v1.Kubelet"
 STOP_GRACE = 0.5
-"""Seconds that streams are given when the kubelet stops."""
+"""Seconds of grace for open streams when the kubelet stops."""
 OPTIONS = (
-    ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a second server
-    ("grpc.keepalive_time_ms", 2000),  # an API server that is gone is noticed, and its commands are killed
+    ("grpc.so_reuseport", 0),  # an occupied port is an error, not a second server
+    ("grpc.keepalive_time_ms", 2000),  # detects disconnected API servers, to kill their commands
     ("grpc.keepalive_timeout_ms", 2000),
     ("grpc.http2.ping_timeout_ms", 2000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
-    ("grpc.max_concurrent_streams", 1000),  # of one connection: an API server has as many logs and commands as its users want
+    ("grpc.max_concurrent_streams", 1000),  # per connection: an API server has as many streams as its users need
 )
 MAX_CONNECTIONS = 256
-"""Each of a few API servers has one."""
+"""One connection per API server."""
 M = TypeVar("M", bound=Message)
 _GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}
 
 
 class Statistics(Protocol):
-    """What this needs of kubelet.stats.Stats."""
+    """The methods that this module needs of kubelet.stats.Stats."""
 
     async def answer(self, request: StatsRequest) -> StatsResponse: ...
 
 
 class KubeletServer:
-    """`bind` it, which says where; then `start`."""
+    """Call `bind`, which returns the address, then `start`."""
 
     def __init__(self, streams: Streams, tls: TlsFiles | None) -> None:
         self._streams = streams
@@ -67,10 +67,10 @@ class KubeletServer:
         self._server = grpc.aio.server(options=(*OPTIONS, *grpc_server.options(MAX_CONNECTIONS)))
 
     def bind(self, host: str, port: int) -> Endpoint:
-        """Takes an address: with the real port. Raises OSError when it cannot."""
+        """Binds the address, and returns it with the actual port. Raises OSError."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if self._tls is None and not is_loopback(host):
-            raise OSError(f"cannot serve on {address}: without certificates only on this machine's own addresses")
+            raise OSError(f"cannot listen on {address}: without certificates, only loopback addresses are allowed")
         try:
             if self._tls is not None:
                 bound = self._server.add_secure_port(address, server_credentials(self._tls))
@@ -81,7 +81,7 @@ class KubeletServer:
         return Endpoint(host, bound)
 
     async def start(self, statistics: Callable[[], Statistics]) -> None:
-        """Answers from now on. `statistics`: those that there are when somebody asks."""
+        """Starts to serve. `statistics`: returns the current statistics."""
 
         async def stats(requests: AsyncIterator[StatsRequest]) -> AsyncGenerator[StatsResponse, None]:
             yield await statistics().answer(await _only(requests, StatsRequest))
@@ -108,8 +108,9 @@ class KubeletServer:
     def _handler(
         self, serve: Callable[[AsyncIterator[Any]], AsyncGenerator[Message, None]], message: type[Message]
     ) -> "grpc.RpcMethodHandler":
-        """Requests are read one by one, whatever the form of the method: gRPC would wait for the only one before
-        the caller is known."""
+        """Requests are read as a stream for all methods. Otherwise gRPC would read the request of a unary method before the
+        client is authenticated.
+        """
 
         async def call(requests: AsyncIterator[bytes], context: "grpc.aio.ServicerContext") -> AsyncGenerator[bytes, None]:
             await self._admit(context)
@@ -130,7 +131,7 @@ class KubeletServer:
     async def _exec(self, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[ExecResponse, None]:
         first = await anext(requests, None)
         if first is None or not first.HasField("start"):
-            raise StreamError(Code.INVALID_ARGUMENT, "the first request of an exec says what to start")
+            raise StreamError(Code.INVALID_ARGUMENT, "the first request of an exec must contain the command")
         async with aclosing(self._streams.exec(first.start, _input(requests))) as responses:
             async for response in responses:
                 yield response
@@ -149,7 +150,8 @@ class KubeletServer:
                 yield response
 
     async def _admit(self, context: "grpc.aio.ServicerContext") -> None:
-        """Only API servers. TLS has looked at the authority of what they show. Others wait for their refusal."""
+        """Accepts only API servers. TLS has verified the authority of the certificate. Refusals of other clients are delayed.
+        """
         if self._tls is None:
             return
         (shown,) = context.auth_context().get("x509_pem_cert", [b""])
@@ -161,12 +163,12 @@ class KubeletServer:
             await self._refusals.wait(user, remaining=context.time_remaining())
             await _abort(
                 context,
-                StreamError(Code.PERMISSION_DENIED, f'kubelets serve "{CLIENT.user}" and not "{user}": ask an API server'),
+                StreamError(Code.PERMISSION_DENIED, f'kubelets serve "{CLIENT.user}" and not "{user}": call an API server'),
             )
 
 
 class _Door(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
-    """All that the server serves, by path. Every other path is refused, to API servers as unknown."""
+    """All methods of the server, by path. Other paths are refused; for API servers as unknown."""
 
     def __init__(
         self, handlers: Mapping[str, "grpc.RpcMethodHandler"], admit: Callable[["grpc.aio.ServicerContext"], Awaitable[None]]
@@ -188,12 +190,12 @@ async def _parsed(requests: AsyncIterator[bytes], message: type[Message]) -> Asy
 
 
 async def _only(requests: AsyncIterator[M], message: type[M]) -> M:
-    """The first request; an empty one when there is none."""
+    """The first request; empty if there is none."""
     return await anext(requests, None) or message()
 
 
 async def _input(requests: AsyncIterator[ExecRequest]) -> AsyncIterator[bytes]:
-    """Until its end, which is said, or that of the stream."""
+    """Runs until the end of the stream."""
     async for request in requests:
         if request.closeStdin:
             return

@@ -23,32 +23,32 @@ _MILLI = 1_000_000
 
 
 class Usage(NamedTuple):
-    """Of one container, or of several together."""
+    """The usage of one or several containers."""
 
     cpu: int = 0
     """Nanocores."""
     memory: int = 0
     """Bytes."""
     window: float = 0.0
-    """Seconds over which the cpu was measured; 0: it was not, but is known."""
+    """Seconds over which the CPU usage was measured; 0: it was not measured, but declared."""
 
 
 class Running(NamedTuple):
     pod: Pod
     containers: Sequence[str]
-    """The names of those that run; at least one."""
+    """The running containers by name; at least one."""
 
 
 class Meter(Protocol):
-    """How a runtime's containers are measured."""
+    """Measures the containers of a runtime."""
 
     async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
-        """For each pod what its containers use, by name; without those that have ended meanwhile."""
+        """The usage of containers by name, for each pod. Containers that have terminated meanwhile are missing."""
         ...
 
 
 class Declared:
-    """Of pretended containers."""
+    """Declared usage of simulated containers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -67,8 +67,9 @@ def _declared(running: Running) -> Mapping[str, Usage]:
 
 
 class Stats:
-    """`what_runs`: of a pod, by its uid; None: nothing that is known. `beside`: bytes of memory that are used on a node beside
-    its pods."""
+    """`what_runs`: returns the running containers of a pod by uid, or None. `beside`: returns bytes of memory that are used on
+    a node outside of its pods.
+    """
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class Stats:
 
 
 def _sum(usages: Iterable[Usage]) -> Usage:
-    """The longest window counts."""
+    """The longest window is used."""
     cpu, memory, window = 0, 0, 0.0
     for each in usages:
         cpu, memory, window = cpu + each.cpu, memory + each.memory, max(window, each.window)
@@ -127,7 +128,7 @@ def _stamp(metrics: NodeMetrics | PodMetrics, window: float, now: float) -> None
 
 
 def _write(quantities: Any, used: Usage) -> None:
-    """Into a map of Quantity by resource."""
+    """Adds the amounts to a map of Quantity by resource."""
     milli, rest = divmod(used.cpu, _MILLI)
     quantities["cpu"].string = f"{used.cpu}n" if rest else format_amount("cpu", milli)
     quantities["memory"].string = format_amount("memory", used.memory)

@@ -39,31 +39,31 @@ Resources: TypeAlias = Mapping[str, ResourceRequirements]
 
 
 class Restarting(NamedTuple):
-    """A container that is restarted for its new resources."""
+    """A container that is restarted for new resources."""
 
     attempt: int
-    """The attempt that has the old ones."""
+    """The attempt with the previous resources."""
     resources: ResourceRequirements
-    """The old ones."""
+    """The previous resources."""
 
 
 class Resize(NamedTuple):
-    """A resize that is not done. Times are Unix seconds."""
+    """An unfinished resize. Times are Unix seconds."""
 
     allocated: Resources
     reason: str = ""
-    """Why it is pending: DEFERRED or INFEASIBLE; empty: it is not."""
+    """The reason DEFERRED or INFEASIBLE; empty: not pending."""
     message: str = ""
     since: float = 0.0
-    """Of being pending."""
+    """Start of the state pending."""
     restarting: Mapping[str, Restarting] = MappingProxyType({})
     begun: float = 0.0
-    """Of being in progress."""
+    """Start of the state in progress."""
     unseen: bool = False
-    """It was left by an earlier kubelet process, and the node has not been asked again."""
+    """An earlier kubelet process left it, and the node has not been checked again."""
 
     def granted(self, spec: PodSpec, containers: Sequence[ContainerView], now: float) -> "Resize | None":
-        """What is left to do when the node has room for the resources of `spec`. None: nothing."""
+        """The remaining work after the node has allocated the resources of `spec`. None: nothing."""
         running = {view.name: view.attempt for view in containers if view.exit is None}
         restarting = {name: each for name, each in self.restarting.items() if running.get(name) == each.attempt}
         for each in resizable(spec):
@@ -75,7 +75,7 @@ class Resize(NamedTuple):
         return Resize(resources_of(spec), restarting=restarting, begun=self.begun if self.restarting else now)
 
     def observed(self, containers: Sequence[ContainerView]) -> "Resize | None":
-        """What is left to do. None: nothing."""
+        """The remaining work. None: nothing."""
         if not self.restarting:
             return self
         attempts = {view.name: view.attempt for view in containers}
@@ -90,7 +90,7 @@ class Resize(NamedTuple):
         return {**self.allocated, **old}
 
     def show(self, status: PodStatus, generation: int) -> None:
-        """Adds the conditions, and the actual resources of the containers that are restarted."""
+        """Adds the conditions, and the actual resources of restarted containers."""
         for type_, holds, since in (
             (RESIZE_PENDING, bool(self.reason), self.since),
             (RESIZE_IN_PROGRESS, bool(self.restarting), self.begun),
@@ -120,7 +120,7 @@ def with_resources(pod: Pod, resources: Resources) -> Pod:
 
 
 def adopted(pod: Pod) -> Resize | None:
-    """What an earlier kubelet process has left to do, by the status that it reported. None: nothing."""
+    """The resize that an earlier kubelet process left, from the reported status. None: nothing."""
     if not is_resizing(pod):
         return None
     statuses = {each.name: each for each in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)}
@@ -136,7 +136,7 @@ def adopted(pod: Pod) -> Resize | None:
             restarting[each.name] = Restarting(status.restartCount, status.resources)
     pending = conditions.find(pod.status.conditions, RESIZE_PENDING)
     if pending is None and not restarting and allocated == resources_of(pod.spec):
-        return None  # something else of the spec has changed
+        return None  # another part of the spec has changed
     progress = conditions.find(pod.status.conditions, RESIZE_IN_PROGRESS)
     return Resize(
         allocated,
@@ -163,7 +163,7 @@ def _must_restart(container: Container, old: ResourceRequirements) -> bool:
 
 
 class Shown(NamedTuple):
-    """One container, as it is to be shown."""
+    """One container, prepared for the status."""
 
     plan: ContainerPlan
     init: bool
@@ -175,17 +175,17 @@ class Shown(NamedTuple):
 
     @property
     def matters(self) -> bool:
-        """Does the pod's readiness depend on it?"""
+        """Whether the readiness of the pod depends on it."""
         return not self.init or self.plan.sidecar
 
     @property
     def holds_up(self) -> bool:
-        """Is it an init container for which the others still wait?"""
+        """Whether other init containers wait for this one."""
         return self.init and not (self.started if self.plan.sidecar else self.ready)
 
 
 def plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) -> bytes | None:
-    """What `encode` says of a plain pod whose containers run since their first start, as nearly all do. None: it is none."""
+    """A fast path of `encode` for plain pods with running containers that were never restarted. None: not such a pod."""
     if not plan.plain or len(containers) != len(plan.main) or state.images is not plan.images:
         return None
     views, out = {view.name: view for view in containers}, b""
@@ -207,7 +207,7 @@ def show(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) ->
 def _shown(plan: ContainerPlan, init: bool, view: ContainerView | None, state: PodState) -> Shown:
     care = state.records.get(plan.name) if state.records else None
     running = view is not None and view.state is ContainerState.RUNNING
-    if init and not plan.sidecar:  # it is ready when it is done
+    if init and not plan.sidecar:  # a finished init container is ready
         done = view is not None and view.exit is not None and view.exit.code == 0
         return Shown(plan, init, view, care, running, running, done)
     if not plan.attended:
@@ -242,7 +242,7 @@ def _container(shown: Shown, metadata: ObjectMeta, plan: PodPlan, state: PodStat
 
 @lru_cache(maxsize=1024)
 def _encoded_running(name: str, image: str, init: bool, attempt: int, started: int, resources: bytes) -> bytes:
-    """A container that is ready and has not ended before: nearly all of them."""
+    """A container that is ready and was never restarted: the most frequent case."""
     status = PodStatus()
     target = (status.initContainerStatuses if init else status.containerStatuses).add(
         name=name, image=image, ready=True, started=True, restartCount=attempt
@@ -255,7 +255,7 @@ def _encoded_running(name: str, image: str, init: bool, attempt: int, started: i
 def _set_state(
     target: ContainerStatus, view: ContainerView, shown: Shown, metadata: ObjectMeta, plan: PodPlan, *, over: bool
 ) -> None:
-    """`over`: nothing of the pod comes back."""
+    """`over`: no container of the pod will be restarted."""
     target.restartCount = view.attempt
     last_exit = view.last_exit
     if view.exit is None:
@@ -309,7 +309,7 @@ def render(
     addresses: Addresses,
     resize: Resize | None = None,
 ) -> Pod:
-    """The pod to send to UpdateStatus: its identity, the resourceVersion that it must have there, and the new status."""
+    """The pod for UpdateStatus: its identity, the expected resourceVersion, and the new status."""
     report = Pod()
     source, target = pod.metadata, report.metadata
     target.name, target.namespace = source.name, source.namespace
@@ -318,15 +318,15 @@ def render(
     status.CopyFrom(pod.status)
     status.phase, status.reason, status.message = state.phase, state.reason, state.message
     generation = status.observedGeneration = source.generation
-    if not status.HasField("startTime"):  # otherwise another process of this fleet has accepted it before us
+    if not status.HasField("startTime"):  # otherwise another process of this fleet accepted it first
         status.startTime.seconds = int(state.accepted.unix)
-    if state.refused:  # there is nothing else to say
+    if state.refused:  # there is nothing else to report
         return report
     if addresses.host and status.hostIP != addresses.host:
         status.hostIP = addresses.host
         del status.hostIPs[:]
         status.hostIPs.add(ip=addresses.host)
-    if addresses.pod and status.podIP != addresses.pod:  # the server refuses an empty one, and with it the whole report
+    if addresses.pod and status.podIP != addresses.pod:  # the server rejects an empty value, and with it the whole report
         status.podIP = addresses.pod
         del status.podIPs[:]
         status.podIPs.add(ip=addresses.pod)
@@ -354,7 +354,7 @@ def render(
 
 
 def alike(one: PodStatus, other: PodStatus) -> bool:
-    """Do they say the same? In whatever order conditions are, and since whenever they are as they are."""
+    """Whether both have the same content, ignoring the order and times of conditions."""
     return _unordered(one) == _unordered(other)
 
 
@@ -368,7 +368,7 @@ def _unordered(status: PodStatus) -> PodStatus:
 
 
 def _clear(status: PodStatus, accepted: Instant) -> None:
-    """Takes out what is going to be added anew. A pod that no scheduler has bound is scheduled all the same."""
+    """Removes fields that are set again. A pod that no scheduler has bound is PodScheduled, too."""
     scheduled = False
     told = status.conditions
     for index in reversed(range(len(told))):
@@ -385,7 +385,7 @@ def _clear(status: PodStatus, accepted: Instant) -> None:
 
 @lru_cache(maxsize=1024)
 def _all_true(accepted: int, initialized: int, containers_ready: int, ready: int, generation: int) -> bytes:
-    """The conditions of a pod that is ready."""
+    """The conditions of a ready pod."""
     kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
     stamps = (accepted, initialized, ready, containers_ready)
     return b"".join(_condition(kind, True, stamp, "", "", generation) for kind, stamp in zip(kinds, stamps, strict=True))

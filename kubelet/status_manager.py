@@ -44,13 +44,14 @@ log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Message)
 
 TRANSIENT = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED})
-"""Codes of a single item after which it is sent again, and the others wait with it: the server has trouble."""
+"""Codes of a single item that also delay the other items, because the server has a problem."""
 
 
 class BatchWriter(Generic[M]):
-    """`build` makes the message of a key, None when there is nothing to say any more; `send` makes the call; `settle` is told
-    the outcome of a key, and may mark it again; True: it was refused, and is to be sent again after a pause. Both run on the
-    event loop and must not raise."""
+    """`build` returns the message of a key, or None if there is nothing to report; `send` makes the call. `settle` receives the
+    outcome of a key and can mark it again. It returns True for a rejected key, which is retried after a pause. Both run on the
+    event loop and must not raise.
+    """
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class BatchWriter(Generic[M]):
         self._clock = clock
         self._dirty: OrderedDict[str, None] = OrderedDict()
         self._flying: set[str] = set()
-        self._again: set[str] = set()  # marked while in flight
+        self._again: set[str] = set()  # marked during the call
         self._refused = RetryQueue(clock)
         self._work = asyncio.Event()
 
@@ -86,7 +87,7 @@ class BatchWriter(Generic[M]):
 
     @property
     def pending(self) -> int:
-        """Keys that are not settled."""
+        """Pending keys."""
         return len(self._dirty) + len(self._flying) + self._refused.waiting
 
     async def run(self) -> None:
@@ -112,7 +113,7 @@ class BatchWriter(Generic[M]):
 
     def _take(self) -> dict[str, M]:
         batch: dict[str, M] = {}
-        room = MAX_BYTES  # the last one may exceed it: a server takes more
+        room = MAX_BYTES  # the last item may exceed the limit: servers accept larger messages
         while self._dirty and len(batch) < self._size and room > 0:
             key, _ = self._dirty.popitem(last=False)
             message = self._build(key)
@@ -125,14 +126,14 @@ class BatchWriter(Generic[M]):
         return batch
 
     async def _write(self, batch: dict[str, M]) -> None:
-        """Raises the first error after which something is to be sent again."""
+        """Raises the first error that requires a retry."""
         items: Sequence[BatchItem] = ()
         try:
             if batch:
                 items = await self._send(list(batch.values()))
         finally:
             self._flying.difference_update(batch)
-            for key in list(batch)[len(items) :]:  # the call failed, or was cancelled
+            for key in list(batch)[len(items) :]:  # the call failed or was cancelled
                 self._again.add(key)
             trouble = [self._land(key, item) for key, item in zip(batch, items, strict=False)]
             for key in [key for key in batch if key in self._again]:
@@ -154,20 +155,20 @@ class BatchWriter(Generic[M]):
 
 
 def report_rejected_write(verb: str, pod: Pod, item: BatchItem) -> None:
-    """A webhook that is away or says no, a missing permission, or a bug here or there."""
+    """The cause can be an unavailable or rejecting webhook, a missing permission, or a bug in either process."""
     error = from_status(item.error)
     metrics.FAILED_WRITES.labels(verb, error.code.name).inc()
-    log.error("%s of pod %s/%s was refused, and is tried again: %s", verb, pod.metadata.namespace, pod.metadata.name, error)
+    log.error("%s of pod %s/%s was rejected, retrying: %s", verb, pod.metadata.namespace, pod.metadata.name, error)
 
 
 OVERWRITE_INTERVAL = 2.0
-"""Seconds between two reports of a pod that only contradict."""
+"""Seconds between two corrections of an overwritten status."""
 STEPS = 256
-"""Pods that are looked at before the event loop gets a turn."""
+"""Pods that are compared before other tasks of the event loop run."""
 
 
 class PodWriter(Protocol):
-    """What this needs of pinnace.client.client.PodClient."""
+    """The methods that this module needs of pinnace.client.client.PodClient."""
 
     async def update_status_batch(self, objs: Sequence[Pod]) -> Sequence[BatchItem]: ...
 
@@ -175,7 +176,9 @@ class PodWriter(Protocol):
 
 
 class StatusManager:
-    """`records`: of all pods, by uid. `silenced(pod)`: nothing can be said of it now. `gone(uid)`: the API has no such pod."""
+    """`records`: of all pods, by uid. `silenced(pod)`: whether nothing can be written about it now. `gone(uid)`: the API server
+    has no such pod.
+    """
 
     def __init__(
         self,
@@ -197,7 +200,7 @@ class StatusManager:
 
     @property
     def pending(self) -> int:
-        """Pods whose status is on its way."""
+        """Pods with a status write in flight."""
         return self._reports.pending
 
     async def run(self) -> None:
@@ -208,19 +211,19 @@ class StatusManager:
             group.create_task(unending("contradictions", self._contradict_later))
 
     def changed(self, uid: str, record: PodRecord) -> None:
-        """There is something new to say."""
+        """The status has changed."""
         record.changes += 1
         self._reports.mark(uid)
 
     def heard(self, uid: str, record: PodRecord) -> None:
-        """The informer has brought a newer version of the pod."""
+        """The informer has received a newer version of the pod."""
         if record.waiting:
             record.waiting = False
             self._reports.mark(uid)
         self._contradict(uid, record)
 
     def _contradict(self, uid: str, record: PodRecord) -> None:
-        """Says it again, if somebody else says something else."""
+        """Reports the status again if another client has overwritten it."""
         if not record.foreign:
             return
         now = self._clock.monotonic()
@@ -238,13 +241,13 @@ class StatusManager:
             await asyncio.sleep(0)
 
     def thawed(self, uid: str, record: PodRecord) -> None:
-        """Something can be said of the pod again."""
+        """The pod's node can be written again."""
         if not record.reported:
             self._reports.mark(uid)
         self.over(uid, record)
 
     def over(self, uid: str, record: PodRecord) -> None:
-        """Removes the pod, if it is over and everything is reported."""
+        """Deletes the pod if it has finished and everything is reported."""
         if record.over and record.reported:
             self._removals.mark(uid)
 
@@ -280,7 +283,7 @@ class StatusManager:
         return delete_request(metadata.name, metadata.namespace, grace=0, uid=uid)
 
     def _removed(self, uid: str, item: BatchItem) -> bool:
-        """When it is done, or the pod is gone already or replaced by a namesake, the informer says so."""
+        """The informer receives the result: a deletion, or another pod of the same name."""
         record = self._records.get(uid)
         if record is None or not item.HasField("error") or item.error.code in (Code.NOT_FOUND, Code.ABORTED):
             return False

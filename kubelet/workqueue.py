@@ -24,7 +24,7 @@ class DelayQueue:
         self._clock = clock
         self._due: OrderedDict[str, None] = OrderedDict()
         self._times: dict[str, float] = {}
-        self._heap: list[tuple[float, int, str]] = []  # with outdated entries: those whose time is not the key's any more
+        self._heap: list[tuple[float, int, str]] = []  # may contain outdated entries with another time than the key
         self._order = count()
         self._changed = asyncio.Event()
 
@@ -49,7 +49,7 @@ class DelayQueue:
         self._due.pop(key, None)
 
     async def take(self, limit: int) -> list[str]:
-        """Waits until something is due; at most `limit` keys, those that are due longest first."""
+        """Waits until keys are due. Returns at most `limit` keys, longest due first."""
         while True:
             self._mature()
             if self._due:
@@ -58,7 +58,7 @@ class DelayQueue:
             await self._wait()
 
     def _mature(self) -> None:
-        """Keys whose time has come are due."""
+        """Moves keys whose time has come to the due keys."""
         now = self._clock.monotonic()
         while self._heap and self._heap[0][0] <= now:
             time, _, key = heapq.heappop(self._heap)
@@ -67,7 +67,7 @@ class DelayQueue:
                 self._due[key] = None
 
     async def _wait(self) -> None:
-        """Until the queue has changed or its first key is due."""
+        """Waits until the queue changes or its first key is due."""
         if not self._heap:
             await self._changed.wait()
             return
@@ -76,13 +76,13 @@ class DelayQueue:
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds; they double each time."""
+"""Seconds, doubled for each retry."""
 NAMED = 5
-"""Keys that are told of, at most."""
+"""Maximum number of keys in a message."""
 
 
 class RetryQueue:
-    """By key. A key's pauses grow until it is settled."""
+    """The back-off by key, kept until the key is settled."""
 
     def __init__(self, clock: Clock, longest: float = LONGEST_PAUSE) -> None:
         self._clock = clock
@@ -92,7 +92,7 @@ class RetryQueue:
 
     @property
     def waiting(self) -> int:
-        """Keys that are to be tried again."""
+        """Keys that will be retried."""
         return len(self._later)
 
     def add(self, key: str, error: ApiError) -> None:
@@ -100,22 +100,22 @@ class RetryQueue:
         self._later.add_at(key, self._clock.monotonic() + self._pauses.next(key))
 
     def tried(self, key: str) -> None:
-        """It is, now: no need to wait."""
+        """The key is retried now."""
         if self._errors:
             self._later.discard(key)
 
     def settle(self, key: str) -> None:
-        """It was done, or there is nothing to do any more."""
+        """The key succeeded or is obsolete."""
         if self._errors.pop(key, None) is not None:
             self._pauses.forget(key)
             self._later.discard(key)
 
     async def take(self, limit: int) -> list[str]:
-        """Waits until some are to be tried again; at most `limit`."""
+        """Waits until retries are due. Returns at most `limit` keys."""
         return await self._later.take(limit)
 
     def told(self) -> str | None:
-        """Which, and why the first of them; None: there are none."""
+        """The keys, with the error of the first one. None: there are none."""
         if not self._errors:
             return None
         names = sorted(self._errors)

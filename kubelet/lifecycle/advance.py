@@ -43,20 +43,20 @@ def accept(plan: PodPlan, now: Instant) -> PodState:
 
 
 def refuse(reason: str, message: str, now: Instant) -> PodState:
-    """The node does not take the pod; no container of it is ever created."""
+    """The node rejects the pod. No container is created."""
     never = Condition(False, now)
     return PodState(Phase.FAILED, now, never, never, never, reason, message, refused=True, ended=now)
 
 
 def accepted(pod: Pod) -> bool:
-    """Has an earlier kubelet process taken the pod up, or is it over without one?"""
+    """Whether an earlier kubelet process has accepted or finished the pod."""
     return pod.status.HasField("startTime") or ended(pod)
 
 
 def adopt(pod: Pod, plan: PodPlan, now: Instant) -> PodState:
-    """The state of a pod that an earlier kubelet process had accepted or refused, from the status that it reported. Hooks
-    that were done are not called again, and what was ready stays so until a probe says otherwise; a hook that was not yet
-    done is called again. `accepted` holds."""
+    """The state of a pod that an earlier kubelet process accepted or rejected, from its reported status. Finished hooks do not
+    run again; unfinished hooks do. Readiness is kept until a probe changes it. Requires that `accepted` is true.
+    """
     status = pod.status
     since = past(to_seconds(status.startTime), now)
     phase = next((phase for phase in Phase if phase == status.phase), Phase.PENDING)
@@ -105,47 +105,48 @@ def _container_records(status: PodStatus, plan: PodPlan, now: Instant) -> dict[s
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 EVICTION_GRACE = 1.0
-"""Seconds: Kubernetes' immediateEvictionGracePeriodSeconds. With none at all no container is asked to end."""
+"""Seconds: Kubernetes' immediateEvictionGracePeriodSeconds. With 0, containers would be killed without SIGTERM."""
 
 Views = Mapping[str, ContainerView]
 
 
 class InitSummary(NamedTuple):
-    """What the init containers come to in a step."""
+    """The result of a step for init containers."""
 
     complete: bool
-    """The main containers may start."""
+    """The main containers can start."""
     alive: bool
-    """One that is no sidecar has not ended for good."""
+    """An init container (no sidecar) has not terminated permanently."""
     failed: bool
-    """One that is no sidecar has failed for good."""
+    """An init container (no sidecar) has failed permanently."""
     sidecars: Sequence[tuple[ContainerPlan, ContainerView]]
-    """Those that have not ended for good."""
+    """Sidecars that have not terminated permanently."""
     ready: bool
     """All sidecars are ready."""
 
 
 class MainSummary(NamedTuple):
-    """What the main containers come to in a step."""
+    """The result of a step for main containers."""
 
     alive: bool
-    """One has not ended for good."""
+    """A container has not terminated permanently."""
     absent: bool
-    """One has never been started."""
+    """A container has never been started."""
     starting: bool
-    """One is alive and not up yet."""
+    """A container does not run yet, or its postStart hook has not finished."""
     failed: bool
-    """One has failed for good."""
+    """A container has failed permanently."""
     ready: bool
-    """All are."""
+    """All containers are ready."""
 
 
 NO_INIT = InitSummary(complete=True, alive=False, failed=False, sidecars=(), ready=True)
 
 
 def advance(want: DesiredState, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step:
-    """One step. `containers` are those that have ever been started. After the actions are carried out, observe and step
-    again; without actions nothing will happen until `wake_at` or until the pod or a container changes."""
+    """One step. `containers` are all containers that have been started. After executing the actions, observe and step again.
+    Without actions, nothing happens until `wake_at`, or until the pod or a container changes.
+    """
     deleting = want.grace is not None
     if state.phase.final:
         return Step(state, None, (RemovePod(),) if deleting else ())
@@ -160,7 +161,7 @@ def advance(want: DesiredState, state: PodState, containers: Sequence[ContainerV
     main = _main(plan.main, init.complete, views, ending, builder)
     done = not (main.alive or init.alive or (main.absent and ending is None and not init.failed))
     if init.sidecars and done:
-        if ending is None:  # what was asked of the sidecars is void
+        if ending is None:  # the stop requests of the sidecars are obsolete
             return advance(want, state._replace(ending=Ending(now, plan.grace)), containers, now)
         _stop_sidecars(init.sidecars, ending, builder)
     phase = _phase(main, ending, done and not init.sidecars)
@@ -177,15 +178,14 @@ def advance(want: DesiredState, state: PodState, containers: Sequence[ContainerV
 def evict(
     state: PodState, reason: str, message: str, now: Instant, *, grace: float = EVICTION_GRACE, disrupts: bool = True
 ) -> PodState:
-    """The state of a pod that its node ends; of one that is over, or ends already, the same state. `disrupts`: see Ending."""
+    """The state of a pod that its node ends. Unchanged if the pod has finished or is already ending. `disrupts`: see Ending."""
     if state.phase.final or state.ending is not None:
         return state
     return state._replace(ending=Ending(now, grace, reason, message, disrupts))
 
 
 def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step | None:
-    """The same for the two cases that nearly all steps of nearly all pods are: nothing is there yet, and everything runs. None:
-    it is neither."""
+    """A fast path for the most frequent steps: no container exists, or all containers run. None: neither is the case."""
     if state.images is not plan.images or (state.records and any(record.kill_reason for record in state.records.values())):
         return None
     if not containers:
@@ -199,7 +199,7 @@ def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]
         at = view.changes_at
         if at is not None and (wake_at is None or at < wake_at):
             wake_at = at
-    if not state.ready.holds:  # nor need it when its containers are: somebody took the node to be unreachable
+    if not state.ready.holds:  # possible with ready containers: another writer marked the node unreachable
         ready = Condition(True, now)
         within = state.containers_ready if state.containers_ready.holds else ready
         state = PodState(
@@ -209,7 +209,7 @@ def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]
 
 
 def _ending(want: DesiredState, state: PodState, builder: StepBuilder) -> Ending | None:
-    """Of a pod that is being deleted, or that has a deadline. A grace is only ever shortened."""
+    """The end of a pod that is being deleted or has a deadline. The grace period can only be shortened."""
     ending, plan, now = state.ending, want.plan, builder.now
     if ending is None and plan.deadline is not None:
         at = state.accepted.monotonic + plan.deadline
@@ -230,8 +230,9 @@ def _ending(want: DesiredState, state: PodState, builder: StepBuilder) -> Ending
 def _init(
     plans: Sequence[ContainerPlan], state: PodState, views: Views, ending: Ending | None, builder: StepBuilder
 ) -> InitSummary:
-    """Once a pod is initialized it stays so: then only the sidecars matter, and each for itself. So does one that crashes when
-    somebody after it has been started: it had started by then, and nobody waits for it again."""
+    """An initialized pod remains initialized. Then only sidecars are checked, independently of each other. A sidecar that
+    crashes after the next container has started does not block later containers.
+    """
     complete, alive, failed, ready = True, False, False, True
     sidecars = []
     latest = max((index for index, plan in enumerate(plans) if plan.name in views), default=0)
@@ -260,7 +261,7 @@ def _init(
 
 
 def _stop_sidecars(sidecars: Sequence[tuple[ContainerPlan, ContainerView]], ending: Ending, builder: StepBuilder) -> None:
-    """Those whose turn it is."""
+    """Stops the last sidecar, or all sidecars when the grace period is over."""
     end = ending.since.monotonic + ending.grace
     in_turn = builder.now.monotonic < end
     for plan, view in reversed(sidecars[-1:] if in_turn else sidecars):
@@ -272,7 +273,7 @@ def _stop_sidecars(sidecars: Sequence[tuple[ContainerPlan, ContainerView]], endi
 def _main(
     plans: Sequence[ContainerPlan], may_start: bool, views: Views, ending: Ending | None, builder: StepBuilder
 ) -> MainSummary:
-    """In order: one with a postStart hook holds those after it up until it has run."""
+    """In order. A container with a postStart hook delays the next ones until the hook has finished."""
     alive, absent, starting, failed, ready = False, False, False, False, True
     may_start = may_start and ending is None
     for plan in plans:
@@ -313,7 +314,7 @@ def _next(
     ending: Ending | None,
     builder: StepBuilder,
 ) -> PodState:
-    """The state with this phase, if it may follow, and with what that makes of the conditions."""
+    """The state with this phase, if the transition is allowed, and with the conditions that follow from it."""
     if phase is not before.phase and phase not in TRANSITIONS[before.phase]:
         phase = before.phase
     ready = ready and phase is Phase.RUNNING
@@ -347,7 +348,7 @@ def _next(
 
 
 def _started_images(plan: PodPlan, builder: StepBuilder) -> Mapping[str, str]:
-    """What the containers are started with, now that some are."""
+    """The images with which the containers were started, by name."""
     started = {action.container for action in builder.actions if isinstance(action, Start)}
     images = {name: image if name in started else builder.images.get(name, image) for name, image in plan.images.items()}
     if images == plan.images:

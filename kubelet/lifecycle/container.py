@@ -47,13 +47,14 @@ BACKOFF = 10.0
 """Seconds before the second restart; each later one waits twice as long."""
 BACKOFF_MAX = 300.0
 BACKOFF_RESET = 600.0
-"""A container that ran this long has earned an immediate restart, and then 10 s again."""
+"""Seconds after which a running container resets its back-off."""
 
 
 def should_restart(plan: ContainerPlan, view: ContainerView, record: ContainerRecord | None) -> bool:
-    """Is a container that has ended so started again? One that was stopped because a hook or a probe had failed is, whatever
-    its code, unless nothing is; one that was stopped because it is to have another image always is. What failed of an earlier
-    attempt does not matter: of one that ended before anybody saw it run there is no care yet, but the earlier one's."""
+    """Whether a terminated container is restarted. A container that was stopped after a failed hook or probe is restarted
+    regardless of its exit code, unless restartPolicy is Never. A container that was stopped for a new image is always
+    restarted. The record of an earlier attempt is ignored.
+    """
     assert view.exit is not None
     if plan.restart_policy == "Always":
         return True
@@ -68,7 +69,7 @@ def ran_long(exit_: Exit) -> bool:
 
 
 def delay(view: ContainerView, record: ContainerRecord | None) -> float:
-    """Seconds from the exit of an attempt to the next."""
+    """Seconds from the exit of an attempt to the start of the next."""
     assert view.exit is not None
     crashes = view.attempt - (record.first_crash if record is not None else 0)
     if crashes <= 0 or ran_long(view.exit):
@@ -77,7 +78,7 @@ def delay(view: ContainerView, record: ContainerRecord | None) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """As Go writes a duration: 40s, 1m20s."""
+    """Go's format of a duration: 40s, 1m20s."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
@@ -85,12 +86,12 @@ def format_duration(seconds: float) -> str:
 class ProbeResult(NamedTuple):
     memory: ProbeMemory
     verdict: bool | None
-    """None: below the thresholds, so what was the case before stays so."""
+    """None: below the thresholds, the previous result is kept."""
     call: Call | None
-    """To be begun now."""
+    """The call to start now."""
     wake_at: float | None
     failure: str
-    """Of the call that was counted in this step, when it is the first in a row to fail."""
+    """The failure that was counted in this step, if it is the first of a series."""
 
 
 def call_of(view: ContainerView, kind: CallKind) -> CallView | None:
@@ -102,7 +103,7 @@ def call_of(view: ContainerView, kind: CallKind) -> CallView | None:
 
 
 def probe(plan: ProbePlan, memory: ProbeMemory, view: ContainerView, since: float, now: Instant) -> ProbeResult:
-    """One step of a probe. `since`: monotonic time from which its initial delay counts."""
+    """One step of a probe. `since`: monotonic time from which the initial delay counts."""
     verdict, failure = None, ""
     latest = call_of(view, plan.kind)
     if latest is not None and latest.number == memory.counted:
@@ -126,19 +127,20 @@ def _count(memory: ProbeMemory, call: CallView) -> ProbeMemory:
 
 
 MIN_GRACE = 2.0
-"""Seconds that a container has at least between being asked to end and being killed: also when its preStop hook has used up
-all the grace. A grace of 0 is meant, and kills at once."""
+"""The minimum of seconds between SIGTERM and SIGKILL, also after a preStop hook that has used the grace period. A grace period
+of 0 kills immediately.
+"""
 
 
 class ContainerSummary(NamedTuple):
-    """What a container comes to in a step."""
+    """The result of a step for a container."""
 
     alive: bool
-    """It has not ended for good."""
+    """The container has not terminated permanently."""
     up: bool
-    """It has come to run at least once, its postStart hook included."""
+    """The container has run at least once, including its postStart hook."""
     started: bool
-    """Those that wait for it may go on."""
+    """Containers that wait for this one can start."""
     ready: bool
 
 
@@ -149,7 +151,7 @@ READY = ContainerSummary(True, True, True, True)
 
 
 class StepBuilder:
-    """One step of one pod, as it comes to be."""
+    """The working state of one step of a pod."""
 
     __slots__ = ("actions", "images", "now", "records", "wake_at")
 
@@ -161,7 +163,7 @@ class StepBuilder:
         self.records = state.records
 
     def hold(self, until: float) -> None:
-        """Nothing starts before."""
+        """No container starts before this time."""
         self.actions = [each for each in self.actions if not isinstance(each, Start)]
         self.wake(until)
 
@@ -170,16 +172,16 @@ class StepBuilder:
             self.wake_at = at
 
     def outdated(self, plan: ContainerPlan) -> bool:
-        """Is the container to have another image than it was started with?"""
+        """Whether the spec has another image than the running attempt."""
         return self.images.get(plan.name, plan.image) != plan.image
 
     def is_being_killed(self, plan: ContainerPlan, view: ContainerView) -> bool:
-        """Is this attempt to be stopped, whatever has been changed back since?"""
+        """Whether this attempt must be stopped, even if the change has been reverted."""
         record = self.records.get(plan.name)
         return record is not None and record.attempt == view.attempt and record.kill_reason is not None
 
     def is_replaced(self, plan: ContainerPlan, view: ContainerView) -> bool:
-        """Was this attempt stopped for another image or other resources?"""
+        """Whether this attempt was stopped for a new image or new resources."""
         record = self.records.get(plan.name)
         return (
             record is not None
@@ -197,7 +199,7 @@ class StepBuilder:
 
 
 def sync_container(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, ending: Ending | None) -> ContainerSummary:
-    """`ending`: of the pod. Then nothing comes back, and who is stopped when is up to the pod."""
+    """`ending`: how the pod ends. No container is restarted then, and the pod decides the order of stops."""
     if view.exit is not None:
         return OVER if ending is not None else _restart_exited(builder, plan, view)
     if (at := view.changes_at) is not None:
@@ -215,7 +217,7 @@ def sync_container(builder: StepBuilder, plan: ContainerPlan, view: ContainerVie
 def restart(
     state: PodState, plan: PodPlan, views: Mapping[str, ContainerView], names: Collection[str], now: Instant
 ) -> PodState:
-    """Has these containers, which run, stopped and started with their new resources."""
+    """Restarts these running containers with their new resources."""
     records = dict(state.records)
     for each in (*plan.init, *plan.main):
         if each.name in names:
@@ -229,7 +231,7 @@ def restart(
 
 
 def _restart_exited(builder: StepBuilder, plan: ContainerPlan, view: ContainerView) -> ContainerSummary:
-    """Of a container that has ended: starts it again, now or later, if it comes back."""
+    """Restarts a terminated container now or later, if its policy allows it."""
     record, exit_ = builder.records.get(plan.name), view.exit
     assert exit_ is not None
     if not should_restart(plan, view, record):
@@ -237,7 +239,7 @@ def _restart_exited(builder: StepBuilder, plan: ContainerPlan, view: ContainerVi
     replaced = builder.outdated(plan) or builder.is_replaced(plan, view)
     at = exit_.finished.monotonic + (0.0 if replaced else delay(view, record))
     if builder.now.monotonic >= at:
-        if replaced:  # what it did with another image or other resources does not count
+        if replaced:  # attempts with another image or other resources do not count
             builder.remember(plan.name, ContainerRecord(view.attempt, False, False, False, first_crash=view.attempt + 1))
         elif view.attempt and ran_long(exit_):
             builder.remember(plan.name, ContainerRecord(view.attempt, False, False, False, first_crash=view.attempt))
@@ -252,7 +254,7 @@ def _restart_exited(builder: StepBuilder, plan: ContainerPlan, view: ContainerVi
 
 
 def _new_record(plan: ContainerPlan, view: ContainerView, before: ContainerRecord | None) -> ContainerRecord:
-    """What there is to remember of a new attempt."""
+    """The record of a new attempt."""
     started = not plan.waits_to_start
     return ContainerRecord(
         view.attempt,
@@ -265,7 +267,7 @@ def _new_record(plan: ContainerPlan, view: ContainerView, before: ContainerRecor
 
 
 def _manage(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, ending: Ending | None) -> ContainerRecord:
-    """Hooks and probes of an attempt that runs."""
+    """Runs hooks and probes of a running attempt."""
     record = builder.records.get(plan.name)
     if record is None or record.attempt != view.attempt:
         record = _new_record(plan, view, record)
@@ -348,8 +350,9 @@ def _kill_for(builder: StepBuilder, plan: ContainerPlan, which: ProbePlan, recor
 
 
 def stop(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, since: float, grace: float, why: str = "") -> None:
-    """Calls the preStop hook, if there is one and time for it, and then asks the container to end, in what is left of the
-    grace. One that was asked already is asked again only when it has less time now."""
+    """Runs the preStop hook if there is one and time remains, then stops the container with the remaining grace period.
+    Repeated calls only shorten the grace period.
+    """
     whole = max(grace, MIN_GRACE) if grace else 0.0
     if view.stop_grace is not None:
         if whole < view.stop_grace:

@@ -33,7 +33,7 @@ from pinnace.fit import Requests, insists, pod_requests
 
 
 class ProbePlan(NamedTuple):
-    """One probe of a container. Times in seconds."""
+    """A probe of a container. Times are in seconds."""
 
     kind: CallKind
     handler: Handler
@@ -41,16 +41,16 @@ class ProbePlan(NamedTuple):
     period: float
     timeout: float
     successes: int
-    """As many in a row are a success."""
+    """The number of consecutive successes for a success."""
     failures: int
     grace: float
-    """That a container has to stop in, when this probe has failed."""
+    """The grace period after a failure of this probe."""
 
 
 class ContainerPlan(NamedTuple):
     name: str
     restart_policy: str
-    """Its own. An init container of a pod that restarts Always comes back only when it has failed; a sidecar always."""
+    """The restart policy of the container. With Always, init containers are restarted only after a failure, sidecars always."""
     image: str = ""
     sidecar: bool = False
     grace: float = wellknown.DEFAULT_GRACE_SECONDS
@@ -60,29 +60,31 @@ class ContainerPlan(NamedTuple):
     readiness: ProbePlan | None = None
     liveness: ProbePlan | None = None
     attended: bool = False
-    """It has a postStart hook or probes: that it runs does not say everything."""
+    """The container has a postStart hook or probes, so running does not imply ready."""
     resources: bytes = b""
-    """allocatedResources and resources of its status, encoded as a ContainerStatus."""
+    """The fields allocatedResources and resources of the status, encoded as a ContainerStatus."""
 
     @property
     def waits_to_start(self) -> bool:
-        """Is it not started yet when it has come to run?"""
+        """Whether `started` is false when the container begins to run."""
         return self.post_start is not None or self.startup is not None
 
 
 class PodPlan(NamedTuple):
     main: tuple[ContainerPlan, ...]
     init: tuple[ContainerPlan, ...] = ()
-    """With the sidecars among them, in their order."""
+    """Including sidecars, in the order of the spec."""
     grace: float = wellknown.DEFAULT_GRACE_SECONDS
     deadline: float | None = None
     """activeDeadlineSeconds."""
     gates: tuple[str, ...] = ()
-    """Conditions that must be True, beside those of the containers, before the pod is ready."""
+    """Conditions of the pod that must be True before it is ready."""
     images: Mapping[str, str] = MappingProxyType({})
-    """By name, of the containers that are started anew when theirs changes. Init containers are not, but for sidecars."""
+    """The images by container name, for containers that are restarted when the image changes. Init containers are not, except
+    sidecars.
+    """
     plain: bool = False
-    """Main containers and nothing else, none of them attended: nearly all pods."""
+    """Only main containers, without hooks and probes: the most frequent case."""
 
 
 def plan_of(spec: PodSpec) -> PodPlan:
@@ -102,7 +104,7 @@ def plan_of(spec: PodSpec) -> PodPlan:
 def _init_container(container: Container, policy: str, grace: float) -> ContainerPlan:
     if container.restartPolicy == "Always":
         return _container(container, "Always", grace)._replace(sidecar=True)
-    # It has neither hooks nor probes: validation refuses them.
+    # No hooks or probes: validation rejects them for init containers.
     return ContainerPlan(container.name, policy, container.image, grace=grace, resources=_resources(container))
 
 
@@ -135,8 +137,7 @@ def _resources(container: Container) -> bytes:
 
 
 def _probe(kind: CallKind, probe: Probe, ports: Sequence[ContainerPort], grace: float) -> ProbePlan | None:
-    """One that cannot be made, as its port has a name that the container does not have, never comes to a failure, as in
-    Kubernetes: it says nothing of the container."""
+    """The probe, or None. As in Kubernetes, a probe with an unknown port name has no effect."""
     handler = _handler(probe.handler, ports)
     if handler is None:
         return None
@@ -154,7 +155,7 @@ def _probe(kind: CallKind, probe: Probe, ports: Sequence[ContainerPort], grace: 
 
 
 def _handler(handler: ProbeHandler | LifecycleHandler, ports: Sequence[ContainerPort]) -> Handler | None:
-    """None: there is none, or it is of a kind that is not modelled."""
+    """None: there is no handler, or its kind is not supported."""
     chosen: Handler | None = next((value for _, value in handler.ListFields()), None)
     if isinstance(chosen, HTTPGetAction):
         chosen = HTTPGetAction.FromString(chosen.SerializeToString())
@@ -165,7 +166,7 @@ def _handler(handler: ProbeHandler | LifecycleHandler, ports: Sequence[Container
 
 
 def _number(port: IntOrString, ports: Sequence[ContainerPort]) -> IntOrString:
-    """0, at which nobody answers, when the container has no port of that name."""
+    """The port number; 0 if the container has no port of this name."""
     if not port.strVal:
         return port
     return IntOrString(intVal=next((each.containerPort for each in ports if each.name == port.strVal), 0))
@@ -176,7 +177,7 @@ class Template(NamedTuple):
     host_network: bool
     requests: Requests
     choosy: PodSpec | None
-    """The spec, if it insists on labels of the node."""
+    """The spec, if it has a node selector or a required node affinity."""
     tolerations: Sequence[Toleration]
 
 
@@ -220,85 +221,85 @@ TRANSITIONS = {
 
 
 class DesiredState(NamedTuple):
-    """What the API asks for, as far as it concerns the life of a pod."""
+    """The desired state of a pod, reduced to its lifecycle."""
 
     plan: PodPlan
     grace: float | None
-    """Seconds that the containers have to stop; None: the pod is not being deleted."""
+    """The grace period in seconds. None: the pod is not being deleted."""
     gated: str = ""
-    """Which readiness gates are not True, in Kubernetes' words."""
+    """The message about readiness gates that are not True."""
     mounted_at: float = -math.inf
-    """Monotonic time at which the pod's volumes are there: no container starts before."""
+    """Monotonic time at which the volumes are mounted. No container starts before."""
 
 
 class Condition(NamedTuple):
-    """A condition: does it hold, and since when is that so?"""
+    """The value of a condition, and the time of its last change."""
 
     holds: bool
     since: Instant
 
 
 class ProbeMemory(NamedTuple):
-    """What is known of a probe from its earlier calls."""
+    """The state of a probe after its earlier calls."""
 
     counted: int = 0
-    """Calls that have been counted; so this is the number of the next."""
+    """The number of counted calls, and therefore the index of the next call."""
     begun: float | None = None
-    """Monotonic time at which the last of them began."""
+    """Monotonic start time of the last call."""
     run: int = 0
-    """How many in a row have succeeded, or, negative, failed."""
+    """Consecutive successes, or, if negative, consecutive failures."""
 
 
 NOTHING_KNOWN = ProbeMemory()
 
 
 class KillReason(NamedTuple):
-    """A hook or a probe has failed, or the container needs another image or a restart with other resources: this attempt is
-    stopped, and another follows."""
+    """This attempt is stopped and restarted, because a hook or a probe failed, or because the container has a new image or new
+    resources.
+    """
 
     since: float
     grace: float
     message: str
     anyway: bool = False
-    """Another follows at once, even if restartPolicy is Never."""
+    """The restart is immediate, even if restartPolicy is Never."""
 
 
 class ContainerRecord(NamedTuple):
-    """What is remembered of a container that needs more than to be started and stopped: one that has a hook or a probe, or
-    that has crashed."""
+    """The record of a container that has hooks or probes, or has crashed."""
 
     attempt: int
     started: bool
-    """Its postStart hook is done and its startup probe has succeeded, as far as it has them."""
+    """The postStart hook has finished and the startup probe has succeeded, if they exist."""
     ready: bool
     hooked: bool
-    """The postStart hook is done, or there is none."""
+    """The postStart hook has finished, or there is none."""
     started_at: float = 0.0
-    """Monotonic; the delays of readiness and liveness probes count from it."""
+    """Monotonic start time of the delays of readiness and liveness probes."""
     startup: ProbeMemory = NOTHING_KNOWN
     readiness: ProbeMemory = NOTHING_KNOWN
     liveness: ProbeMemory = NOTHING_KNOWN
     kill_reason: KillReason | None = None
     first_crash: int = 0
-    """The attempt from which the back-off counts: it ran long enough for a new beginning."""
+    """The attempt from which the back-off counts, because it ran long enough to reset the back-off."""
     warned: bool = False
-    """That it waits before its restart has been said."""
+    """The event about the back-off has been recorded."""
 
 
 class Ending(NamedTuple):
-    """The containers are being stopped, for good."""
+    """The containers are being stopped permanently."""
 
     since: Instant
     grace: float
     reason: str = ""
-    """Why the pod will have failed, as status.reason; empty: its containers say how it went."""
+    """status.reason of the failed pod. Empty: the containers' exit codes decide."""
     message: str = ""
     disrupts: bool = False
-    """It is its node's need that ends the pod, and nothing that the pod has done."""
+    """The node caused the end, and not the pod itself."""
 
 
 class PodState(NamedTuple):
-    """What a step leaves behind for the next one."""
+    """The state of a pod between two steps."""
 
     phase: Phase
     accepted: Instant
@@ -309,26 +310,26 @@ class PodState(NamedTuple):
     reason: str = ""
     message: str = ""
     gated: str = ""
-    """Readiness gates that are not True; see Wanted."""
+    """The message about readiness gates; see Wanted."""
     refused: bool = False
-    """The node did not take the pod: nothing of it has ever been there."""
+    """The node rejected the pod. It has no containers."""
     ended: Instant | None = None
-    """When the phase became final; None, too, of a pod that had ended before this process took it up."""
+    """The time at which the phase became final. None for pods that had finished before this process adopted them."""
     ending: Ending | None = None
     records: Mapping[str, ContainerRecord] = MappingProxyType({})
-    """By the container's name."""
+    """By container name."""
     images: Mapping[str, str] = MappingProxyType({})
-    """What each container has been started with, by its name; of one that has not been started, nothing counts. The plan's own
-    where nothing has changed."""
+    """The image with which each container was started, by name. The same mapping as in the plan if no image has changed.
+    """
 
     @property
     def over_before(self) -> bool:
-        """Had it ended when this process took it up? Then nobody here has seen its containers."""
+        """Whether the pod had finished when this process adopted it. The process then has not observed its containers."""
         return self.phase.final and self.ended is None
 
     @property
     def told(self) -> tuple[object, ...]:
-        """What others are told of it."""
+        """The part of the state that is reported."""
         return (self[:10], self.images, [(name, record.started, record.ready) for name, record in self.records.items()])
 
 
@@ -343,14 +344,14 @@ class Stop(NamedTuple):
 
 
 class BeginCall(NamedTuple):
-    """Call a hook or a probe of the container."""
+    """Starts a hook or a probe of the container."""
 
     container: str
     call: Call
 
 
 class RecordEvent(NamedTuple):
-    """Something that users are told as an event."""
+    """An event for users."""
 
     type: str
     """Normal or Warning."""
@@ -359,7 +360,7 @@ class RecordEvent(NamedTuple):
 
 
 class RemovePod(NamedTuple):
-    """The pod is over, and somebody wants it gone: once its final status is reported, delete it with grace 0."""
+    """The pod has finished and is being deleted: after its final status is stored, delete it with grace period 0."""
 
 
 Action: TypeAlias = Start | Stop | BeginCall | RecordEvent | RemovePod
@@ -368,5 +369,5 @@ Action: TypeAlias = Start | Stop | BeginCall | RecordEvent | RemovePod
 class Step(NamedTuple):
     state: PodState
     wake_at: float | None
-    """Monotonic time of the next step, if nothing else happens before."""
+    """Monotonic time of the next step, if nothing changes before."""
     actions: tuple[Action, ...]

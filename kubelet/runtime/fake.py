@@ -40,7 +40,7 @@ NO_STAGES = Stages(())
 
 
 class _Attempt(NamedTuple):
-    """What is going to happen to a container, unless somebody stops it."""
+    """The planned course of a container, unless it is stopped."""
 
     name: str
     number: int
@@ -50,9 +50,9 @@ class _Attempt(NamedTuple):
     stop_grace: float | None
     last_exit: Exit | None
     calls: tuple[CallView, ...] = ()
-    """As they are going to end."""
+    """The planned ends of calls."""
     reason: str = ""
-    """That was reported of its end; see Exit."""
+    """The reported end; see Exit."""
 
     def view(self, now: Instant) -> ContainerView:
         if self.ends is not None and now.monotonic >= self.ends.monotonic:
@@ -87,14 +87,14 @@ class FakeRuntime:
     """Implements kubelet.runtime.interface.Runtime."""
 
     def __init__(self, default: Behaviour, stages: Stages = NO_STAGES) -> None:
-        """`default`: of containers of which neither a stage nor an annotation says something."""
+        """`default`: for containers without a stage or an annotation."""
         self._default = default
         self._stages = stages
         self._unscripted = PodBehaviour(default, {})
         self._pods: dict[str, _PodSandbox] = {}
 
     def listen(self, notify: Callable[[str], None]) -> None:
-        """Whatever happens is foreseen."""
+        """No effect: all changes are known in advance."""
 
     def prepare(self, pod: Pod, addresses: Addresses) -> None:
         self._pods[pod.metadata.uid] = _PodSandbox(self._script(pod))
@@ -107,10 +107,10 @@ class FakeRuntime:
         return self._unscripted if behaviour is self._default else PodBehaviour(behaviour, {})
 
     def adopt(self, pod: Pod, now: Instant) -> None:
-        """A fake container lives on in the status that was reported of it: one that ran keeps its start and its end."""
+        """A simulated container is restored from its reported status. A container that ran keeps its start and end times."""
         try:
             sandbox = _PodSandbox(self._script(pod))
-        except Unsupported:  # annotations were edited after the pod was accepted
+        except Unsupported:  # the annotations were changed after the pod was accepted
             sandbox = _PodSandbox(self._unscripted)
         self._pods[pod.metadata.uid] = sandbox
         for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses):
@@ -118,7 +118,7 @@ class FakeRuntime:
                 sandbox.attempts[status.name] = attempt
 
     def resize(self, pod: Pod) -> None:
-        """Fake containers use nothing."""
+        """No effect: declared usage does not depend on the runtime."""
 
     def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
         sandbox = self._pods[uid]
@@ -167,17 +167,17 @@ class FakeRuntime:
         self._pods.pop(uid, None)
 
     def end(self, uid: str) -> None:
-        """An earlier process leaves nothing."""
+        """No effect: nothing remains of an earlier process."""
 
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
-        """An earlier process leaves nothing."""
+        """No effect: nothing remains of an earlier process."""
 
     def close(self) -> None:
-        """There is nothing that could run on."""
+        """No effect: no process can continue."""
 
 
 def _outcome(call: Call, declared: Behaviour, age: float) -> tuple[float, str]:
-    """How long the call takes, and why it fails, if it does. `age`: seconds that the container has run."""
+    """The duration of the call, and its failure message or an empty string. `age`: seconds since the container began to run."""
     match call.kind:
         case CallKind.POST_START:
             takes, code = declared.post_start_seconds, declared.post_start_exit_code
@@ -201,13 +201,13 @@ def _plan(name: str, number: int, starts: Instant, declared: Behaviour, last_exi
 
 
 def _resume(status: ContainerStatus, declared: Behaviour, now: Instant) -> _Attempt | None:
-    """The attempt that a reported status speaks of; None when it never ran."""
+    """The attempt in a reported status. None: the container never ran."""
     last_exit = reported_exit(status.lastState, now)
     if status.state.HasField("running"):
         started = past(to_seconds(status.state.running.startedAt), now)
         return _plan(status.name, status.restartCount, started, declared, last_exit)
     ended, before = reported_exit(status.state, now), last_exit
-    if ended is None:  # waiting: for its first start, or to be restarted, and then its last state is how it ended
+    if ended is None:  # waiting for its first start or a restart; for a restart, the last state has its end
         ended, before = last_exit, None
     if ended is None:
         return None
@@ -216,28 +216,31 @@ def _resume(status: ContainerStatus, declared: Behaviour, now: Instant) -> _Atte
 
 
 ATTACH = f"{PREFIX}attach-seconds"
-"""Annotation: how long it takes to attach a claim of the pod to a node."""
+"""Annotation: seconds to attach a claim of the pod to a node."""
 MOUNT = f"{PREFIX}mount-seconds"
-"""Annotation: how long it takes to mount the claims of the pod."""
+"""Annotation: seconds to mount the claims of the pod."""
 
 
 class Volumes(Protocol):
     def publish(self, pod: Pod, now: Instant) -> float:
-        """Begins to attach and mount what the pod has on its node. Monotonic time at which it will all be there. Raises
-        Unsupported, and then there is nothing to unpublish."""
+        """Starts to attach and mount the volumes of the pod. Returns the monotonic time of completion. Raises Unsupported; then
+        there is nothing to unpublish.
+        """
         ...
 
     def adopt(self, pod: Pod, now: Instant, *, started: bool) -> float:
-        """The same for a pod that an earlier kubelet process had accepted. If a container of it has started, they are there."""
+        """Like `publish`, for a pod that an earlier kubelet process accepted. If a container has started, the volumes are
+        mounted.
+        """
         ...
 
     def unpublish(self, pod: Pod) -> None:
-        """Of a pod that is over, or gone; nothing, when there is nothing."""
+        """Unmounts the volumes of a finished or deleted pod. No effect for an unknown pod."""
         ...
 
 
 class Delays(NamedTuple):
-    """Seconds, of pods that declare none."""
+    """Default delays in seconds, for pods without annotations."""
 
     attach: float = 0.0
     mount: float = 0.0
@@ -249,7 +252,7 @@ AT_ONCE = Delays()
 @dataclass(slots=True)
 class _Attachment:
     done: float
-    """Monotonic."""
+    """Monotonic time."""
     pods: set[str] = field(default_factory=set)
 
 
@@ -265,7 +268,7 @@ class FakeVolumes:
     def adopt(self, pod: Pod, now: Instant, *, started: bool) -> float:
         try:
             delays = AT_ONCE if started else self._declared(pod)
-        except Unsupported:  # annotations were edited after the pod was accepted
+        except Unsupported:  # the annotations were changed after the pod was accepted
             delays = AT_ONCE
         return self._publish(pod, delays, now)
 
@@ -297,7 +300,7 @@ class FakeVolumes:
 
 
 def _claims(pod: Pod) -> Iterator[str]:
-    """namespace/name of each."""
+    """namespace/name of each claim."""
     for volume in pod.spec.volumes:
         source = volume.volumeSource
         if source.HasField("persistentVolumeClaim"):

@@ -26,7 +26,7 @@ from pinnace.runtime.clock import Clock
 
 
 class Instant(NamedTuple):
-    """One moment on two clocks: `monotonic` decides, `unix` is what people read. Seconds."""
+    """One moment on two clocks, in seconds. Decisions use `monotonic`; `unix` is for display."""
 
     monotonic: float
     unix: float
@@ -40,30 +40,30 @@ def read(clock: Clock) -> Instant:
 
 
 def past(unix: float, now: Instant) -> Instant:
-    """A moment that was written down in Unix time, by clocks that may have been set since: never later than now."""
+    """Converts a stored Unix time. Clocks may have been set since; the result is never later than now."""
     return Instant(now.monotonic - max(0.0, now.unix - unix), unix)
 
 
 class ContainerState(Enum):
     CREATED = "created"
-    """Asked for; not running yet."""
+    """Created; not running yet."""
     RUNNING = "running"
     EXITED = "exited"
 
 
 class Exit(NamedTuple):
-    """How one attempt ended. `code` as a shell gives it: 128 + the signal's number for a kill."""
+    """The end of an attempt. `code`: 128 + the signal number after a signal, as in a shell."""
 
     code: int
     started: Instant
     finished: Instant
     reason: str = ""
-    """Where the code alone does not say it, such as OOMKilled or StartError; else empty."""
+    """A reason that does not follow from the code, such as OOMKilled or StartError; otherwise empty."""
     message: str = ""
 
 
 class CallKind(Enum):
-    """The values are what events call them."""
+    """The values appear in events."""
 
     POST_START = "PostStartHook"
     PRE_STOP = "PreStopHook"
@@ -76,126 +76,131 @@ Handler: TypeAlias = ExecAction | HTTPGetAction | TCPSocketAction | GRPCAction |
 
 
 class Call(NamedTuple):
-    """A hook or a probe: something that is asked of a container that runs."""
+    """A call of a hook or a probe in a running container."""
 
     kind: CallKind
     number: int
     """Counted from 0 for each kind and attempt."""
     handler: Handler
-    """Ports are numbers: names of ports are resolved already. An empty host is the pod's."""
+    """Named ports are resolved to numbers. An empty host is the pod's address."""
     timeout: float
-    """Seconds after which the runtime breaks it off, and it has failed; infinite for a postStart hook, which has none."""
+    """Timeout in seconds, after which the call has failed. Infinite for postStart hooks."""
 
 
 class CallView(NamedTuple):
-    """What became of a call. It has succeeded when it has ended without a failure."""
+    """The state of a call. It has succeeded when it has ended without a failure."""
 
     kind: CallKind
     number: int
     begun: Instant
     ended: Instant | None
     failure: str
-    """Why it has failed, such as "HTTP probe failed with statuscode: 500"; else empty."""
+    """The failure, such as "HTTP probe failed with statuscode: 500"; otherwise empty."""
     changes_at: float | None
-    """Monotonic time at which it will have ended; None: not foreseen."""
+    """Monotonic time of the end. None: not known in advance."""
 
 
 class ContainerView(NamedTuple):
-    """The latest attempt at one container: what became of it, and then what is still to come. An unchanged container gives an
-    equal view."""
+    """The latest attempt of a container: observed state, then expected changes. The views of an unchanged container are equal.
+    """
 
     name: str
     attempt: int
     state: ContainerState
     started: Instant | None
-    """When this attempt came to run."""
+    """The time at which this attempt began to run."""
     exit: Exit | None
-    """How this attempt ended, once it has."""
+    """The end of this attempt."""
     last_exit: Exit | None
-    """How the attempt before ended."""
+    """The end of the previous attempt."""
     stop_grace: float | None
-    """The grace, in seconds, with which it was last asked to stop; None: it was not."""
+    """The grace period in seconds of the last stop request. None: there was none."""
     changes_at: float | None
-    """Monotonic time at which the state will have changed by itself; None: not foreseen."""
+    """Monotonic time of the next change of state. None: not known in advance."""
     calls: tuple[CallView, ...] = ()
-    """The latest call of each kind that was made of this attempt."""
+    """The latest call of each kind in this attempt."""
 
     @property
     def past(self) -> tuple[object, ...]:
-        """Only what became of it: that is what others are told."""
+        """A copy with the observed state only, which is reported."""
         return self[:6]
 
 
 class Unsupported(Exception):
-    """The runtime cannot run this pod, ever; the message says why."""
+    """The runtime can never run this pod. The message says why."""
 
 
 class Runtime(Protocol):
     def listen(self, notify: Callable[[str], None]) -> None:
-        """Calls `notify(uid)` from now on, on the event loop, when something of a pod has changed that no `changes_at` had
-        foreseen. Said once, before everything else."""
+        """Sets the callback `notify(uid)`, which is called on the event loop for changes of a pod that no `changes_at`
+        announced. Called once, before all other methods.
+        """
         ...
 
     def prepare(self, pod: Pod, addresses: Addresses) -> None:
-        """Makes the place in which the pod's containers will run; `addresses` are those that the node has given it. Raises
-        Unsupported, and then there is nothing to remove."""
+        """Prepares the pod's environment. `addresses` are those that the node has allocated. Raises Unsupported; then there is
+        nothing to remove.
+        """
         ...
 
     def adopt(self, pod: Pod, now: Instant) -> None:
-        """Takes up a pod that an earlier kubelet process had started: whatever of it is left is observed from here on."""
+        """Adopts a pod that an earlier kubelet process started, and observes its remaining containers."""
         ...
 
     def resize(self, pod: Pod) -> None:
-        """The containers of a pod that was prepared or adopted have these resources from now on. What runs keeps running."""
+        """Sets the resources of the containers of a prepared or adopted pod. Running containers continue."""
         ...
 
     def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
-        """Of a pod that was prepared or adopted."""
+        """Starts a container of a prepared or adopted pod."""
         ...
 
     def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
-        """Asks the container to end, and kills it `grace` seconds from now; asked again, the earlier kill counts. Once it has
-        exited this does nothing. Raises OSError when it could not be asked now: ask again."""
+        """Stops the container, and kills it `grace` seconds from now. After repeated calls, the earliest kill time is used. No
+        effect after the exit. Raises OSError if the stop could not be requested; call it again.
+        """
         ...
 
     def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
-        """Ends this attempt, if it runs, as if it had ended by itself: with this exit code, where the runtime can choose it."""
+        """Ends this attempt, if it runs, as if it had exited by itself. The runtime uses the exit code if it can."""
         ...
 
     def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
-        """Begins a hook or a probe of the latest attempt, which runs. It ends with that attempt, if not before, and takes the
-        place of an earlier call of its kind."""
+        """Starts a hook or a probe in the latest attempt, which is running. It ends at the latest with the attempt, and
+        replaces an earlier call of its kind.
+        """
         ...
 
     def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
-        """The containers of a pod that have ever been started, in the order in which they first were."""
+        """The containers of a pod that have been started, in the order of their first start."""
         ...
 
     def remove(self, uid: str) -> None:
-        """Kills and forgets what there is of a pod; nothing, when there is nothing."""
+        """Kills and forgets a pod. No effect for an unknown pod."""
         ...
 
     def end(self, uid: str) -> None:
-        """Kills what an earlier kubelet process has left running of a pod that somebody else has ended since. Its logs stay.
-        Nothing, when nothing runs."""
+        """Kills the containers that an earlier kubelet process left of a pod that another process has finished since. Logs are
+        kept. No effect if nothing runs.
+        """
         ...
 
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
-        """These are all the pods that there are on these nodes. Kills what an earlier kubelet process has left of others, which
-        were deleted while nobody looked."""
+        """These are all pods of these nodes. Kills containers of other pods, which were deleted while no kubelet ran."""
         ...
 
     def close(self) -> None:
-        """Lets everything run on, unobserved: another runtime takes it up, of this process or the next. Calls are ended."""
+        """Stops observing. Containers continue, and another runtime of this or the next process adopts them. Calls are ended.
+        """
         ...
 
 
 BY_CODE = ("Completed", "Error")
-"""Reasons that follow from the code."""
+"""Reasons that follow from exit codes."""
 
 
 def reported_exit(state: ContainerStateMessage, now: Instant) -> Exit | None:
-    """None when it does not say that the container has ended."""
+    """The end of the container in this state. None: it has not terminated."""
     if not state.HasField("terminated"):
         return None
     ended = state.terminated
@@ -204,7 +209,7 @@ def reported_exit(state: ContainerStateMessage, now: Instant) -> Exit | None:
 
 
 class StreamError(Exception):
-    """There is nothing to show, or to run in. The message is for people."""
+    """There are no logs, or the command cannot run. The message is for users."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -212,7 +217,7 @@ class StreamError(Exception):
 
 
 class Streams(Protocol):
-    """All raise StreamError. A caller closes the generator to end the stream and free its resources."""
+    """All methods raise StreamError. Close the generator to end the stream and free its resources."""
 
     def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         """See Pods.Logs in proto/."""
@@ -234,19 +239,19 @@ class Streams(Protocol):
 
 
 class NoStreams:
-    """Of the fake runtime. To make lines up would be worse than to say that there are none: somebody might believe them."""
+    """Streams of the fake runtime. They return errors instead of invented logs."""
 
     async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         raise StreamError(
             Code.FAILED_PRECONDITION,
-            "the fake runtime keeps no logs: its containers are pretended, and write nothing; see the events of the pod",
+            "the fake runtime has no logs: its containers are simulated; see the events of the pod",
         )
         yield b""
 
     async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
         raise StreamError(
             Code.FAILED_PRECONDITION,
-            "the fake runtime runs no commands: its containers are pretended, and there is nothing inside",
+            "the fake runtime cannot run commands: its containers are simulated",
         )
         yield ExecResponse()
 
@@ -257,5 +262,5 @@ class NoStreams:
     async def port_forward(
         self, start: PortForwardStart, sent: AsyncIterator[PortForwardRequest]
     ) -> AsyncGenerator[PortForwardResponse, None]:
-        raise StreamError(Code.FAILED_PRECONDITION, "the fake runtime forwards no ports: its containers are simulated")
+        raise StreamError(Code.FAILED_PRECONDITION, "the fake runtime cannot forward ports: its containers are simulated")
         yield PortForwardResponse()

@@ -49,7 +49,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """Of one container; see the top of the module. Seconds, and exit codes."""
+    """The behavior of one container: seconds and exit codes. See the module's docstring."""
 
     start_seconds: float = 0.0
     run_seconds: float | None = None
@@ -69,11 +69,11 @@ class Behaviour:
 _FIELDS = {PREFIX + field.name.replace("_", "-"): field.name for field in fields(Behaviour)}
 """Annotation -> field of Behaviour."""
 _OF_INIT = frozenset({"start_seconds", "stop_seconds"})
-"""What is said of all containers and goes for init containers, too."""
+"""Fields that apply to init containers, too."""
 
 
 class PodBehaviour:
-    """What the containers of one pod do."""
+    """The behavior of the containers of one pod."""
 
     __slots__ = ("_all", "_named")
 
@@ -86,7 +86,7 @@ class PodBehaviour:
 
 
 def script(pod: Pod, default: Behaviour) -> PodBehaviour | None:
-    """What the annotations of a pod say; None: nothing. Raises Unsupported for a value that makes no sense."""
+    """The behavior in the annotations of a pod. None: there are none. Raises Unsupported for invalid values."""
     everybody: dict[str, Any] = {}
     single: dict[str, dict[str, Any]] = {}
     for key, text in pod.metadata.annotations.items():
@@ -127,8 +127,9 @@ def _number(annotation: str, text: str, kind: Callable[[str], N], limit: float, 
 
 
 class What(StrEnum):
-    """What a container does next. The delay counts from its being created for `start`, from being asked to for `stop`, and from
-    running for the others."""
+    """The next state of a container. The delay counts from creation for `start`, from SIGTERM for `stop`, and from running for
+    the others.
+    """
 
     START = "start"
     EXIT = "exit"
@@ -148,12 +149,12 @@ _SECONDS = {
     What.UNHEALTHY: "unhealthy_after_seconds",
     What.STOP: "stop_seconds",
 }
-"""The field of Behaviour that the delay becomes."""
+"""The field of Behaviour for the delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """`read`: the values that a pod has of it."""
+    """`read`: returns the values in a pod."""
 
     read: Callable[[Pod], Sequence[str]]
     operator: str
@@ -194,11 +195,11 @@ class Stage:
     selector: Selector = field(default_factory=Selector)
     weight: int = 0
     delay: tuple[float, float] = (0.0, 0.0)
-    """The least and the most, in seconds."""
+    """Minimum and maximum, in seconds."""
     code: int = 0
-    """The exit code, of an exit."""
+    """The code of an exit."""
     never: bool = False
-    """It does not happen: what a stage can be weighed against."""
+    """The state is not reached: an alternative to other stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ class Stages:
     stages: Sequence[Stage]
 
     def behaviour(self, pod: Pod, default: Behaviour) -> Behaviour:
-        """Of the containers of this pod; the default itself where no stage is about it."""
+        """The behavior of the containers of this pod. Equal to the default if no stage matches."""
         matching = [stage for stage in self.stages if stage.selector.matches(pod)]
         if not matching:
             return default
@@ -224,19 +225,19 @@ class Stages:
 
 
 def _choose(candidates: Sequence[Stage], chance: Random) -> Stage:
-    """By weight; where none has a weight all are alike."""
+    """Selects by weight; without weights, all stages are equally likely."""
     weights = [stage.weight for stage in candidates]
     return chance.choices(candidates, weights if any(weights) else None)[0]
 
 
 SETS = ("fast", "realistic", "chaos")
-"""Those that come with the package."""
+"""The predefined sets."""
 VERSIONS = ("kwok.x-k8s.io/v1alpha1", "pinnace.io/v1alpha1")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _MOST_MILLISECONDS = 10**10
 _NEVER = "never"
 _SHOWN = 100
-"""Characters of a field's name that are told."""
+"""Maximum length of a field's name in messages."""
 _KEYED = re.compile(r"\.metadata\.(labels|annotations)\[\"([^\"]+)\"\]")
 _READERS: Mapping[str, Callable[[Pod], Sequence[str]]] = {
     ".metadata.name": lambda pod: [pod.metadata.name],
@@ -247,25 +248,25 @@ _READERS: Mapping[str, Callable[[Pod], Sequence[str]]] = {
     ".spec.priorityClassName": lambda pod: [pod.spec.priorityClassName] if pod.spec.priorityClassName else [],
     ".spec.schedulerName": lambda pod: [pod.spec.schedulerName],
 }
-"""What matchExpressions may ask of a pod, beside its labels and annotations."""
+"""Keys of matchExpressions, besides labels and annotations."""
 
 Where = tuple[str | int, ...]
 _MISSING = object()
-"""In the place of a field that is needed, and of which it has been told that it is missing."""
+"""Placeholder for a missing required field that has been reported."""
 
 
 class StagesError(Exception):
-    """The text cannot be used. One line for each thing that is wrong, "source:line: field: what"."""
+    """The text is invalid. The message has one line per error: "source:line: field: error"."""
 
 
 def load(name: str) -> Stages:
-    """A set by its name, or a file. Raises StagesError."""
+    """Reads a set by its name, or a file. Raises StagesError."""
     if name in SETS:
         return parse(files("kubelet.runtime").joinpath("sets", f"{name}.yaml").read_text("utf-8"), name)
     try:
         return parse(Path(name).read_text("utf-8"), name)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise StagesError(f"{name}: {reason}; the sets are {', '.join(SETS)}") from None
 
 
@@ -297,7 +298,7 @@ def _dotted(path: Where) -> str:
 
 
 class _Reader:
-    """One document. What it makes of one with problems is of no use."""
+    """Parses one document. The result of an invalid document is not used."""
 
     def __init__(self) -> None:
         self.problems: list[tuple[Where, str]] = []
@@ -372,13 +373,13 @@ class _Reader:
         self._among(found, (*at, "operator"), OPERATORS)
         values = found.get("values", [])
         if not isinstance(values, list) or any(not isinstance(value, str) for value in values):
-            self._problem((*at, "values"), "expected a list of texts")
+            self._problem((*at, "values"), "expected a list of strings")
         elif bool(values) != (found.get("operator") in ("In", "NotIn")):
-            self._problem((*at, "values"), "needed by In and NotIn, and by nothing else")
+            self._problem((*at, "values"), "required for In and NotIn, and invalid for other operators")
         read = _reader(str(found.get("key", "")))
         if read is None:
             some = '.metadata.labels["KEY"], .metadata.annotations["KEY"]'
-            self._problem((*at, "key"), f"not supported; there are {some}, {', '.join(_READERS)}")
+            self._problem((*at, "key"), f"not supported; expected {some}, {', '.join(_READERS)}")
         if read is None or len(self.problems) > before:
             return None
         return Expression(read, found["operator"], frozenset(values))
@@ -401,7 +402,7 @@ class _Reader:
 
     def _texts(self, data: Any, at: Where) -> Mapping[str, str]:
         if not isinstance(data, dict) or any(not isinstance(value, str) for value in data.values()):
-            self._problem(at, "expected texts by key")
+            self._problem(at, "expected a map of strings")
             return {}
         return data
 
@@ -412,7 +413,7 @@ class _Reader:
         return value
 
     def _among(self, data: Mapping[str, Any], at: Where, allowed: Sequence[str]) -> None:
-        """That the last step of the path, if it is there, has one of these values."""
+        """The last step of the path, if it is present, must have one of these values."""
         name = at[-1]
         if name in data and data[str(name)] not in allowed:
             self._problem(at, f'"{data[str(name)]}" is not supported; expected {" or ".join(each for each in allowed if each)}')
@@ -422,7 +423,7 @@ class _Reader:
 
 
 def _reader(key: str) -> Callable[[Pod], Sequence[str]] | None:
-    """None: there is nothing of that name."""
+    """None: not found."""
     if (match := _KEYED.fullmatch(key)) is None:
         return _READERS.get(key)
     kind, name = match.groups()

@@ -19,9 +19,9 @@ from typing import Any, TypedDict
 
 PLAN, LOCK, RUNNING, STOP, EXIT, LOG = "plan.json", "lock", "running.json", "stop.json", "exit.json", "log"
 NUDGE = signal.SIGURG
-"""Of all signals that mean nothing by themselves: a shim that does not listen yet is not killed by it."""
+"""The default action of this signal is to ignore it, so it does not kill a shim that has no handler yet."""
 KILL = signal.SIGUSR1
-"""Sent to shims that listen only: of others it is the death, and what they look after would run on."""
+"""Sent only to shims with a handler. Without one, the shim would die and its processes would continue."""
 
 
 class Plan(TypedDict):
@@ -29,21 +29,21 @@ class Plan(TypedDict):
     env: dict[str, str]
     cwd: str
     memory: int | None
-    """Bytes of data that each process may have (see limits)."""
+    """The limit of data memory of each process, in bytes."""
     log_bytes: int
     log_files: int
     message_path: str
     """The file with the termination message."""
     message_bytes: int
-    """Of the message, at most."""
+    """Maximum bytes of the message."""
     message_from_log: bool
-    """When the process fails and has written no message, the end of its log is the message."""
+    """Use the end of the log if the process fails without a message."""
 
 
 class Running(TypedDict):
     pid: int
     started: int
-    """In clock ticks since the boot `boot`: with the pid, the identity of the process (pinnace.runtime.procfs)."""
+    """In clock ticks since the boot `boot`. Pid and start time identify the process (pinnace.runtime.procfs)."""
     boot: str
     at: float
     """Unix time."""
@@ -52,14 +52,14 @@ class Running(TypedDict):
 class Stop(TypedDict):
     grace: float
     deadline: float
-    """On the machine's monotonic clock, which all processes share until it boots again."""
+    """Monotonic time of the machine. All processes share this clock until the next boot."""
 
 
 class Ended(TypedDict):
     code: int
     started: float
     finished: float
-    """Both in Unix time."""
+    """Both are Unix times."""
     reason: str
     message: str
 
@@ -73,7 +73,7 @@ def write(path: str, record: Mapping[str, Any]) -> None:
 
 
 def read(path: str) -> Any:
-    """None when there is no such record."""
+    """None: there is no such record."""
     try:
         with open(path) as file:
             return json.load(file)

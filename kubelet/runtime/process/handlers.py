@@ -31,17 +31,17 @@ REDIRECTS = 10
 _FOLLOWED = (301, 302, 303, 307, 308)
 _PORTS = {"http": 80, "https": 443}
 _PLAIN = "/%:@!$&'()*+,;=~"
-"""What is sent of a path as it is, beside letters and digits: what is escaped already stays so."""
+"""Characters of a path that are not escaped, besides letters and digits. Existing escapes are kept."""
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG")
-"""What OpenSSL makes of an answer in HTTP: which of them depends on its version."""
+"""Errors of OpenSSL for a plain HTTP response; they depend on its version."""
 
 
 class Failed(Exception):
-    """The message says how."""
+    """The call has failed. The message is the reason."""
 
 
 class NotTLS(Failed):
-    """The server was asked over TLS, and its answer is none: it may be plain HTTP."""
+    """A TLS connection got a response that is not TLS. The server may use plain HTTP."""
 
 
 class _Place(NamedTuple):
@@ -49,7 +49,7 @@ class _Place(NamedTuple):
     host: str
     port: int
     path: str
-    """With its query."""
+    """Including the query."""
 
     @property
     def authority(self) -> str:
@@ -57,12 +57,12 @@ class _Place(NamedTuple):
 
     @property
     def target(self) -> str:
-        """The path as it is sent: without its fragment, and what may not stand in a request's first line is escaped."""
+        """The path without the fragment, with invalid characters escaped."""
         path, mark, query = self.path.partition("#")[0].partition("?")
         return f"{quote(path, _PLAIN)}{mark}{quote(query, f'{_PLAIN}?')}"
 
     def towards(self, location: str) -> "_Place | None":
-        """Where a redirect leads; None: to another host. Raises ValueError."""
+        """The target of a redirect. None: another host. Raises ValueError."""
         found = urlsplit(urljoin(f"{self.scheme}://{self.authority}{self.path}", location))
         if found.hostname != self.host.lower():
             return None
@@ -73,7 +73,7 @@ class _Place(NamedTuple):
 
 
 async def get(action: HTTPGetAction, host: str, agent: str) -> int:
-    """The status. `agent`: "probe", or what else asks. Raises Failed, OSError."""
+    """Returns the status code. `agent`: "probe" or another caller, for the user agent. Raises Failed and OSError."""
     place = _Place((action.scheme or "http").lower(), host, action.port.intVal, f"/{action.path.lstrip('/')}")
     for _ in range(REDIRECTS):
         try:
@@ -83,7 +83,7 @@ async def get(action: HTTPGetAction, host: str, agent: str) -> int:
             there = place.towards(location)
         except ssl.SSLError as error:
             raise _told(error) from None
-        except ValueError as error:  # a line without an end, or an address that is none
+        except ValueError as error:  # a line without an end, or an invalid URL
             raise Failed(f"malformed HTTP response: {error}") from None
         if there is None:
             return status
@@ -94,12 +94,12 @@ async def get(action: HTTPGetAction, host: str, agent: str) -> int:
 async def connect(
     host: str, port: int, context: ssl.SSLContext | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Raises Failed, TimeoutError, ssl.SSLError."""
+    """Raises Failed, TimeoutError and ssl.SSLError."""
     try:
         return await asyncio.open_connection(host, port, ssl=context)
-    except (TimeoutError, ssl.SSLError):  # the latter's errno is OpenSSL's: as one of the system it would say something else
+    except (TimeoutError, ssl.SSLError):  # the errno of an SSLError is OpenSSL's, not the system's
         raise
-    except UnicodeError:  # it cannot be a name: an empty label, or one that is too long
+    except UnicodeError:  # not a valid name: a label is empty or too long
         raise Failed(f"dial tcp: lookup {host[:253]}: no such host") from None
     except OSError as error:
         why = f"connect: {os.strerror(error.errno).lower()}" if error.errno else str(error)
@@ -113,7 +113,7 @@ def _told(error: ssl.SSLError) -> Failed:
 
 
 async def _ask(place: _Place, headers: Iterable[HTTPHeader], agent: str) -> tuple[int, str]:
-    """The status, and where it redirects to. Raises ValueError too."""
+    """The status code and the redirect target. Raises also ValueError."""
     context = _trusts_everybody() if place.scheme == "https" else None
     lines = [f"GET {place.target} HTTP/1.1", *_headers(place, headers, agent), "", ""]
     reader, writer = await connect(place.host, place.port, context)
@@ -146,14 +146,16 @@ async def _location(reader: asyncio.StreamReader) -> str:
 
 @cache
 def _trusts_everybody() -> ssl.SSLContext:
-    """Whose certificate it is does not matter, as with Kubernetes. (A default context reads whom the machine trusts: 20 ms.)"""
+    """Does not verify certificates, as in Kubernetes. (A default context loads the machine's trusted certificates, which takes
+    20 ms.)
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
 MAX_OUTPUT = 10 << 10
-"""Bytes of what a command writes that are kept, as Kubernetes keeps."""
+"""Maximum bytes of output that are kept, as in Kubernetes."""
 
 
 HOOKS = (CallKind.POST_START, CallKind.PRE_STOP)
@@ -166,7 +168,7 @@ class _Begun:
 
 
 class Calls:
-    """Those of one attempt. `end` them with it."""
+    """The calls of one attempt. Call `end` when the attempt ends."""
 
     def __init__(self, changed: Callable[[], None], clock: Clock) -> None:
         self._changed = changed
@@ -178,14 +180,14 @@ class Calls:
         return tuple(each.view for each in self._begun.values())
 
     def begin(self, call: Call, plan: Plan, host: str, now: Instant) -> None:
-        """`plan`: what the container runs; `host`: its pod's address."""
+        """`plan`: of the container; `host`: the address of its pod."""
         if (earlier := self._begun.get(call.kind)) is not None:
             earlier.task.cancel()
         task = asyncio.get_running_loop().create_task(self._run(call, plan, host))
         self._begun[call.kind] = _Begun(CallView(call.kind, call.number, now, None, "", None), task)
 
     def end(self, failure: str) -> None:
-        """Whatever has not ended has failed."""
+        """Cancels all calls; unfinished calls have failed."""
         for kind, begun in self._begun.items():
             if begun.view.ended is None:
                 begun.task.cancel()
@@ -198,7 +200,7 @@ class Calls:
                 await _make(call, plan, host)
         except TimeoutError:
             failure = f"timed out after {call.timeout:g} s"
-        except Exception as error:  # whatever it is: a call that never ends is waited for
+        except Exception as error:  # any exception: the kubelet waits for a call that never ends
             failure = str(error) or type(error).__name__
         self._ended(call.kind, failure)
         self._changed()
@@ -209,7 +211,7 @@ class Calls:
 
 
 async def _make(call: Call, plan: Plan, host: str) -> None:
-    """Raises Failed, OSError, of which TimeoutError is one, and whatever libraries make of what they are given."""
+    """Raises Failed, OSError (including TimeoutError), and errors of libraries for invalid values."""
     match call.handler:
         case ExecAction() as action:
             await _execute(instead(plan, action.command))
@@ -237,7 +239,7 @@ async def _execute(plan: Plan) -> None:
 
 
 async def _get(action: HTTPGetAction, host: str, *, hook: bool) -> None:
-    """Whatever is answered to a hook, it was called."""
+    """A postStart or preStop HTTP hook. Any response is a success."""
     if hook:
         await _call(action, host)
     elif not 200 <= (status := await get(action, host, "probe")) < 400:
@@ -245,9 +247,10 @@ async def _get(action: HTTPGetAction, host: str, *, hook: bool) -> None:
 
 
 async def _call(action: HTTPGetAction, host: str) -> None:
-    """Once more without TLS where the server has none, as in Kubernetes, whose hooks went over HTTP whatever they said; then
-    nothing secret goes along. When that fails, too, it is the first failure that counts.
-    Source: pkg/kubelet/lifecycle/handlers.go"""
+    """Repeats an HTTPS call over HTTP if the server does not use TLS, as in Kubernetes, whose hooks once ignored the scheme.
+    The Authorization header is then omitted. If the second call also fails, the first failure is reported.
+    Source: pkg/kubelet/lifecycle/handlers.go
+    """
     try:
         await get(action, host, "lifecycle")
     except NotTLS:

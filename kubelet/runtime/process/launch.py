@@ -22,7 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def bind(memory: int | None, parent: int) -> None:
-    """Of this process, from here on and beyond exec: bytes of memory; and it is killed when `parent`, a pid, ends."""
+    """Limits this process, also after exec: `memory` in bytes, and SIGKILL when `parent` (a pid) exits."""
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)
@@ -31,7 +31,7 @@ def bind(memory: int | None, parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Whoever loses its parent among the descendants of this process becomes its child."""
+    """Makes this process a subreaper: orphaned descendants become its children."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -46,7 +46,7 @@ def main() -> None:
     try:
         os.chdir(plan["cwd"])
         os.execvpe(command[0], command, plan["env"])
-    except (OSError, ValueError) as error:  # ValueError: of a null character
+    except (OSError, ValueError) as error:  # ValueError: a null character
         print(f"cannot run {command[0]}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
         sys.exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
 

@@ -37,20 +37,20 @@ from pinnace.api.quantity import QuantityError, amount, parse
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 LONGEST = 128 << 10
-"""Characters of one argument or variable: MAX_ARG_STRLEN, see execve(2)."""
+"""Maximum length of an argument or variable: MAX_ARG_STRLEN, see execve(2)."""
 LARGEST = 2 << 20
-"""Characters of all arguments and variables together: a quarter of the stack, which is 8 MiB unless somebody says otherwise."""
+"""Maximum length of all arguments and variables: a quarter of the default stack limit of 8 MiB."""
 
 
 class Expansion:
-    """For one container: what it has been given so far counts, also what another variable of the same name replaces."""
+    """The expansions of one container. Replaced variables count, too."""
 
     def __init__(self, container: str) -> None:
         self._container = container
         self._left = LARGEST
 
     def expand(self, text: str, variables: Mapping[str, str], what: str) -> str:
-        """`what`: the text is, such as "args[2]". Raises Unsupported."""
+        """`what`: describes the text, such as "args[2]". Raises Unsupported."""
         size = 0
 
         def value(found: re.Match[str]) -> str:
@@ -61,37 +61,35 @@ class Expansion:
                 raise self._too_long(what)
             return new
 
-        closed = text.rfind(")") + 1  # beyond it nothing is a reference, and each "$(" would be sought an end for
+        closed = text.rfind(")") + 1  # there are no references beyond it, and searching an end for each "$(" would be slow
         return self.take(_REFERENCE.sub(value, text[:closed]) + text[closed:].replace("$$", "$"), what)
 
     def take(self, value: str, what: str) -> str:
-        """Counts a value that is none of these texts. Raises Unsupported."""
+        """Counts a value of another source. Raises Unsupported."""
         if len(value) > LONGEST:
             raise self._too_long(what)
         self._left -= len(value)
         if self._left < 0:
             raise Unsupported(
-                f'container "{self._container}": with {what} its command, arguments and variables are more than '
-                f"{LARGEST} characters, which Linux does not take"
+                f'container "{self._container}": with {what} its command, arguments and variables exceed '
+                f"{LARGEST} characters, the limit of Linux"
             )
         return value
 
     def _too_long(self, what: str) -> Unsupported:
-        return Unsupported(
-            f'container "{self._container}": {what} is longer than {LONGEST} characters, which Linux does not take'
-        )
+        return Unsupported(f'container "{self._container}": {what} exceeds {LONGEST} characters, the limit of Linux')
 
 
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HOSTNAME = 63
-"""Characters that a host name may have, as Kubernetes cuts it."""
+"""Maximum length of a host name, as in Kubernetes."""
 _SHOWN = 100
-"""Characters of a variable's name that a message shows: it may have any number."""
+"""Maximum length of a variable's name in messages."""
 
 
 def surroundings(pod: Pod, home: str) -> dict[str, str]:
-    """What every process finds, and nothing refers to."""
+    """Variables of every process that references cannot use."""
     return {
         "PATH": os.environ.get("PATH", _DEFAULT_PATH),
         "LANG": os.environ.get("LANG", "C.UTF-8"),
@@ -105,12 +103,14 @@ def surroundings(pod: Pod, home: str) -> dict[str, str]:
 def environment(
     pod: Pod, container: Container, addresses: Addresses, volumes: Mapping[str, str], expansion: Expansion
 ) -> dict[str, str]:
-    """What commands and arguments may refer to. `volumes`: where each one is, by name. Raises Unsupported."""
+    """Variables that commands and arguments can refer to. `volumes`: paths by name. Raises Unsupported."""
     variables = {"POD_IP": addresses.pod}
     for name, path in volumes.items():
         variables[f"PINNACE_VOLUME_{re.sub('[^A-Z0-9]', '_', name.upper())}"] = path
     if container.envFrom:
-        raise Unsupported(f'container "{container.name}": envFrom: the process runtime does not read config maps and secrets')
+        raise Unsupported(
+            f'container "{container.name}": envFrom: the process runtime does not support config maps and secrets'
+        )
     for variable in container.env:
         what = f'env "{variable.name:.{_SHOWN}}"'
         if not variable.HasField("valueFrom"):
@@ -121,7 +121,7 @@ def environment(
 
 
 def _value(pod: Pod, container: Container, variable: EnvVar, addresses: Addresses) -> str | None:
-    """From elsewhere. None: the variable may be missing, and is."""
+    """The value of a valueFrom. None: an optional variable that is missing."""
     source = variable.valueFrom
     where = f'container "{container.name}": env "{variable.name}"'
     if source.HasField("fieldRef"):
@@ -132,8 +132,8 @@ def _value(pod: Pod, container: Container, variable: EnvVar, addresses: Addresse
         if source.HasField(kind):
             if getattr(source, kind).optional:
                 return None
-            raise Unsupported(f"{where}: the process runtime does not read {key}")
-    raise Unsupported(f"{where}: valueFrom names no source that the process runtime has")
+            raise Unsupported(f"{where}: the process runtime does not support {key}")
+    raise Unsupported(f"{where}: the process runtime does not support this valueFrom")
 
 
 def _field(pod: Pod, selector: ObjectFieldSelector, addresses: Addresses, where: str) -> str:
@@ -153,19 +153,20 @@ def _field(pod: Pod, selector: ObjectFieldSelector, addresses: Addresses, where:
         "status.podIPs": addresses.pod,
     }
     if path not in simple:
-        raise Unsupported(f'{where}: fieldPath "{path}" is none of those that a variable can have')
+        raise Unsupported(f'{where}: fieldPath "{path}" is not supported')
     return simple[path]
 
 
 def _resource(pod: Pod, container: Container, selector: ResourceFieldSelector, where: str) -> str:
-    """A limit or request, in units of the divisor, rounded up. A limit that is not set is 0 here: there is no share of the node
-    that would be the container's."""
+    """A limit or request in units of the divisor, rounded up. A missing limit is 0, because a container has no share of the
+    node.
+    """
     named = selector.containerName or container.name
     everybody = (*pod.spec.containers, *pod.spec.initContainers)
     owner = next((each for each in everybody if each.name == named), None)
     kind, _, resource = selector.resource.partition(".")
     if owner is None or kind not in ("limits", "requests") or not resource:
-        raise Unsupported(f'{where}: resource "{selector.resource}" of container "{named}" is nothing that there is')
+        raise Unsupported(f'{where}: resource "{selector.resource}" of container "{named}" does not exist')
     try:
         found = getattr(owner.resources, kind).get(resource)
         amount = parse(found.string if found is not None else "0")
@@ -177,11 +178,11 @@ def _resource(pod: Pod, container: Container, selector: ResourceFieldSelector, w
 
 _MUST_BE = {"Directory": Path.is_dir, "File": Path.is_file, "Socket": Path.is_socket, "CharDevice": Path.is_char_device,
             "BlockDevice": Path.is_block_device}  # fmt: skip
-"""What a hostPath of a type has to be; of those types that only look."""
+"""The required file type of each hostPath type that does not create anything."""
 
 
 def places(pod: Pod, folder: Path) -> dict[str, str]:
-    """Where each volume of the pod is, by name; emptyDirs are in `folder`. Raises Unsupported."""
+    """The path of each volume of the pod, by name. emptyDirs are in `folder`. Raises Unsupported."""
     return {volume.name: _place(volume, folder) for volume in pod.spec.volumes}
 
 
@@ -189,16 +190,16 @@ def _place(volume: Volume, folder: Path) -> str:
     source = volume.volumeSource
     if source.HasField("hostPath"):
         if not PurePosixPath(source.hostPath.path).is_absolute():
-            raise Unsupported(f'volume "{volume.name}": hostPath "{source.hostPath.path}" is no absolute path')
+            raise Unsupported(f'volume "{volume.name}": hostPath "{source.hostPath.path}" is not an absolute path')
         return source.hostPath.path
     kinds = [field.name for field, _ in source.ListFields()]
     if kinds and kinds != ["emptyDir"]:
-        raise Unsupported(f'volume "{volume.name}": the process runtime has emptyDir and hostPath, and no {kinds[0]}')
+        raise Unsupported(f'volume "{volume.name}": the process runtime does not support {kinds[0]}')
     return str(folder / volume.name)
 
 
 def make_volumes(pod: Pod, where: Mapping[str, str]) -> None:
-    """Makes what is to be made, and looks at what must be there. Raises Unsupported, and OSError."""
+    """Creates missing paths, and checks those that must exist. Raises Unsupported and OSError."""
     for volume in pod.spec.volumes:
         path, source = Path(where[volume.name]), volume.volumeSource
         kind = source.hostPath.type if source.HasField("hostPath") else "DirectoryOrCreate"
@@ -211,7 +212,7 @@ def make_volumes(pod: Pod, where: Mapping[str, str]) -> None:
 
 
 def link_volumes(container: Container, root: Path, where: Mapping[str, str]) -> None:
-    """Makes the root of a container. Raises Unsupported, and OSError."""
+    """Creates the root directory of a container. Raises Unsupported and OSError."""
     root.mkdir(parents=True, exist_ok=True)
     for mount in sorted(container.volumeMounts, key=lambda mount: mount.mountPath):
         if mount.name not in where:
@@ -221,14 +222,14 @@ def link_volumes(container: Container, root: Path, where: Mapping[str, str]) -> 
             target /= _downwards(mount.subPath)
             target.mkdir(parents=True, exist_ok=True)
         if any(parent.is_symlink() for parent in place.parents if parent.is_relative_to(root)):
-            raise Unsupported(f'container "{container.name}": mountPath "{mount.mountPath}" is inside of another volume')
+            raise Unsupported(f'container "{container.name}": mountPath "{mount.mountPath}" is inside another volume')
         place.parent.mkdir(parents=True, exist_ok=True)
         if not place.is_symlink():
             place.symlink_to(target)
 
 
 def working_directory(container: Container, root: Path) -> str:
-    """In the root, where nothing else is said; workingDir may be at a mountPath, or a directory of the machine."""
+    """The root directory by default. workingDir can be below a mountPath, or a directory of the machine."""
     wanted = container.workingDir
     if not wanted:
         return str(root)
@@ -239,30 +240,30 @@ def working_directory(container: Container, root: Path) -> str:
 
 
 def inside(root: Path, path: str) -> Path:
-    """Where a path of the container is in its root."""
+    """The location of a container's path in its root directory."""
     return root / _downwards(path)
 
 
 def _downwards(path: str) -> str:
-    """The path without anything that leads out of where it begins."""
+    """The path without parts that lead out of the root directory."""
     return os.path.normpath(f"/{path}").lstrip("/")
 
 
 LOG_BYTES = 10 << 20
 LOG_FILES = 5
-"""A container's log is at most so many files of so many bytes: the kubelet's containerLogMaxSize and containerLogMaxFiles."""
+"""Maximum size and number of log files: the kubelet's containerLogMaxSize and containerLogMaxFiles."""
 MESSAGE_PATH = "/dev/termination-log"
 MESSAGE_BYTES = 4096
 POD_MESSAGE_BYTES = 12 << 10
-"""Bytes of a termination message, and of those of all containers of a pod, which have equal shares."""
+"""Maximum bytes of a termination message, and of all messages of a pod. The containers of a pod have equal shares."""
 
 
 def container_plan(pod: Pod, container: Container, addresses: Addresses, root: Path, where: dict[str, str]) -> Plan:
-    """`root`: the container's; `where`: its pod's volumes. Raises Unsupported."""
+    """`root`: of the container; `where`: the volumes of the pod. Raises Unsupported."""
     if not container.command:
         raise Unsupported(
-            f'container "{container.name}": the process runtime runs spec.containers[].command, and there is none; images are '
-            "not pulled, so nothing is known of what they would run"
+            f'container "{container.name}": spec.containers[].command is required, because the '
+            "process runtime does not pull images"
         )
     expansion = Expansion(container.name)
     variables = environment(pod, container, addresses, where, expansion)
@@ -287,5 +288,5 @@ def container_plan(pod: Pod, container: Container, addresses: Addresses, root: P
 
 
 def instead(made: Plan, command: Sequence[str]) -> Plan:
-    """The same place, for another command: as given, nothing is replaced in it."""
+    """The same environment for another command, whose arguments are not expanded."""
     return {**made, "argv": list(command)}

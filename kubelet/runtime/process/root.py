@@ -23,15 +23,16 @@ from pinnace.runtime.clock import Clock
 from pinnace.runtime.files import remove_tree
 
 SHIM_ENVIRONMENT = {"PYTHONPATH": str(Path(str(kubelet.__file__)).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
-"""Of what is begun with nothing but the standard library and this package."""
+"""Python options for processes that use only the standard library and this package."""
 _ERRORS = "shim.log"
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 """Shims that this process has started and not reaped."""
 
 
 def start_shim(folder: Path) -> tuple[int, int]:
-    """Starts the shim of an attempt whose plan is in the folder: its pid, and a descriptor at whose end the container's process
-    runs, or never will. Raises OSError."""
+    """Starts the shim of an attempt whose plan is in the directory. Returns the pid, and a descriptor that is closed when the
+    container's process runs or has failed to start. Raises OSError.
+    """
     lock = os.open(folder / files.LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -53,20 +54,20 @@ def start_shim(folder: Path) -> tuple[int, int]:
 
 
 def reap_shim(pid: int) -> None:
-    """Of a shim that has ended."""
+    """Reaps a shim that has exited."""
     if (child := _children.pop(pid, None)) is not None:
         child.wait()
 
 
 def reap_ended_shims() -> None:
-    """All that have ended, whoever else looked after them."""
+    """Reaps all shims that have exited."""
     for pid, child in list(_children.items()):
         if child.poll() is not None:
             _children.pop(pid, None)
 
 
 def shim_lives(folder: Path) -> bool:
-    """Is there a shim of this attempt, even if it has not come to say so?"""
+    """Whether a shim of this attempt is alive, even if it has not written its record."""
     try:
         lock = os.open(folder / files.LOCK, os.O_RDWR)
     except FileNotFoundError:
@@ -81,7 +82,7 @@ def shim_lives(folder: Path) -> bool:
 
 
 def shim_pidfd(folder: Path) -> int | None:
-    """A pidfd of the shim of this attempt; None when it has ended, or has not said yet which it is: see `lives`."""
+    """A pidfd of the shim of this attempt. None if it has exited or has not written its record yet; see `lives`."""
     try:
         descriptor = os.pidfd_open(int((folder / files.LOCK).read_text() or "0"))
     except (FileNotFoundError, ProcessLookupError, ValueError, OSError):
@@ -93,15 +94,16 @@ def shim_pidfd(folder: Path) -> int | None:
 
 
 def stop_shim(folder: Path, grace: float, deadline: float) -> None:
-    """Tells the shim to end its process: see files.Stop. Nothing, when there is no shim. Raises OSError."""
+    """Asks the shim to stop its process: see files.Stop. No effect if there is no shim. Raises OSError."""
     files.write(str(folder / files.STOP), files.Stop(grace=grace, deadline=deadline))
     _signal(folder, files.NUDGE)
 
 
 def kill_shim(folder: Path) -> bool:
-    """Has the shim kill its process, and leaves no word of it to later kubelets. False: no shim lives. Until then say it again:
-    one that has just begun, or was begun by a kubelet of before, does not heed the signal, and is told by a file, for which
-    there may be no room yet."""
+    """Asks the shim to kill its process, without a record for later kubelets. Returns False if no shim is alive; otherwise call
+    it again. A shim that has just started, or that an earlier kubelet started, ignores the signal and reads a file instead. The
+    disk may be too full for this file.
+    """
     if _heeds(folder, files.KILL):
         _signal(folder, files.KILL)
     elif shim_lives(folder):
@@ -111,7 +113,9 @@ def kill_shim(folder: Path) -> bool:
 
 
 def _heeds(folder: Path, number: int) -> bool:
-    """Does the shim have a handler for the signal? Without one it would die of it, and leave behind what it looks after."""
+    """Whether the shim has a handler for the signal. Without one, the signal would kill the shim and leave its processes
+    running.
+    """
     try:
         status = Path(f"/proc/{int((folder / files.LOCK).read_text())}/status").read_text()
         caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
@@ -131,19 +135,19 @@ log = logging.getLogger(__name__)
 
 NODE = "node"
 ENTRIES = PODS, REMOVED, LOCK = "pods", "removed", "lock"
-"""All that is in the folder."""
+"""The content of the directory."""
 POLL = 0.02
-"""Seconds between looks at something that is dying."""
+"""Seconds between checks of a dying process."""
 
 
 class Root:
-    """One kubelet's, for as long as it lives."""
+    """The root directory, locked by one kubelet."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError: also when another kubelet has it."""
+        """Raises OSError, also if another kubelet has locked the directory."""
         self.path = path.absolute()
         self.removing: set[Path] = set()
-        """Pods that were put away, and that somebody of this process sees to."""
+        """Removed pods that a task of this process cleans up."""
         self._pods, self._removed = self.path / PODS, self.path / REMOVED
         for folder in (self._pods, self._removed):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -152,7 +156,7 @@ class Root:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise OSError(f"{self.path} is in use by another kubelet: give each a --root-dir of its own") from None
+            raise OSError(f"{self.path} is in use by another kubelet: use another --root-dir") from None
 
     def close(self) -> None:
         os.close(self._lock)
@@ -164,26 +168,29 @@ class Root:
         return sorted(self._pods.iterdir())
 
     def removed(self) -> list[Path]:
-        """Pods that an earlier kubelet has put away, and not been done with."""
+        """Removed pods that an earlier kubelet has not finished cleaning up."""
         return sorted(self._removed.iterdir())
 
     def node(self, folder: Path) -> str:
-        """On which node a pod is; empty when it was never said."""
+        """The node of a pod; empty if it was never recorded."""
         try:
             return (folder / NODE).read_text()
         except FileNotFoundError:
             return ""
 
     def attempts(self, uid: str, container: str) -> list[Path]:
-        """The folders of the attempts at a container that are kept, the latest last. Both names may be a caller's: none that
-        leads elsewhere has any."""
+        """The kept directories of the attempts of a container, the latest last. Names of callers are validated: a name that
+        leads elsewhere has no directories.
+        """
         if not all(name not in ("", ".", "..") and "/" not in name and "\0" not in name for name in (uid, container)):
             return []
         home = self.pod(uid) / "containers" / container
         return [home / str(number) for number in sorted(int(each.name) for each in home.glob("[0-9]*"))]
 
     def move_to_removed(self, folder: Path) -> Path:
-        """Moves a pod out of the way: where to. Its containers may have made it read-only, and then it does not move."""
+        """Moves a pod to the removed pods, and returns the new path. The move fails if the pod's containers have made it
+        read-only.
+        """
         folder.chmod(0o700)
         for number in count():
             target = self._removed / f"{folder.name}.{number}"
@@ -193,45 +200,47 @@ class Root:
 
 
 async def remove_pod(folder: Path, clock: Clock, one_by_one: asyncio.Lock) -> None:
-    """Kills what is left of a pod that was put away, and removes it: in a thread, for a volume may have any number of files;
-    one pod after the other, for there are few threads. When it is cancelled, the thread goes on to its end; the process waits
-    for that, and keeps its lock so long."""
+    """Kills and deletes a removed pod, in a thread, because volumes can have many files. One pod at a time, because there are
+    few threads. After a cancellation the thread continues; the process waits for it and keeps its lock.
+    """
     await end_pod(folder, clock)
     async with one_by_one:
         try:
             await asyncio.to_thread(remove_tree, folder)
         except OSError as error:
-            log.warning("what a pod has left stays until the next start: %s", error)
+            log.warning("files of a removed pod remain until the next start: %s", error)
 
 
 async def end_pod(folder: Path, clock: Clock) -> None:
-    """Kills what runs of a pod."""
+    """Kills the containers of a pod."""
     while kill_pod(folder):
         await clock.sleep(POLL)
     reap_ended_shims()
 
 
 def kill_pod(pod: Path) -> list[Path]:
-    """Tells all shims of a pod to kill: see shims.kill. The folders of the attempts whose shims live still."""
+    """Asks all shims of a pod to kill their processes (see shims.kill). Returns the directories of attempts whose shims are
+    still alive.
+    """
     return [lock.parent for lock in pod.glob(f"containers/*/*/{files.LOCK}") if kill_shim(lock.parent)]
 
 
 RESET_TIMEOUT = 10.0
-"""Seconds in which the kubelet must have ended, and then everything must be dead."""
+"""Maximum seconds until the kubelet has exited, and then until all processes have exited."""
 
 
 def reset(folder: Path, *, keep: bool = False) -> None:
-    """Raises OSError: also when a kubelet has the folder, or something does not die."""
+    """Raises OSError, also if a kubelet uses the directory or a process does not exit."""
     if not folder.exists():
         return
     if foreign := {each.name for each in folder.iterdir()} - set(ENTRIES):
-        raise OSError(f"{folder} is not the folder of a process runtime: it has {sorted(foreign)[0]}")
+        raise OSError(f"{folder} is not the directory of a process runtime: it contains {sorted(foreign)[0]}")
     root = _taken(folder)
     pods = [*root.pods(), *root.removed()]
     deadline = time.monotonic() + RESET_TIMEOUT
     while alive := [attempt for pod in pods for attempt in kill_pod(pod)]:
         if time.monotonic() >= deadline:
-            raise OSError(f"what runs in {alive[0]} does not end")
+            raise OSError(f"processes in {alive[0]} do not exit")
         time.sleep(POLL)
     if not keep:
         remove_tree(folder)
@@ -239,7 +248,7 @@ def reset(folder: Path, *, keep: bool = False) -> None:
 
 
 def _taken(folder: Path) -> Root:
-    """Its own, from now on."""
+    """The directory of a pod from now on."""
     deadline = time.monotonic() + RESET_TIMEOUT
     while True:
         try:

@@ -74,8 +74,9 @@ from pinnace.runtime.procfs import Entry, Identity
 
 
 def kill_rest(running: Running) -> None:
-    """Kills the session that the process led. While anybody is in it the kernel gives its number to nobody else; so when
-    another process has that number now, there is nobody left."""
+    """Kills the session of the process. While a process is in the session, the kernel does not reuse its number. So if another
+    process has this number, no process of the session remains.
+    """
     leader = Identity(running["pid"], running["started"], running["boot"])
     if leader.boot != procfs.boot_id() or procfs.identify(leader.pid) not in (None, leader):
         return
@@ -89,11 +90,11 @@ def kill_rest(running: Running) -> None:
 LOST = 137
 START_ERROR = 128
 POLL = 0.05
-"""Seconds between looks at a shim that an earlier kubelet process had just begun."""
+"""Seconds between checks of a shim that an earlier kubelet has just started."""
 
 
 class Attempt:
-    """`begin` or `find` it. `stop_grace`: the grace with which it was last asked to stop."""
+    """Call `begin` or `find` first. `stop_grace`: the grace period of the last stop request."""
 
     def __init__(self, folder: Path, number: int, changed: Callable[[], None], clock: Clock) -> None:
         self.folder = folder
@@ -104,7 +105,7 @@ class Attempt:
         self._changed = changed
         self._clock = clock
         self._deadline: float | None = None
-        self._pid = 0  # of a shim that is our own child
+        self._pid = 0  # of a shim that is a child of this process
         self._pidfd: int | None = None
         self._ready: int | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -120,7 +121,7 @@ class Attempt:
         return self.folder / files.LOG
 
     def begin(self, plan: Plan, now: Instant) -> None:
-        """Starts it, or has it exited with the reason why it cannot be."""
+        """Starts the attempt. If this fails, it has exited with the reason."""
         try:
             self.folder.mkdir(parents=True)
             files.write(str(self.folder / files.PLAN), plan)
@@ -134,18 +135,19 @@ class Attempt:
         loop.add_reader(self._pidfd, self._ended)
 
     def fail(self, why: str, now: Instant) -> None:
-        """It could not be started."""
+        """The attempt could not be started."""
         self.exit = Exit(START_ERROR, now, now, "StartError", why)
 
     def find(self, now: Instant) -> None:
-        """Takes up what is in the folder."""
+        """Adopts the attempt in the directory."""
         if (stop := files.read(str(self.folder / files.STOP))) is not None:
             self.stop_grace, self._deadline = stop["grace"], stop["deadline"]
         self._look(now)
 
     def stop(self, grace: float, now: Instant) -> None:
-        """Implements Runtime.stop. Raises OSError when the disk is full: the caller asks again. Once its time is
-        over it is killed, which needs none."""
+        """Implements Runtime.stop. Raises OSError if the disk is full; the caller calls it again. When the grace period is
+        over, the process is killed, which needs no disk space.
+        """
         if self.exit is None:
             deadline = now.after(grace).monotonic
             self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
@@ -158,7 +160,7 @@ class Attempt:
             self.stop_grace = grace
 
     def forget(self) -> None:
-        """Lets it run on, unobserved."""
+        """Stops observing; the attempt continues."""
         loop = asyncio.get_running_loop()
         for descriptor in (self._ready, self._pidfd):
             if descriptor is not None:
@@ -169,7 +171,7 @@ class Attempt:
             self._timer.cancel()
 
     def _look(self, now: Instant) -> None:
-        """At one that we have not begun: it may be anywhere on its way."""
+        """Waits for an attempt of an earlier kubelet, in any state."""
         self._timer = None
         alive = shim_lives(self.folder)
         if alive and self._pidfd is None and (descriptor := shim_pidfd(self.folder)) is not None:
@@ -189,7 +191,7 @@ class Attempt:
             self._changed()
 
     def _runs(self) -> None:
-        """The shim has closed the descriptor by which it says so; or has ended."""
+        """The shim has closed its descriptor: the process runs, or the shim has exited."""
         assert self._ready is not None
         asyncio.get_running_loop().remove_reader(self._ready)
         os.close(self._ready)
@@ -200,7 +202,7 @@ class Attempt:
                 self._changed()
 
     def _ended(self) -> None:
-        """The shim has."""
+        """The shim has exited."""
         now = read(self._clock)
         reap_shim(self._pid)
         self.forget()
@@ -222,14 +224,14 @@ class Attempt:
             return
         if (running := files.read(str(self.folder / files.RUNNING))) is not None:
             kill_rest(running)
-        message = "its shim has ended without saying how the process did: it was killed, or the machine has booted again"
+        message = "the shim exited without a record of the exit: it was killed, or the machine was rebooted"
         self.exit = Exit(LOST, self.started or now, now, "ContainerStatusUnknown", message)
 
 
 log = logging.getLogger(__name__)
 
 KEPT = 2
-"""Attempts whose folders are kept: the latest, and the one before, for `logs --previous`."""
+"""The attempts whose directories are kept: the latest, and the previous one for `logs --previous`."""
 
 
 class _Sandbox:
@@ -249,7 +251,7 @@ class _Sandbox:
 
 
 class _Ran:
-    """The latest attempt at one container."""
+    """The latest attempt of one container."""
 
     def __init__(self, attempt: Attempt, last_exit: Exit | None, calls: Calls) -> None:
         self.attempt = attempt
@@ -265,7 +267,7 @@ class _Ran:
 
 
 class ProcessRuntime:
-    """Everything happens on the event loop; nothing waits."""
+    """All methods run on the event loop and do not block."""
 
     def __init__(self, root: Root, clock: Clock = SYSTEM_CLOCK) -> None:
         self._root = root
@@ -291,17 +293,17 @@ class ProcessRuntime:
         except (OSError, Unsupported) as error:
             shutil.rmtree(sandbox.folder, ignore_errors=True)
             raise Unsupported(str(error)) from None
-        self._take_up(sandbox, read(self._clock))  # a kubelet that was killed before it could report has started it already
+        self._take_up(sandbox, read(self._clock))  # a kubelet that was killed before it could report has already started it
 
     def adopt(self, pod: Pod, now: Instant) -> None:
         addresses = Addresses(pod.status.hostIP, pod.status.podIP)
         sandbox = _Sandbox(pod, addresses, self._root.pod(pod.metadata.uid))
-        with suppress(OSError, Unsupported):  # then what is started says so
+        with suppress(OSError, Unsupported):  # then the started attempt is the status
             _make(sandbox)
         self._take_up(sandbox, now)
 
     def resize(self, pod: Pod) -> None:
-        """The memory limit of a process is set when it starts: one that runs keeps its own."""
+        """The memory limit is set when a process starts. Running processes keep their limit."""
         self._pods[pod.metadata.uid].pod = pod
 
     def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
@@ -313,7 +315,7 @@ class ProcessRuntime:
         try:
             where = places(sandbox.pod, sandbox.folder / "volumes")
             begun.begin(container_plan(sandbox.pod, sandbox.container(container), sandbox.addresses, home / "root", where), now)
-        except Unsupported as error:  # of a pod that another runtime had accepted
+        except Unsupported as error:  # of a pod that another runtime accepted
             begun.fail(str(error), now)
         shutil.rmtree(home / str(attempt - KEPT), ignore_errors=True)
 
@@ -321,7 +323,7 @@ class ProcessRuntime:
         self._pods[uid].containers[container].attempt.stop(grace, now)
 
     def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
-        """By SIGKILL, whatever the code."""
+        """With SIGKILL, regardless of the code."""
         sandbox = self._pods.get(uid)
         ran = sandbox.containers.get(container) if sandbox is not None else None
         if ran is not None and ran.attempt.number == attempt:
@@ -340,31 +342,31 @@ class ProcessRuntime:
         if (sandbox := self._pods.pop(uid, None)) is not None:
             for ran in sandbox.containers.values():
                 ran.attempt.forget()
-                ran.calls.end("the pod was removed")
+                ran.calls.end("the pod was deleted")
         if (folder := self._root.pod(uid)).exists():
             self._bury(self._root.move_to_removed(folder))
 
     def end(self, uid: str) -> None:
         if kill_pod(folder := self._root.pod(uid)):
-            log.warning("pod %s has ended while no kubelet looked: what runs of it is killed", uid)
+            log.warning("pod %s finished while no kubelet ran: killing its processes", uid)
             self._see_to(end_pod(folder, self._clock))
 
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         for folder in self._root.pods():
             if folder.name not in uids and folder.name not in self._pods and self._root.node(folder) in nodes:
-                log.warning("pod %s was deleted while no kubelet looked: it is killed", folder.name)
+                log.warning("pod %s was deleted while no kubelet ran: killing its processes", folder.name)
                 self._bury(self._root.move_to_removed(folder))
 
     def close(self) -> None:
-        """Pods that were removed are removed all the same."""
+        """The removal of deleted pods continues."""
         for sandbox in self._pods.values():
             for ran in sandbox.containers.values():
                 ran.attempt.forget()
-                ran.calls.end("the kubelet begins anew")
+                ran.calls.end("the kubelet restarts")
         self._pods.clear()
 
     async def settled(self) -> None:
-        """Waits until nothing is left of the pods that were removed, and nothing runs of those that were ended."""
+        """Waits until removed pods are deleted, and the processes of finished pods have exited."""
         await asyncio.gather(*self._removals)
 
     def _bury(self, folder: Path) -> None:
@@ -388,11 +390,11 @@ class ProcessRuntime:
     def _changed(self, sandbox: _Sandbox) -> None:
         for ran in sandbox.containers.values():
             if ran.attempt.exit is not None:
-                ran.calls.end("the container has ended")
+                ran.calls.end("the container has exited")
         self._notify(sandbox.pod.metadata.uid)
 
     def _take_up(self, sandbox: _Sandbox, now: Instant) -> None:
-        """What there is of a pod."""
+        """Adopts the containers of a pod."""
         pod = sandbox.pod
         self._pods[pod.metadata.uid] = sandbox
         statuses = {status.name: status for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)}
@@ -401,7 +403,7 @@ class ProcessRuntime:
                 sandbox.containers[container.name] = ran
 
     def _find(self, sandbox: _Sandbox, name: str, status: ContainerStatus | None, now: Instant) -> _Ran | None:
-        """What is left of a container; where its folders are gone, what was reported of it. None when it never ran."""
+        """Adopts a container. If its directories are missing, its reported status is used. None: it never ran."""
         last_exit = reported_exit(status.lastState, now) if status is not None else None
         numbers = sorted(int(each.name) for each in sandbox.home(name).glob("[0-9]*"))
         if numbers:
@@ -415,14 +417,14 @@ class ProcessRuntime:
         attempt.exit = reported_exit(status.state, now)
         if status.state.HasField("running"):
             started = past(to_seconds(status.state.running.startedAt), now)
-            attempt.exit = Exit(LOST, started, now, "ContainerStatusUnknown", "the container's folder is gone")
-        if attempt.exit is None:  # it waits, to be restarted, and how it ended is in its last state
+            attempt.exit = Exit(LOST, started, now, "ContainerStatusUnknown", "the directory of the container does not exist")
+        if attempt.exit is None:  # it waits for a restart, and the last state has its end
             attempt.exit, last_exit = last_exit, None
         return self._ran(sandbox, attempt, last_exit) if attempt.exit is not None else None
 
 
 def _make(sandbox: _Sandbox) -> None:
-    """The pod's folder. Raises OSError and Unsupported."""
+    """The pod's directory. Raises OSError and Unsupported."""
     pod, folder = sandbox.pod, sandbox.folder
     where = places(pod, folder / "volumes")
     folder.mkdir(parents=True, exist_ok=True)
@@ -433,21 +435,21 @@ def _make(sandbox: _Sandbox) -> None:
             home = sandbox.home(container.name)
             home.mkdir(parents=True, exist_ok=True)
             link_volumes(container, home / "root", where)
-    except ValueError as error:  # as of a null character, which the API refuses by now
-        raise Unsupported(f"a path of its volumes cannot be one: {error}") from None
+    except ValueError as error:  # such as a null character, which the API rejects now
+        raise Unsupported(f"invalid path of a volume: {error}") from None
 
 
 LEAST_WINDOW = 1.0
-"""Seconds. The kernel counts in hundredths; who asks again within these hears the same."""
+"""Seconds for which a result is reused. The kernel counts in hundredths of a second."""
 Shim = tuple[int, int]
-"""A pid, and when it started: one process and no other."""
+"""Pid and start time identify a process."""
 
 
 class _Sample(NamedTuple):
     age: float
-    """Of the shim, in seconds."""
+    """CPU time of the shim, in seconds."""
     cpu_s: float
-    """Of the container since it began."""
+    """CPU time of the container since its start."""
     told: int
     """Nanocores."""
     window: float
@@ -458,7 +460,7 @@ class ProcessMeter:
         self._root = root
         self._samples: dict[Shim, _Sample] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="meter")
-        """One after the other, also where somebody does not wait for the answer any more."""
+        """One measurement at a time, even if a caller was cancelled."""
 
     async def measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, Usage]]:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure, running)
@@ -478,7 +480,7 @@ class ProcessMeter:
         return found
 
     def _shim(self, uid: str, container: str) -> int:
-        """Its pid; 0: it is not known."""
+        """The pid; 0: unknown."""
         attempts = self._root.attempts(uid, container)
         try:
             return int((attempts[-1] / files.LOCK).read_text() or "0") if attempts else 0

@@ -39,31 +39,31 @@ from kubelet.runtime.process import files, launch
 from kubelet.runtime.process.files import Ended, Plan, Running, Stop
 
 MAX_LINE = 16 << 10
-"""Bytes of one entry, as containerd's."""
+"""Maximum bytes of an entry, as in containerd."""
 
 
 def stamp(nanoseconds: int) -> str:
-    """Of Unix time; RFC 3339, always as long, so that stamps compare as text."""
+    """RFC 3339 of a Unix time. All have the same length, so they can be compared as text."""
     seconds, rest = divmod(nanoseconds, 10**9)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:09d}Z"
 
 
 class LogWriter:
-    """A disk that is full loses output; it does not stop the container."""
+    """Writes the log. If the disk is full, output is lost, but the container continues."""
 
     def __init__(self, path: str, max_bytes: int, files: int) -> None:
-        """`files`: how many there may be in all, the one that is written included. Raises OSError."""
+        """`files`: the maximum number of files, including the current one. Raises OSError."""
         self._path = path
         self._max_bytes = max_bytes
         self._files = files
         self._pending: dict[str, bytes] = {}
-        self._lost: int | None = None  # lines; 0: parts of one
+        self._lost: int | None = None  # lines; 0: parts of a line
         self._why = ""
         self._file = _open(path)
         self._size = os.fstat(self._file).st_size
 
     def write(self, stream: str, data: bytes) -> None:
-        """What came from "stdout" or "stderr". What is behind the last end of a line waits for more."""
+        """Writes output of "stdout" or "stderr". Bytes after the last line end are kept for the next call."""
         *lines, rest = (self._pending.get(stream, b"") + data).split(b"\n")
         entries = [entry for line in lines for entry in _entries(line, b"F")]
         while len(rest) >= MAX_LINE:
@@ -73,7 +73,7 @@ class LogWriter:
         self._append(stream, entries)
 
     def flush(self) -> None:
-        """Writes what is left."""
+        """Writes the remaining bytes of a stream."""
         for stream, rest in self._pending.items():
             if rest:
                 self._append(stream, [(b"P", rest)])
@@ -81,7 +81,7 @@ class LogWriter:
         self._tell_loss()
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes the remaining bytes of both streams."""
         self.flush()
         os.close(self._file)
 
@@ -93,7 +93,7 @@ class LogWriter:
             self._lost = (self._lost or 0) + sum(tag == b"F" for tag, _ in entries[written:])
 
     def _tell_loss(self) -> bool:
-        """Whether there is nothing more to tell of it."""
+        """Reports lost lines. Returns whether the report was written, or not necessary."""
         if self._lost is not None:
             many = self._lost > 1
             text = f"{self._lost if many else 1} line{'s were' if many else ' was'} lost: {self._why}"
@@ -103,7 +103,7 @@ class LogWriter:
         return True
 
     def _put(self, data: bytes) -> int:
-        """How many of the entries were written, the first ones; of the others nothing is in the file."""
+        """Returns the number of entries that were written completely; the file has no part of the others."""
         written = 0
         try:
             if self._size and self._size + len(data) > self._max_bytes:
@@ -120,7 +120,7 @@ class LogWriter:
         return data.count(b"\n", 0, whole)
 
     def _rotate(self) -> None:
-        """Raises OSError; what was open stays open then."""
+        """Raises OSError; then the current file remains open."""
         fresh = _open(f"{self._path}.new")
         try:
             for number in range(self._files - 1, 0, -1):
@@ -145,7 +145,7 @@ def _encoded(stream: str, entries: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _entries(line: bytes, tag: bytes) -> list[tuple[bytes, bytes]]:
-    """A whole line; all parts but the last of a long one are partial."""
+    """A whole line, in parts if it is long. All parts except the last are partial."""
     parts = [line[start : start + MAX_LINE] for start in range(0, len(line), MAX_LINE)] or [b""]
     return [(b"P", part) for part in parts[:-1]] + [(tag, parts[-1])]
 
@@ -153,23 +153,23 @@ def _entries(line: bytes, tag: bytes) -> list[tuple[bytes, bytes]]:
 LOG_LINES = 80
 LOG_BYTES = 2048
 _SCANNED = 1 << 16
-"""Bytes of each log file that are read for the message: stamps make entries longer than their text."""
+"""Bytes of each log file that are read for the message. Entries are longer than their text."""
 
 
 def make_message_file(path: str) -> None:
-    """An empty file. A path that cannot be made has no message."""
-    with suppress(OSError, ValueError):  # ValueError: of a null character
+    """Creates an empty file. If this fails, there is no message."""
+    with suppress(OSError, ValueError):  # ValueError: a null character
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666))
 
 
 def read_message(path: str, limit: int) -> str:
-    """The last `limit` bytes; empty when there is no regular file."""
+    """The last `limit` bytes; empty if there is no regular file."""
     return _text(_tail(path, limit), limit)
 
 
 def end_of_log(path: str, files: int, limit: int) -> str:
-    """The last lines of a log in the format of the CRI."""
+    """The last lines of a log in CRI format."""
     data = b""
     for number in range(files):
         data = _tail(f"{path}.{number}" if number else path, _SCANNED) + data
@@ -186,7 +186,7 @@ def end_of_log(path: str, files: int, limit: int) -> str:
 
 
 def _tail(path: str, limit: int) -> bytes:
-    """Not through a symbolic link, which the container may have put there."""
+    """Does not follow a symbolic link, which the container may have created."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, ValueError):
@@ -201,25 +201,25 @@ def _tail(path: str, limit: int) -> bytes:
 
 
 def _text(data: bytes, limit: int) -> str:
-    """What is no UTF-8 is replaced, in as many bytes at most."""
+    """Replaces invalid UTF-8, with at most `limit` bytes."""
     return data.decode(errors="replace").encode()[-limit:].decode(errors="ignore") if data else ""
 
 
 CHUNK = 1 << 16
 CLEANUP = 5.0
-"""Seconds that what the process leaves behind has to die of SIGKILL."""
+"""Maximum seconds for remaining processes to exit after SIGKILL."""
 START_ERROR = 128
-"""The exit code of what could not be started, as containerd's."""
+"""The exit code if the process could not be started, as in containerd."""
 KILLED = 128 + signal.SIGKILL
 LONGEST_POLL = 2**31 - 1
-"""Milliseconds that one poll can wait: 24.8 days."""
+"""The maximum timeout of poll in milliseconds: 24.8 days."""
 
 
 class Shim:
-    """In the folder of the attempt, which is the working directory: that may be moved."""
+    """Runs in the directory of the attempt, with relative paths, because the directory can be moved."""
 
     def __init__(self, plan: Plan, ready: int) -> None:
-        """`ready`: a descriptor that is closed once the process runs, or never will."""
+        """`ready`: a descriptor that is closed when the process runs or could not be started."""
         self._plan = plan
         self._ready = ready
         self._log = LogWriter(files.LOG, plan["log_bytes"], plan["log_files"])
@@ -236,7 +236,7 @@ class Shim:
         make_message_file(self._plan["message_path"])
         try:
             process = self._start()
-        except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: of a null character
+        except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: a null character
             why = f"{self._plan['argv'][0]}: {getattr(error, 'strerror', None) or error}"
             if isinstance(error, OSError) and error.filename == self._plan["cwd"]:
                 why = f"workingDir {error.filename}: {error.strerror}"
@@ -264,7 +264,7 @@ class Shim:
 
     def _announce(self, pid: int) -> None:
         self._began = time.time()
-        with open(f"/proc/{pid}/stat") as file:  # a zombie has one, too
+        with open(f"/proc/{pid}/stat") as file:  # a zombie has a session, too
             started = int(file.read().rpartition(")")[2].split()[19])
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
@@ -272,7 +272,7 @@ class Shim:
         os.close(self._ready)
 
     def _tend(self, process: "subprocess.Popen[bytes]", woken: int) -> None:
-        """Until the process has ended, and everything that it has started."""
+        """Runs until the process and all its descendants have exited."""
         assert process.stdout is not None and process.stderr is not None
         streams = {process.stdout.fileno(): "stdout", process.stderr.fileno(): "stderr"}
         for descriptor in streams:
@@ -296,7 +296,7 @@ class Shim:
                 pass
 
     def _copy(self, descriptor: int, stream: str) -> int | None:
-        """How many bytes; 0 at the end, None when there are none now."""
+        """The number of bytes read; 0 at the end, None if there are none yet."""
         try:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:
@@ -311,7 +311,7 @@ class Shim:
             _signal_group(pid, signal.SIGTERM)
 
     def _patience(self) -> int | None:
-        """Milliseconds until there is something to do unasked."""
+        """Milliseconds until the next timer."""
         if self._stop is None or self._killed:
             return None
         return min(LONGEST_POLL, max(0, int((self._stop["deadline"] - time.monotonic()) * 1000) + 1))
@@ -325,7 +325,7 @@ class Shim:
         _signal_group(pid, signal.SIGKILL)
 
     def _reap(self, pid: int) -> bool:
-        """Takes the ends of all children that have ended. True: the process is among them."""
+        """Reaps all children that have exited. Returns whether the process is among them."""
         while True:
             ended, status = os.waitpid(-1, os.WNOHANG)
             if ended == 0:
@@ -336,7 +336,7 @@ class Shim:
                 return True
 
     def _never(self, code: int, reason: str = "", message: str = "") -> None:
-        """The process was not started."""
+        """The process could not be started."""
         self._log.write("stderr", f"{message}\n".encode())
         self._end(code, reason, message)
 
@@ -348,12 +348,13 @@ class Shim:
 
 
 def _wake_on_signals() -> int:
-    """A descriptor that has something to read after a child has ended or the kubelet has nudged. What ends other programs means
-    nothing to a shim: it ends when its process does."""
+    """A descriptor that is readable after a child has exited or the kubelet has sent a signal. Termination signals are ignored:
+    the shim exits after its process.
+    """
     readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, files.NUDGE, files.KILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: None)  # and not SIG_IGN, which the process would inherit
+        signal.signal(number, lambda number, frame: None)  # not SIG_IGN, which the process would inherit
     return readable
 
 
@@ -363,7 +364,7 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def _kill_descendants() -> None:
-    """Kills children until there are none: the children of each that dies become ours."""
+    """Kills children until there are none. Orphans of killed children become children of the shim."""
     deadline = time.monotonic() + CLEANUP
     while time.monotonic() < deadline:
         for child in _children():
@@ -388,7 +389,7 @@ def _children() -> list[int]:
 
 
 def main() -> None:
-    """Arguments: the folder, and the descriptors of its lock and of `ready`."""
+    """Arguments: the directory, and the descriptors of its lock and of `ready`."""
     folder, lock, ready = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     os.chdir(folder)
     os.pwrite(lock, str(os.getpid()).encode(), 0)

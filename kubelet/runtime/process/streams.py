@@ -47,14 +47,15 @@ from pinnace.api.status import Code
 
 CHUNK = 1 << 16
 CONNECT_TIMEOUT = 5.0
-"""Seconds in which a port of a pod must accept a connection."""
+"""Maximum seconds to connect to a port of a pod."""
 POLL = 0.1
-"""Seconds between two looks at a log that is followed."""
+"""Seconds between two reads of a followed log."""
 
 
 class LogSelection(NamedTuple):
-    """`since` is a stamp (crilog.stamp), or empty; `tail` counts entries, as Kubernetes' kubelet does: the parts of a line that
-    is longer than an entry count as several."""
+    """`since`: a timestamp (shim.stamp), or empty. `tail` counts entries, as in Kubernetes: the parts of a long line count
+    separately.
+    """
 
     tail: int | None = None
     since: str = ""
@@ -64,7 +65,7 @@ class LogSelection(NamedTuple):
 
 
 async def read_log(path: Path, wanted: LogSelection, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-    """In chunks. `ended`: nothing more will be written; that is when following ends."""
+    """Yields chunks. `ended`: whether the log is complete, so that following ends."""
     render = _Renderer(wanted)
     async with aclosing(read_entries(path, wanted.tail, wanted.follow, ended)) as batches:
         async for entries in batches:
@@ -77,7 +78,7 @@ async def read_log(path: Path, wanted: LogSelection, ended: Callable[[], bool]) 
 async def read_entries(
     path: Path, tail: int | None, follow: bool, ended: Callable[[], bool]
 ) -> AsyncGenerator[list[bytes], None]:
-    """The entries of a log, some at a time."""
+    """Yields the entries of a log in groups."""
     file = _begin(path, tail)
     try:
         while file is not None:
@@ -87,7 +88,7 @@ async def read_entries(
             while data := file.read(CHUNK):
                 *lines, rest = (rest + data).split(b"\n")
                 yield lines
-            file.seek(-len(rest), os.SEEK_CUR)  # half a line: there will be more of it
+            file.seek(-len(rest), os.SEEK_CUR)  # an incomplete line
             if not newest and (newer := _next(file, path)) is not None:
                 file.close()
                 file = newer
@@ -112,7 +113,7 @@ class _Renderer:
         return self._left == 0
 
     def lines(self, entries: list[bytes]) -> bytes:
-        """Raises nothing: what is no entry is left out."""
+        """Parses entries. Invalid entries are skipped."""
         text = b"".join(part for entry in entries for part in self._entry(entry))
         if self._left is not None:
             text = text[: self._left]
@@ -139,7 +140,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _begin(path: Path, tail: int | None) -> BinaryIO | None:
-    """The file with the first wanted entry, and there; None when there is no log."""
+    """The file and offset of the first requested entry. None: there is no log."""
     file = None
     for candidate in _files(path):
         if (older := _open(candidate)) is None:
@@ -156,7 +157,8 @@ def _begin(path: Path, tail: int | None) -> BinaryIO | None:
 
 
 def _back(file: BinaryIO, lines: int) -> tuple[int, int]:
-    """Where the last so many lines begin, and how many of them must be in older files; -1: none, not even the end of one."""
+    """The offset of the last `count` lines, and the number of lines to read from older files; -1: this file has none of them.
+    """
     position = file.seek(0, os.SEEK_END)
     while position > 0:
         step = min(CHUNK, position)
@@ -174,12 +176,12 @@ def _back(file: BinaryIO, lines: int) -> tuple[int, int]:
 def _is_newest(file: BinaryIO, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:  # just being rotated, or the pod is gone
+    except FileNotFoundError:  # rotated at this moment, or the pod was deleted
         return not path.parent.exists()
 
 
 def _next(file: BinaryIO, path: Path) -> BinaryIO | None:
-    """The one that is newer than this one; None while there is none, in the middle of a rotation."""
+    """The next newer file. None: there is none yet, during a rotation."""
     mine, newer = os.fstat(file.fileno()), None
     for candidate in _files(path):
         opened = _open(candidate)
@@ -200,13 +202,13 @@ def _open(path: Path) -> BinaryIO | None:
 
 
 DRAIN = 2.0
-"""Seconds in which more must come of what a command has written, once all of its group are dead."""
+"""Maximum seconds between reads of output after all processes of the command have exited."""
 
 Written = asyncio.Queue[ExecResponse | None]
 
 
 async def run_command(plan: Plan, stdin: AsyncIterator[bytes] | None) -> AsyncGenerator[ExecResponse, None]:
-    """`stdin` None: there is no input. The last response is the exit. Raises OSError."""
+    """`stdin` None: no input. The last response has the exit code. Raises OSError."""
     command = await _start(plan, stdin is not None)
     written: Written = asyncio.Queue(1)
     tasks = [asyncio.ensure_future(command.copy(written))]
@@ -226,7 +228,7 @@ async def run_command(plan: Plan, stdin: AsyncIterator[bytes] | None) -> AsyncGe
 
 
 class _Command(SubprocessStreamProtocol):
-    """One that runs. (asyncio's own Process says that it has ended only when its pipes have: a daemon may hold them on.)"""
+    """A running command. (asyncio's Process waits for the end of the pipes, which a daemon may keep open.)"""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -246,14 +248,14 @@ class _Command(SubprocessStreamProtocol):
         super().process_exited()
 
     async def code(self) -> int:
-        """Waits for its end."""
+        """Waits for the exit."""
         await asyncio.shield(self._exited)
         code = self._process.get_returncode()
         assert code is not None
         return code if code >= 0 else 128 - code
 
     def kill(self) -> None:
-        """Its group, whether it has ended itself or not."""
+        """Kills the process group, even if its leader has exited."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.get_pid(), signal.SIGKILL)
 
@@ -261,7 +263,7 @@ class _Command(SubprocessStreamProtocol):
         self._process.close()
 
     async def copy(self, written: Written) -> None:
-        """What it writes, and None when there is no more."""
+        """The next output, or None at the end."""
         assert self.stdout is not None and self.stderr is not None
         async with asyncio.TaskGroup() as group:
             group.create_task(self._pump(self.stdout, lambda data: ExecResponse(stdout=data), written))
@@ -269,7 +271,9 @@ class _Command(SubprocessStreamProtocol):
         await written.put(None)
 
     async def _pump(self, stream: asyncio.StreamReader, wrap: Callable[[bytes], ExecResponse], written: Written) -> None:
-        """To the end of the stream; or until nothing comes after the command has ended: then somebody else holds it."""
+        """Reads until the end of the stream, or until a pause after the exit of the command, because another process may keep
+        the pipe open.
+        """
         while True:
             reading = asyncio.ensure_future(stream.read(CHUNK))
             try:
@@ -283,7 +287,7 @@ class _Command(SubprocessStreamProtocol):
             await written.put(wrap(reading.result()))
 
     async def feed(self, stdin: AsyncIterator[bytes]) -> None:
-        """Until the input ends, or the command does not want more of it."""
+        """Writes input until it ends, or the command closes its end."""
         assert self.stdin is not None
         with suppress(BrokenPipeError, ConnectionResetError):
             async for data in stdin:
@@ -350,7 +354,7 @@ class ProcessStreams:
     async def port_forward(
         self, start: PortForwardStart, sent: AsyncIterator[PortForwardRequest]
     ) -> AsyncGenerator[PortForwardResponse, None]:
-        """Containers use the network of the node, so that their ports are those of its loopback addresses."""
+        """Containers use the network of the node, so the ports are those of its loopback addresses."""
         if not start.port:
             return
         reader, writer = await _connect(start)
@@ -366,7 +370,7 @@ class ProcessStreams:
             writer.transport.abort()
 
     def _running(self, uid: str, container: str, name: str) -> Path:
-        """The attempt at a container that runs. Raises StreamError."""
+        """The running attempt of the container. Raises StreamError."""
         attempts = self._root.attempts(uid, container)
         if not attempts or files.read(str(attempts[-1] / files.RUNNING)) is None or not shim_lives(attempts[-1]):
             raise StreamError(Code.INVALID_ARGUMENT, f'container "{container}" in pod "{name}" is not running')
@@ -374,7 +378,7 @@ class ProcessStreams:
 
 
 def _outputs(entries: list[bytes], wanted: AttachRequest) -> Iterator[ExecResponse]:
-    """The content of entries, by the stream that it was written to."""
+    """The text of entries, by stream."""
     for is_error, group in groupby(entries, lambda entry: entry.split(b" ", 2)[1:2] == [b"stderr"]):
         if not (wanted.stderr if is_error else wanted.stdout):
             continue
@@ -384,7 +388,7 @@ def _outputs(entries: list[bytes], wanted: AttachRequest) -> Iterator[ExecRespon
 
 
 def _content(entry: bytes) -> bytes:
-    """What a container wrote, with the end of the line unless the entry is a part of it."""
+    """The text of an entry, with a newline unless it is partial."""
     parts = entry.split(b" ", 3)
     if len(parts) < 4:
         return b""
@@ -411,7 +415,7 @@ def _reason(error: OSError) -> str:
 
 
 async def _send(writer: asyncio.StreamWriter, sent: AsyncIterator[PortForwardRequest]) -> None:
-    """Until the client closes its direction, or the port takes no more."""
+    """Copies data until the client closes its direction, or the port accepts no more data."""
     with suppress(ConnectionError):
         async for request in sent:
             if request.closeWrite:

@@ -112,7 +112,7 @@ async def test_only_api_servers_are_served(pki: Path) -> None:
         assert await read(GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)), at, asked("web")) == b"web"
         for other in (ADMIN, "fleet"):
             code, message = await refusal(GrpcKubelets(certificates.files(pki, other)), at, asked())
-            assert (code, "ask an API server" in message) == (Code.PERMISSION_DENIED, True)
+            assert (code, "call an API server" in message) == (Code.PERMISSION_DENIED, True)
 
 
 async def test_everything_is_served_to_api_servers_only(pki: Path) -> None:
@@ -167,7 +167,7 @@ async def test_nobody_but_a_kubelet_is_asked(pki: Path, monkeypatch: pytest.Monk
 
 
 async def test_without_certificates_only_loopback_is_served() -> None:
-    with pytest.raises(OSError, match="without certificates only on this machine's own addresses"):
+    with pytest.raises(OSError, match="without certificates, only loopback addresses"):
         KubeletServer(NoStreams(), None).bind("0.0.0.0", 0)
 
 
@@ -182,7 +182,7 @@ async def test_what_a_kubelet_refuses_is_told_as_it_is() -> None:
         assert await refusal(GrpcKubelets(None), at, LogsRequest()) == (Code.INVALID_ARGUMENT, "which pod?")
     async with Serving(NoStreams(), None) as at:
         code, message = await refusal(GrpcKubelets(None), at, asked())
-        assert (code, "the fake runtime keeps no logs" in message) == (Code.FAILED_PRECONDITION, True)
+        assert (code, "the fake runtime has no logs" in message) == (Code.FAILED_PRECONDITION, True)
 
 
 async def test_the_reason_of_a_refusal_is_kubernetes_word_for_its_code() -> None:

@@ -294,7 +294,7 @@ async def test_calls_end_with_their_container(scene: Scene) -> None:
     begin(scene, SleepAction(seconds=1000), timeout=math.inf)
     scene.stop(0.0)
     view = await scene.exited()
-    assert [(call.ended is not None, call.failure) for call in view.calls] == [(True, "the container has ended")]
+    assert [(call.ended is not None, call.failure) for call in view.calls] == [(True, "the container has exited")]
 
 
 async def test_the_latest_call_of_a_kind_takes_the_place_of_the_one_before(scene: Scene) -> None:

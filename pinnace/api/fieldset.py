@@ -28,7 +28,7 @@ MAX_DEPTH = 100
 
 
 class FieldSetError(ValueError):
-    """The text is no set of fields."""
+    """The text is not a valid set of fields."""
 
 
 class FieldSet:
@@ -45,7 +45,7 @@ class FieldSet:
             self.insert(path)
 
     def insert(self, path: Path) -> None:
-        """Add a path, in place. An empty path is no member of any set."""
+        """Add a path, in place. Empty paths are not added."""
         if not path:
             return
         at = self
@@ -140,7 +140,7 @@ _EMPTY = FieldSet()
 
 
 def from_json(text: bytes | str) -> FieldSet:
-    """Raise FieldSetError if the text is no set, or has paths of more than MAX_DEPTH elements."""
+    """Raise FieldSetError if the text is invalid, or has paths of more than MAX_DEPTH elements."""
     try:
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -149,7 +149,7 @@ def from_json(text: bytes | str) -> FieldSet:
 
 
 def _from_tree(tree: Any, room: int) -> tuple[bool, FieldSet]:
-    """Return whether the node itself is a member, and the paths below it. Elements of unknown types are left out."""
+    """Return whether the node itself is a member, and the paths below it. Elements of unknown types are omitted."""
     if not isinstance(tree, Mapping):
         raise FieldSetError("expected a tree of objects")
     if room < 0:
@@ -167,7 +167,7 @@ def _from_tree(tree: Any, room: int) -> tuple[bool, FieldSet]:
 
 
 def _canonical(element: str) -> Element | None:
-    """The element in the form in which `key_element` and `value_element` write it; None for an unknown type."""
+    """The element in the canonical form of `key_element` and `value_element`; None for an unknown type."""
     kind, rest = element[:2], element[2:]
     if kind == _FIELD:
         return element
@@ -202,7 +202,7 @@ def field_name(element: Element) -> str | None:
 
 
 def text_of(path: Path) -> str:
-    """The path as Kubernetes' messages have it: .spec.template.spec.containers[name="c"].image."""
+    """The path in the form of Kubernetes' messages: .spec.template.spec.containers[name="c"].image."""
     return "".join(map(_text, path))
 
 

@@ -28,7 +28,7 @@ MAX_ERRORS = 10
 
 
 class TypeMismatch(ValueError):
-    """The object does not have the type: all problems in Kubernetes' words."""
+    """The object does not match the type. The message has all problems, with Kubernetes' wording."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         text = problems[0] if len(problems) == 1 else "\n".join(("errors:", *(f"  {each}" for each in problems[:MAX_ERRORS])))
@@ -282,7 +282,7 @@ def _compare_lists(of: List, old: Any, new: Any, path: Path, out: Comparison) ->
 
 
 def remove(of: Type, value: Any, gone: FieldSet) -> Any:
-    """Return the value without the fields; ABSENT or an empty part if nothing is left of it."""
+    """Return the value without these fields; ABSENT or an empty part if nothing remains."""
     if isinstance(of, Scalar):
         return value
     if of.atomic or not value:

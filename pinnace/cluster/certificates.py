@@ -60,10 +60,11 @@ def provide(
     *,
     local: bool = False,
 ) -> list[str]:
-    """Makes all that is missing or ends soon; the names of the certificates that were made. `endpoints`: the API servers as
-    clients reach them, `hosts`: what these are called, `etcd_hosts`: what etcd's members are called, by the API servers and by
-    each other; `fleets`: each with the names of its nodes (pinnace.api.names); `local`: the folder lies in that of a local
-    cluster, and the configurations say so. Raises OSError, and ValueError when what is there is none of ours."""
+    """Creates missing and expiring certificates, and returns their names. `endpoints`: addresses of the API servers for
+    clients; `hosts`: names of the API servers; `etcd_hosts`: names of etcd's members; `fleets`: node names of each fleet
+    (pinnace.api.names); `local`: the directory belongs to a local cluster, which the configurations name. Raises OSError, and
+    ValueError for files that pinnace has not created.
+    """
     clients = _clients(fleets)
     made = _certify(folder, clients, fleets, hosts, etcd_hosts)
     for name in clients:
@@ -72,13 +73,14 @@ def provide(
 
 
 def write_kubeconfig(path: Path, pki: Path, address: str) -> None:
-    """Writes the administrator's configuration for kubectl. `address`: "host:port" of a gateway. Raises OSError."""
+    """Writes the administrator's kubeconfig for kubectl. `address`: "host:port" of a gateway. Raises OSError."""
     path.write_text(yaml.safe_dump(kubeconfig(pki, address), sort_keys=False))
 
 
 def write_portable_kubeconfig(pki: Path, address: str) -> Path:
-    """Write the same into the folder of certificates, with relative paths, so that the folder may move. Return its path. Raises
-    OSError."""
+    """Writes the same file into the certificate directory, with relative paths, so that the directory can be moved. Returns its
+    path. Raises OSError.
+    """
     path = pki / "kubeconfig"
     path.write_text(yaml.safe_dump(kubeconfig(Path(), address), sort_keys=False))
     return path
@@ -103,8 +105,9 @@ def kubeconfig(pki: Path, address: str) -> dict[str, Any]:
 
 
 def renew(folder: Path, fleets: Mapping[str, Sequence[str]]) -> list[str]:
-    """Makes those certificates of a local cluster anew that are missing, end soon or have ended; their names. An authority is
-    never made anew: members of etcd that run would not know it. Raises as `provide`."""
+    """Renews missing, expiring and expired certificates of a local cluster, and returns their names. Authorities are not
+    renewed, because running members of etcd would not trust the new one. Raises as `provide`.
+    """
     if not complete(folder):
         return []
     return _certify(folder, _clients(fleets), fleets, LOOPBACK, LOOPBACK)
@@ -140,7 +143,8 @@ def _certify(
 
 
 def point(folder: Path, moved: Mapping[str, str]) -> None:
-    """Has the client configurations of a local cluster name the new addresses of API servers. Raises OSError, ConfigError."""
+    """Writes the new addresses of API servers to the client configurations of a local cluster. Raises OSError and ConfigError.
+    """
     for path in folder.rglob("*.conf"):
         config = load(file=path)
         if not set(moved).isdisjoint(config.endpoints):
@@ -150,8 +154,9 @@ def point(folder: Path, moved: Mapping[str, str]) -> None:
 
 
 def provide_user(folder: Path, user: str, groups: Sequence[str], endpoints: Sequence[str] = ()) -> list[str]:
-    """The same for a person, by the authority that is there; by default with the API servers of the administrator. `user` is
-    to be a name for files, too. Raises OSError, ValueError and ConfigError."""
+    """Creates the certificate of a person with the existing authority. By default, the configuration has the administrator's
+    API servers. `user` must be valid as a file name. Raises OSError, ValueError and ConfigError.
+    """
     cluster = load(file=configuration(folder, ADMIN)) if not endpoints else ClientConfig(tuple(endpoints))
     made = Folder(folder).provide([CertificateSpec(user_name(user), Subject(user, tuple(groups)))], datetime.now(UTC))
     _configure(folder, user_name(user), cluster.endpoints, cluster.data_dir is not None)
@@ -159,17 +164,17 @@ def provide_user(folder: Path, user: str, groups: Sequence[str], endpoints: Sequ
 
 
 def user_name(user: str) -> str:
-    """Of the certificate and the configuration of a person."""
+    """The paths of a person's certificate and configuration."""
     return f"users/{user}"
 
 
 def authority(folder: Path) -> Path | None:
-    """The folder with the authority that is meant, by its own path or by that of a local cluster; None: there is none."""
+    """The certificate directory at this path, or in the local cluster at this path. None: there is none."""
     return next((each for each in (folder, folder / "pki") if (each / f"{CLUSTER_CA.name}.key").is_file()), None)
 
 
 def _configure(folder: Path, name: str, endpoints: Sequence[str], local: bool) -> None:
-    """Writes a client's configuration. Its paths are relative, so that the folder may move."""
+    """Writes the configuration of a client, with relative paths, so that the directory can be moved."""
     upwards, own = Path(*[".."] * name.count("/")), name.rpartition("/")[2]
     shown = TlsFiles(upwards / "ca.crt", Path(f"{own}.crt"), Path(f"{own}.key"))
     config = ClientConfig(tuple(endpoints), data_dir=upwards / ".." if local else None, tls=shown)
@@ -177,29 +182,29 @@ def _configure(folder: Path, name: str, endpoints: Sequence[str], local: bool) -
 
 
 def files(folder: Path, name: str) -> TlsFiles:
-    """Of a component that `provide` has made a certificate for."""
+    """The files of a component for which `provide` has created a certificate."""
     return Folder(folder).files(name)
 
 
 def etcd_member(folder: Path) -> EtcdTls:
-    """Of each member of etcd."""
+    """The files of each member of etcd."""
     of_etcd = Folder(folder, ETCD_CA)
     return EtcdTls(of_etcd.files(ETCD_SERVER), of_etcd.files(ETCD_PEER))
 
 
 def etcd_client(folder: Path) -> TlsFiles:
-    """Of whoever may talk to etcd: the API servers, and who stands in for one."""
+    """The files of clients of etcd: API servers, and programs that replace them."""
     return Folder(folder, ETCD_CA).files(ETCD_CLIENT)
 
 
 def etcd_arguments(folder: Path) -> tuple[str, ...]:
-    """By which a program is told what to show to etcd, as kube-apiserver is."""
+    """The flags for the client certificate to etcd, as in kube-apiserver."""
     shown = etcd_client(folder)
     return ("--etcd-cafile", f"{shown.ca}", "--etcd-certfile", f"{shown.cert}", "--etcd-keyfile", f"{shown.key}")
 
 
 def kubelet_arguments(folder: Path) -> tuple[str, ...]:
-    """By which an API server is told what to show to kubelets, as kube-apiserver is."""
+    """The flags for the client certificate to kubelets, as in kube-apiserver."""
     shown = files(folder, KUBELET_CLIENT)
     return (
         "--kubelet-certificate-authority", f"{shown.ca}",
@@ -208,5 +213,5 @@ def kubelet_arguments(folder: Path) -> tuple[str, ...]:
 
 
 def configuration(folder: Path, name: str) -> Path:
-    """The client configuration of a component."""
+    """The path of a component's client configuration."""
     return folder / f"{name}.conf"

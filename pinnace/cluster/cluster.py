@@ -64,29 +64,29 @@ from pinnace.runtime.tls import TlsFiles
 
 START_TIMEOUT = 60.0
 STOP_GRACE = 10.0
-"""Seconds that a process may take to end whose data is kept."""
+"""Seconds until SIGKILL for processes whose data is kept."""
 SETTLE_TIMEOUT = 15.0
-"""Seconds for which a start waits for processes that are about to end: a little more than they may take
-(pinnace.runtime.process)."""
+"""Seconds for which a start waits for processes that are stopping; longer than their timeout (pinnace.runtime.process)."""
 NODES_TIMEOUT = 20.0
-"""Seconds for which a resumed cluster's nodes are waited for."""
+"""Seconds for which a resume waits for Ready nodes."""
 NODES_POLL = 0.2
 STAGES = ((ETCD,), (APISERVER,), (SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY))
-"""What starts together, once what it needs is ready."""
+"""Components that start together when their dependencies are ready."""
 Hook = Callable[[ClusterState], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What became of a cluster that was taken down. `killed`: the processes that did not end when asked. `kept`: what is still
-    in its folder, because nothing proves that it is the cluster's."""
+    """The result of taking down a cluster. `killed`: processes that did not stop in time. `kept`: files in the directory that
+    the cluster did not create.
+    """
 
     killed: list[str]
     kept: list[Path]
 
 
 class Cluster:
-    """One cluster in one folder. Make one from a spec to start it, or `load` the one that is there."""
+    """A cluster in a directory. Create one from a spec to start it, or `load` an existing one."""
 
     def __init__(self, spec: ClusterSpec, hooks: ProcessHooks = PLAIN) -> None:
         self.spec = spec
@@ -99,15 +99,13 @@ class Cluster:
 
     @classmethod
     def load(cls, data_dir: Path) -> "Cluster":
-        """The cluster in this folder, whether or not its processes still run. Raises NoCluster, FolderError."""
+        """The cluster in this directory, running or not. Raises NoCluster and FolderError."""
         state = Folder(data_dir).read()
         if state is None:
-            raise NoCluster(
-                f"there is no cluster in {data_dir}", hint="start one with `pinnace up`, or name another folder with --data-dir"
-            )
+            raise NoCluster(f"there is no cluster in {data_dir}", hint="start one with `pinnace up`, or use another --data-dir")
         if state.spec.data_dir.resolve() != data_dir.resolve():
             raise FolderError(
-                f"the state in {data_dir} is that of a cluster in {state.spec.data_dir}: the folder was moved or copied",
+                f"the state in {data_dir} is that of a cluster in {state.spec.data_dir}: the directory was moved or copied",
                 hint=f"move it back to {state.spec.data_dir}; a copy is removed with `rm -r`",
             )
         cluster = cls(replace(state.spec, data_dir=data_dir))
@@ -115,7 +113,7 @@ class Cluster:
         return cluster
 
     def reloaded(self) -> "Cluster":
-        """This cluster, as it is by now. Raises NoCluster when it is gone, also if there is another one in its folder."""
+        """This cluster with its current state. Raises NoCluster if it was removed, also if another one is in its directory."""
         found = Cluster.load(self.spec.data_dir)
         self._expect(found.state)
         return found
@@ -133,23 +131,24 @@ class Cluster:
 
     @property
     def tls(self) -> TlsFiles:
-        """Of somebody who may do everything."""
+        """The client configuration of the administrator."""
         return certificates.files(pki_folder(self.spec.data_dir), ADMIN)
 
     @property
     def etcd_tls(self) -> TlsFiles:
-        """Of an API server, before etcd."""
+        """The client certificate of API servers for etcd."""
         return certificates.etcd_client(pki_folder(self.spec.data_dir))
 
     @property
     def config(self) -> ClientConfig:
-        """How its administrator finds it."""
+        """The path of the administrator's configuration."""
         return ClientConfig(tuple(self.endpoints), data_dir=self.spec.data_dir, tls=self.tls)
 
     async def up(self, progress: Progress = SILENT, *, timeout: float = START_TIMEOUT, with_etcd: Hook | None = None) -> None:
-        """Makes a cluster; returns when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is
-        called when etcd is ready and nothing else runs yet. Raises ClusterError; then nothing is left behind but the logs of
-        processes that did not start."""
+        """Creates a cluster. Returns when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is
+        called when etcd is ready, before other processes start. Raises ClusterError; then only the logs of failed processes
+        remain.
+        """
         binary = _etcd(progress)
         made = self.folder.create()
         try:
@@ -165,16 +164,16 @@ class Cluster:
                     failed = isinstance(error, StartFailed)
                     await self._to_the_end(self._stop_and_remove(keep_logs=failed))
                     if isinstance(error, StartFailed):
-                        error.hint = error.hint or "see what its log says, and try again; nothing was left running"
+                        error.hint = error.hint or "check its log and try again; all other processes were stopped"
                     raise
         except BaseException:
             self.folder.prune(self._state.made if self._state else made)
             raise
 
     async def resume(self, progress: Progress = SILENT, *, timeout: float = START_TIMEOUT) -> list[str]:
-        """Starts what does not run of the cluster that is here, with all that it has; returns when that is ready, a scheduler
-        leads, and the nodes that it has are Ready, or were waited for. The names of the processes. Raises ClusterError; what
-        has been started stays."""
+        """Starts the stopped processes of an existing cluster. Returns their names when they are ready, a scheduler leads, and
+        the nodes are Ready or the wait for them has timed out. Raises ClusterError; started processes keep running.
+        """
         began = time.monotonic()
         with self.folder.locked():
             self._refresh()
@@ -191,14 +190,13 @@ class Cluster:
                 await self._waiting.until(lambda: startup.leader(client), nothing, progress)
                 if election := await view.try_leader(client):
                     progress.done(f"{election.holder} leads (token {election.token})")
-            with suppress(TimeoutError):  # nodes of a kubelet that is none of the cluster's may stay away
+            with suppress(TimeoutError):  # nodes of other kubelets may remain NotReady
                 async with asyncio.timeout(NODES_TIMEOUT):
                     await self._waiting.until(lambda: startup.all_nodes(client), nothing, progress, poll=NODES_POLL)
         return names
 
     async def settle(self, progress: Progress = SILENT, names: Sequence[str] | None = None) -> None:
-        """Waits for those of these processes, or of all, that are about to end, so that they count as ended. Gives up after
-        some seconds."""
+        """Waits, up to a timeout, for processes that are stopping, all or the named ones."""
         known = [record.name for record in self.state.processes] if names is None else names
 
         def running() -> list[ProcessRecord]:
@@ -209,8 +207,9 @@ class Cluster:
                 await self._waiting.until(lambda: startup.settled(running()), nothing, progress)
 
     async def stop(self, grace: float = STOP_GRACE, names: Sequence[str] | None = None) -> list[str]:
-        """Ends these processes, or all of them and the containers of a process runtime, and keeps all data. The names of
-        processes that had to be killed. Raises KeyError, ClusterError."""
+        """Stops these processes, or all of them with the containers of a process runtime. Data is kept. Returns the names of
+        processes that had to be killed. Raises KeyError and ClusterError.
+        """
         with self.folder.locked():
             self._refresh()
             records = self.state.processes if names is None else [self.state.find(name) for name in names]
@@ -225,8 +224,9 @@ class Cluster:
         return killed
 
     async def down(self, grace: float = processes.GRACE) -> Removed:
-        """Ends all processes and removes all that the cluster has left. Raises NoCluster when there is another one in its
-        folder. Where it is cancelled, what is left is still a cluster: to be taken down, or started again."""
+        """Stops all processes and removes the cluster's files. Raises NoCluster if another cluster is in its directory. After a
+        cancellation, the rest can be taken down or started again.
+        """
         with self.folder.locked():
             found = self.folder.read() or self.state
             self._expect(found)
@@ -236,16 +236,17 @@ class Cluster:
         return removed
 
     async def end(self) -> None:
-        """`down` for whoever cleans up: a cancellation does not stop it, it only ends without grace."""
+        """`down` for cleanup: a cancellation does not stop it, but kills processes without grace."""
         await self._to_the_end(self.down())
 
     async def halt(self) -> None:
-        """`stop` likewise."""
+        """`stop`, with the same behavior."""
         await self._to_the_end(self.stop())
 
     async def _to_the_end(self, taking_down: Coroutine[Any, Any, object]) -> None:
-        """Nobody else may know of this cluster, so it must not be left half taken down; but whoever interrupts a clean-up does
-        not want to wait: then all processes are killed at once."""
+        """A cluster that no other program knows must be removed completely. After an interrupt during the cleanup, all
+        processes are killed immediately.
+        """
         work = asyncio.ensure_future(taking_down)
         cancelled = False
         while not work.done():
@@ -259,10 +260,10 @@ class Cluster:
             raise asyncio.CancelledError
 
     def _expect(self, found: ClusterState) -> None:
-        """A folder outlives its cluster: what is in it now may be another one, started by somebody else. Raises NoCluster."""
+        """Raises NoCluster if the directory contains another cluster by now."""
         if found.created != self.state.created:
             raise NoCluster(
-                f"the cluster in {self.folder.path} has been taken down, and another one started there",
+                f"the cluster in {self.folder.path} was taken down, and another cluster was started in its directory",
                 hint="`pinnace status` shows it",
             )
 
@@ -272,13 +273,13 @@ class Cluster:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        """A client of its API servers. Raises FolderError when its certificates are gone."""
+        """A client of the API servers. Raises FolderError if the certificates are missing."""
         try:
             connection = Connection(self.endpoints, tls=self.tls)
         except OSError as error:
             raise FolderError(
                 f"the certificates in {pki_folder(self.spec.data_dir)} cannot be used: {error.strerror or error}",
-                hint="was a part of the folder removed? put it back: `pinnace down` would end the cluster with all that it has",
+                hint="restore missing files, or remove the cluster and its data with `pinnace down`",
             ) from error
         try:
             yield Client(connection)
@@ -286,23 +287,24 @@ class Cluster:
             await connection.close()
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """Sends a signal to one process. Raises KeyError, or ClusterError when it does not run."""
+        """Sends a signal to a process. Raises KeyError, and ClusterError if it does not run."""
         process = processes.running(self.state.find(name))
         if process is None or not procfs.send_signal(process, number):
             raise ClusterError(f"{name} does not run")
 
     def ended(self) -> list[str]:
-        """The processes that do not run, in the order in which they start."""
+        """The stopped processes, in starting order."""
         return [record.name for record in self.state.processes if not processes.running(record)]
 
     def exit_code(self, name: str) -> int | None:
-        """Of a process that this cluster has started and that has ended, negative for the signal that ended it. None: it runs,
-        or somebody else has started it."""
+        """The exit code of a process that this object has started; negative for a signal. None: it runs, or another program
+        started it.
+        """
         child = self._children.get(name)
         return child.poll() if child else None
 
     def pid(self, name: str) -> int:
-        """Of a process that runs; 0 when it does not. Raises KeyError."""
+        """The pid of a running process; 0 if it does not run. Raises KeyError."""
         process = processes.running(self.state.find(name))
         return process.pid if process else 0
 
@@ -369,7 +371,7 @@ class Cluster:
                 self._spawn(name)
 
     def replan(self, plan: Plan) -> None:
-        """From its next start on, the process of this name is started so. Raises KeyError, and ClusterError as `revive`."""
+        """Changes the plan of this process for its next start. Raises KeyError, and ClusterError as `revive`."""
         with self.folder.locked():
             found = self.folder.read() or self.state
             self._expect(found)
@@ -377,16 +379,17 @@ class Cluster:
             self.folder.write(self._state)
 
     def _refresh(self) -> None:
-        """Takes up what others have written since. With the lock. Raises NoCluster, FolderError."""
+        """Reloads the state, with the lock held. Raises NoCluster and FolderError."""
         found = self.folder.read()
         if found is None:
-            raise NoCluster(f"the cluster in {self.folder.path} has been taken down", hint="start one with `pinnace up`")
+            raise NoCluster(f"the cluster in {self.folder.path} was taken down", hint="start one with `pinnace up`")
         self._expect(found)
         self._state = found
 
     def _readdress(self, names: Sequence[str], progress: Progress) -> None:
-        """Gives processes that are to start another port where another program has theirs meanwhile, as after a reboot. Raises
-        StartFailed where a process that runs knows the old one, or other members of etcd do."""
+        """Replaces ports of processes to start that other programs use now, for example after a reboot. Raises StartFailed if
+        running processes or other members of etcd depend on the old port.
+        """
         with self.folder.locked():
             self._refresh()
             moved: dict[str, str] = {}
@@ -395,7 +398,7 @@ class Cluster:
                     if is_free(address):
                         continue
                     if (hint := self._bound_to(address, record)) is not None:
-                        message = f"{address}, an address of {record.name}, is taken by another program"
+                        message = f"{address}, an address of {record.name}, is in use by another program"
                         raise StartFailed(message, hint=hint)
                     moved[address] = f"127.0.0.1:{self._ports.next()}"
             if not moved:
@@ -408,7 +411,7 @@ class Cluster:
                 certificates.point(pki_folder(self.spec.data_dir), {old: moved.get(old, old) for old in before})
                 self._write_kubeconfig()
         for old, new in moved.items():
-            progress.warn(f"{old} is taken by another program: {new} is used instead")
+            progress.warn(f"{old} is in use by another program: using {new} instead")
 
     def _write_kubeconfig(self) -> None:
         """Raises OSError."""
@@ -418,7 +421,7 @@ class Cluster:
             certificates.write_kubeconfig(path, pki_folder(self.spec.data_dir), gateways[0].plan.address)
 
     def _bound_to(self, address: str, owner: ProcessRecord) -> str | None:
-        """What to do about an address that cannot be changed now; None: it can be."""
+        """A hint for an address that cannot be changed now. None: it can be changed."""
         if owner.component == ETCD and len(self.state.of(ETCD)) > 1 and address not in (owner.plan.address, owner.plan.http):
             return "members of etcd know each other by it: end that program (`ss -ltnp` shows it), and start again"
         others = [record for record in self.state.processes if record.name != owner.name and processes.running(record)]
@@ -427,7 +430,7 @@ class Cluster:
         return None
 
     def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: Progress) -> None:
-        """Makes the folder this cluster's. Raises AlreadyRunning when it is another's."""
+        """Locks the directory for this cluster. Raises AlreadyRunning if it belongs to another one."""
         if (found := self.folder.read()) is not None:
             raise _there(self.folder.path, found)
         processes.refuse(self.folder.path)
@@ -470,10 +473,10 @@ class Cluster:
     def _spawn(self, name: str) -> None:
         self._check_data(self.state.find(name))
         if name in self._children:
-            self._children[name].wait()  # it has ended: this only reaps it
+            self._children[name].wait()  # it has exited and only needs to be reaped
         before = self.state.find(name)
         anew = ProcessRecord(by_us(before.plan))
-        if anew != before:  # one that has ended would hide this one, until it is written down
+        if anew != before:  # until the record is written, an exited process would hide this one
             self._state = self.state.with_record(anew)
             self.folder.write(self._state)
         child = self._children[name] = processes.spawn(anew.plan, self.folder.log(name))
@@ -484,9 +487,8 @@ class Cluster:
         self.folder.write(self._state)
 
     def _check_data(self, record: ProcessRecord) -> None:
-        """Raises StartFailed where a single etcd would begin anew although it has had data: the cluster's objects would be gone
-        without a word."""
-        served = any(server.process for server in self.state.of(APISERVER))  # so etcd was ready once
+        """Raises StartFailed if the data of a single etcd is missing, because the cluster would start without its objects."""
+        served = any(server.process for server in self.state.of(APISERVER))  # etcd was ready once
         if record.component == ETCD and served and len(self.state.of(ETCD)) == 1 and _lacks_data(record):
             raise StartFailed(
                 f"etcd's data is gone: {etcd_folder(self.folder.path)} has none",
@@ -518,14 +520,12 @@ def _there(folder: Path, state: ClusterState) -> AlreadyRunning:
     named = f"--data-dir {quote(str(folder))}"
     pids = [process.pid for process in map(processes.running, state.processes) if process]
     runs = f"runs in {folder} already (pid {pids[0]}{', ...' * (len(pids) > 1)})" if pids else f"is in {folder} already"
-    hint = (
-        f"`pinnace start {named}` starts what does not run of it, `pinnace down {named}` removes it; or choose another folder"
-    )
+    hint = f"`pinnace start {named}` starts its stopped processes, `pinnace down {named}` removes it; or use another --data-dir"
     return AlreadyRunning(f"a cluster {runs}", hint=hint)
 
 
 def _has_data(record: ProcessRecord) -> bool:
-    """Whether this member of etcd has written anything."""
+    """Whether this member of etcd has data."""
     return any(Path(store, "member").exists() for store in stores(record.plan))
 
 
@@ -540,5 +540,5 @@ def _etcd(progress: Progress) -> EtcdBinary:
         raise ClusterError(str(error), hint=error.hint) from error
     if binary.fallback:
         version = ".".join(map(str, binary.version))
-        progress.warn(f"etcd {version} is used for want of a better one: it can lose writes when it is killed")
+        progress.warn(f"using etcd {version}, because no better version was found: it can lose writes when it is killed")
     return binary

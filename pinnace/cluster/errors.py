@@ -48,7 +48,7 @@ class FolderError(ClusterError):
 
 
 class StartFailed(ClusterError):
-    """`logs`: the last lines of each log that may say why, by process; `paths`: where these logs are."""
+    """`logs`: the last lines of the relevant logs, by process; `paths`: the log files."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class StartTimeout(StartFailed):
 
 
 def joined(failures: Sequence[StartFailed], hint: str) -> StartFailed:
-    """One error that says what they say. `hint`: of those that have none. It is a timeout if all of them are."""
+    """Combines several errors. `hint`: used if no error has a hint. The result is a timeout if all errors are timeouts."""
     kind = StartTimeout if all(isinstance(each, StartTimeout) for each in failures) else StartFailed
     logs = {name: tail for each in failures for name, tail in each.logs.items()}
     paths = {name: path for each in failures for name, path in each.paths.items()}

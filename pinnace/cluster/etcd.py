@@ -21,7 +21,7 @@ from pinnace.runtime.tls import TlsFiles
 Version = tuple[int, int, int]
 
 SNAPSHOT_COUNT = 100_000
-"""Raft entries between snapshots, which are kept in memory until then: etcd's default before 3.6, which made it 10,000."""
+"""Raft entries between snapshots, which are kept in memory: etcd's default before 3.6, which uses 10,000."""
 HEARTBEAT_MS, ELECTION_MS = 50, 500
 """Between heartbeats of etcd's leader, and without them before a member stands: etcd's defaults are 100 and 1000.
 
@@ -48,7 +48,7 @@ _direct = build_opener(ProxyHandler({}))
 
 
 class EtcdMissing(Exception):
-    """No etcd on this machine; `hint` says how to get one."""
+    """There is no etcd on this machine. `hint` says how to install it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -57,8 +57,9 @@ class EtcdMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EtcdBinary:
-    """`fallback`: this version can lose committed writes when it is killed (3.5.0-3.5.2), and nothing better was found.
-    Good enough to try things; whoever starts it must say so, and tests that kill etcd must refuse it."""
+    """`fallback`: this version can lose committed writes when it is killed (3.5.0 to 3.5.2), and no other was found. It is
+    sufficient for experiments. Callers must print a warning, and tests that kill etcd must reject it.
+    """
 
     path: Path
     version: Version
@@ -66,13 +67,13 @@ class EtcdBinary:
 
     @property
     def can_skip_fsync(self) -> bool:
-        """--unsafe-no-fsync came with 3.5."""
+        """--unsafe-no-fsync was added in 3.5."""
         return self.version >= (3, 5, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdMember:
-    """One member, on loopback."""
+    """A member on loopback."""
 
     name: str
     data_dir: Path
@@ -82,23 +83,25 @@ class EtcdMember:
 
     @property
     def endpoint(self) -> str:
-        """What clients connect to, host:port."""
+        """The client address, host:port."""
         return f"127.0.0.1:{self.client_port}"
 
     @property
     def http(self) -> str:
-        """Where it says how it is, host:port. As with kubeadm nobody has to show a certificate there: it tells no keys."""
+        """The address of /health and /metrics, host:port. As with kubeadm, it requires no client certificate; it does not
+        return keys.
+        """
         return f"127.0.0.1:{self.metrics_port}"
 
     @property
     def peer(self) -> str:
-        """What the other members connect to, host:port."""
+        """The peer address, host:port."""
         return f"127.0.0.1:{self.peer_port}"
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdTls:
-    """What a member shows to its clients, and to the other members. Both must show a certificate of the same authority."""
+    """The certificates of a member for clients and for peers. Both connections require a certificate of the same authority."""
 
     server: TlsFiles
     peer: TlsFiles
@@ -146,12 +149,14 @@ def find_etcd(environ: Mapping[str, str] | None = None) -> EtcdBinary:
 
 
 def loses_writes(version: Version) -> bool:
-    """Source: https://github.com/etcd-io/etcd/blob/main/Documentation/postmortems/v3.5-data-inconsistency.md"""
+    """Versions that can lose data. Source:
+    https://github.com/etcd-io/etcd/blob/main/Documentation/postmortems/v3.5-data-inconsistency.md
+    """
     return (3, 5, 0) <= version <= (3, 5, 2)
 
 
 def read_version(path: Path) -> Version | None:
-    """What `etcd --version` says; None when it does not run or says something else."""
+    """The version in the output of `etcd --version`. None: it does not run, or prints something else."""
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -198,13 +203,14 @@ def etcd_command(
 
 
 def etcd_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` without ETCD_*: etcd refuses to start when a variable and a flag say the same thing. What it says of GARBAGE
-    counts."""
+    """`environ` without ETCD_*, because etcd rejects a setting in both a variable and a flag. The variables in GARBAGE are
+    kept.
+    """
     return {**GARBAGE, **{name: value for name, value in environ.items() if not name.startswith("ETCD_")}}
 
 
 def is_healthy(http: str, timeout: float = 1.0) -> bool:
-    """Whether the member that says so at `http` has a leader and answers linearizable reads. Blocks up to `timeout` seconds."""
+    """Whether the member at `http` has a leader and answers linearizable reads. Blocks up to `timeout` seconds."""
     try:
         with _direct.open(f"http://{http}/health", timeout=timeout) as answer:
             return bool(json.load(answer)["health"] == "true")
@@ -237,7 +243,7 @@ def lost_member(name: str, log_tail: Sequence[str]) -> str:
     """
     if not any(_LOST in line for line in log_tail[-1:]):
         return ""
-    return f"the data of {name} is gone, the other members have it all: docs/storage.md says how it joins them again"
+    return f"{name} has lost its data, and the other members still have it: see docs/storage.md to replace the member"
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:

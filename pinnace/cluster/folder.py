@@ -43,7 +43,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 MB = 1_000_000
 MARK = ".pinnace"
 FAILED, MADE = "failed", "made"
-"""What the mark in the logs of a start that failed says."""
+"""The content of the marker in the logs of a failed start."""
 OURS: Mapping[str, Sequence[str]] = {
     "etcd": ("etcd-*",),
     "pki": ("*.crt*", "*.key*", "*.conf*", "etcd", "users"),
@@ -51,9 +51,9 @@ OURS: Mapping[str, Sequence[str]] = {
     "logs": ("*.log", "core", "core.*"),
     "config": ("scheduler.yaml", "admission.yaml", "stages.yaml", "machines.yaml", "tokens.csv", "plugins", "modules"),
 }
-"""What the parts of a cluster make in each of its folders."""
+"""The files that components create in each directory."""
 SEGMENT = 64 * MB
-"""A file of etcd's log, which has its size from the beginning. Source: `SegmentSizeBytes` in its server/storage/wal/wal.go."""
+"""The size of a preallocated file of etcd's log. Source: `SegmentSizeBytes` in its server/storage/wal/wal.go."""
 
 
 class Folder:
@@ -68,14 +68,14 @@ class Folder:
 
     @contextmanager
     def usable(self) -> Iterator[None]:
-        """Turns an OSError, such as that of a full disk, into a FolderError."""
+        """Converts an OSError, such as a full disk, into a FolderError."""
         try:
             yield
         except OSError as error:
             raise self._unusable(error) from error
 
     def create(self) -> list[Path]:
-        """Makes sure that it is there and can be written to; the folders that had to be made, outermost first."""
+        """Creates the directory and checks that it is writable. Returns the created directories, outermost first."""
         with self.usable():
             missing = [folder for folder in (*reversed(self.path.parents), self.path) if not folder.exists()]
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps every other `up` and `down` out of the folder, which exists. Raises Busy at once when one is at work."""
+        """Locks the existing directory. Raises Busy immediately if another `up` or `down` holds the lock."""
         with self.usable():
             handles = self._acquire()
         try:
@@ -96,9 +96,10 @@ class Folder:
                 os.close(handle)
 
     def _acquire(self) -> list[int]:
-        """The locks of the file and of the folder. On a full disk, which `down` is to free, there may be no room for the file;
-        and not every file system can lock a folder (NFS cannot). Either is enough; whoever can have both has both. The file
-        comes first: a folder that has one is not removed by somebody who has made it and is refused."""
+        """Locks the lock file and the directory; one of them is sufficient. The file cannot be created on a full disk, which
+        `down` must be able to free; NFS cannot lock directories. The file is locked first, because the creator of a directory
+        removes it only if there is no lock file.
+        """
         held = []
         try:
             try:
@@ -134,14 +135,14 @@ class Folder:
                 raise self._busy(self._owner()) from None
             with suppress(FileNotFoundError):
                 if os.fstat(handle).st_ino == self._lock.stat().st_ino:
-                    with suppress(OSError):  # the pid is for people: without room for it the lock is held all the same
+                    with suppress(OSError):  # the pid is informational, so a failed write is ignored
                         os.ftruncate(handle, 0)
                         os.pwrite(handle, str(os.getpid()).encode(), 0)
                     return handle
-            os.close(handle)  # the holder before us removed the file between our open and our lock
+            os.close(handle)  # the previous holder removed the file between open and lock
 
     def _owner(self) -> str:
-        """The pid of who holds the lock; empty where there was no room for it."""
+        """The pid of the lock holder; empty if it could not be written."""
         with suppress(OSError):
             return self._lock.read_bytes()[:32].decode(errors="replace").strip()
         return ""
@@ -149,11 +150,11 @@ class Folder:
     def _busy(self, owner: str) -> Busy:
         return Busy(
             f"another pinnace (pid {owner or '?'}) is starting or stopping the cluster in {self.path}",
-            hint="wait until it is done",
+            hint="wait until it has finished",
         )
 
     def read(self) -> ClusterState | None:
-        """None when there is no state. Raises FolderError when there is one that cannot be understood."""
+        """The stored state. None: there is none. Raises FolderError if it is invalid."""
         try:
             return states.decode(self._state.read_text())
         except FileNotFoundError:
@@ -162,27 +163,28 @@ class Folder:
             raise self._unusable(error) from error
         except StateError as error:
             raise FolderError(
-                f"{self._state} cannot be understood: {error}",
-                hint="if it is not pinnace's, choose another folder with --data-dir; if it is, end its processes by hand, "
-                "remove that file, and start again",
+                f"{self._state} is not a valid state: {error}",
+                hint="use another --data-dir if the file is not pinnace's; otherwise kill the processes of the cluster, "
+                "remove the file, and start again",
             ) from error
 
     def write(self, state: ClusterState) -> None:
-        """All or nothing: a reader sees the state before or after."""
+        """Atomic: a reader finds the old or the new state."""
         with self.usable():
             self._draft.write_text(states.encode(state))
             self._draft.replace(self._state)
 
     def claim(self, state: ClusterState, files: Mapping[str, bytes] | None = None) -> None:
-        """Writes the first state of a cluster, and makes what it needs. `files`: of the folder `config`, by their paths there.
-        Raises FolderError, and leaves nothing; also when data is there already that no state accounts for: it is not ours to
-        remove."""
+        """Writes the first state of a cluster, and creates its directories. `files`: the files of `config`, by relative path.
+        Raises FolderError without leaving files, also if the directory contains data without a state, which pinnace must not
+        remove.
+        """
         self.forget_failed_start()
         for folder in self._folders:
             if folder.exists():
                 raise FolderError(
-                    f"{folder} is there already, and belongs to no cluster that pinnace knows",
-                    hint="choose another folder with --data-dir, or remove it",
+                    f"{folder} exists, but does not belong to a known cluster",
+                    hint="use another --data-dir, or remove it",
                 )
         try:
             self.write(state)
@@ -196,7 +198,7 @@ class Folder:
                     path.write_bytes(data)
                     path.chmod(0o600)
         except BaseException:
-            for folder in self._folders:  # none was there before
+            for folder in self._folders:  # there was none before
                 if folder.exists():
                     remove_tree(folder)
             self._kubeconfig.unlink(missing_ok=True)
@@ -205,9 +207,10 @@ class Folder:
             raise
 
     def remove(self, state: ClusterState, *, keep_logs: bool = False) -> list[Path]:
-        """Removes all that this cluster has left here; what was kept, because nothing proves that it is the cluster's. The
-        folder itself stays: it holds the lock. With `keep_logs` the logs stay, marked as those of a start that failed. Raises
-        FolderError; then the state stays, too, so that what is left is still known to be ours."""
+        """Removes all files that the cluster created, and returns other files, which are kept. The directory itself remains,
+        because it has the lock. With `keep_logs`, the logs remain, marked as those of a failed start. Raises FolderError; then
+        the state remains, too.
+        """
         kept = []
         for folder in self._folders:
             if keep_logs and folder == self.logs:
@@ -217,18 +220,18 @@ class Folder:
             except OSError as error:
                 raise FolderError(
                     f"{folder} cannot be removed: {error.strerror or error}: {error.filename}",
-                    hint="remove it by hand, and try again",
+                    hint="remove it manually, and try again",
                 ) from error
         if keep_logs:
-            with suppress(OSError):  # of a full disk: then they are a stranger's to the next start, which says so
+            with suppress(OSError):  # the disk is full: the next start reports these files as unknown
                 (self.logs / MARK).write_text(json.dumps({FAILED: state.identity, MADE: [str(each) for each in state.made]}))
         self._kubeconfig.unlink(missing_ok=True)
-        self._draft.unlink(missing_ok=True)  # the disk was full, or its writer was killed
+        self._draft.unlink(missing_ok=True)  # the disk was full, or the writer was killed
         self._state.unlink(missing_ok=True)
         return kept
 
     def forget_failed_start(self) -> list[Path] | None:
-        """Removes the logs of a start that failed: the folders that had been made for it. None: there are none."""
+        """Removes the logs of a failed start. Returns the directories that were created for it. None: there are none."""
         try:
             said = json.loads((self.logs / MARK).read_text())
             identity, made = str(said[FAILED]), [Path(each) for each in said[MADE]]
@@ -242,18 +245,20 @@ class Folder:
         return made
 
     def prune(self, made: Sequence[Path]) -> None:
-        """Removes folders that `create` has made, innermost first, up to the first that is not empty. Without the lock."""
+        """Removes directories that `create` created, innermost first, up to the first that is not empty. Does not need the
+        lock.
+        """
         with suppress(OSError):
             for folder in reversed(made):
                 folder.rmdir()
 
     def describe(self) -> str:
-        """What `remove` is about to remove, for people."""
+        """A description of the files that `remove` deletes."""
         size = _size(etcd_folder(self.path)) / MB
         return f"etcd's data ({size:,.1f} MB), certificates, logs and configuration"
 
     def pods(self) -> list[Path]:
-        """The folders in which kubelets keep their pods."""
+        """The directories in which kubelets store pods."""
         return sorted(pods_folder(self.path).glob(f"{KUBELET}-*"))
 
     def log(self, name: str) -> Path:
@@ -272,16 +277,16 @@ class Folder:
         with suppress(OSError):
             left = shutil.disk_usage(self.path).free
             if any("no space left" in line.lower() for line in tail) or (not tail and left < SEGMENT):
-                return f"free some space: {left // MB} MB are left, and etcd makes files of {SEGMENT // MB} MB"
+                return f"free disk space: {left // MB} MB are available, and etcd creates files of {SEGMENT // MB} MB"
         return ""
 
     def _unusable(self, error: OSError) -> FolderError:
-        hint = "free some space" if error.errno in NO_ROOM else "choose another folder with --data-dir"
+        hint = "free some space" if error.errno in NO_ROOM else "use another --data-dir"
         return FolderError(f"{self.path} cannot be used: {error.strerror or error}", hint=hint)
 
 
 def _remove(folder: Path, identity: str) -> list[Path]:
-    """Removes one of our folders, without what nothing proves to be ours: that. Raises OSError."""
+    """Removes a directory of the cluster, except files that the cluster did not create, which are returned. Raises OSError."""
     if not folder.is_symlink() and not folder.exists():
         return []
     if identity and not folder.is_symlink():
@@ -305,7 +310,7 @@ def _remove(folder: Path, identity: str) -> list[Path]:
 
 
 def _size(folder: Path) -> int:
-    """Bytes that it takes on the disk, as `du` counts."""
+    """Bytes on the disk, as in `du`."""
     total = 0
     for path in folder.rglob("*"):
         with suppress(OSError):

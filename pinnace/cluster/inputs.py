@@ -48,7 +48,7 @@ from pinnace.cluster.spec import (
 PREFIXES = {
     component: f"PINNACE_{component.upper()}_" for component in (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY)
 }
-"""Of the variables that are options of a component (pinnace.runtime.flags)."""
+"""The prefix of variables that are options of a component (pinnace.runtime.flags)."""
 FLAGS = {
     "scheduler_config": ("--scheduler-config", "PINNACE_SCHEDULER_CONFIG"),
     "scheduler_plugins": ("--scheduler-plugin", "PINNACE_SCHEDULER_PLUGIN"),
@@ -56,32 +56,32 @@ FLAGS = {
     "stages": ("--stages", "PINNACE_KUBELET_STAGES"),
     "machines": ("--machines", "PINNACE_KUBELET_MACHINES"),
 }
-"""Options that name files, as `options_of` has them: the flag of `pinnace up`, and the variable that says the same."""
+"""Options that name files, as in `options_of`: the flag of `pinnace up`, and the equivalent variable."""
 COPIED = {"PINNACE_APISERVER_TOKEN_AUTH_FILE": "tokens.csv"}
-"""Other variables that name a file to be read, and what its copy is called."""
+"""Other variables that name an input file, with the name of its copy."""
 WRITTEN = ("PINNACE_APISERVER_AUDIT_LOG_PATH", "PINNACE_KUBELET_RUN_LOG", "PINNACE_SCHEDULER_WRITE_CONFIG_TO")
-"""Variables that name a file that a component writes."""
+"""Variables that name an output file of a component."""
 AMBIENT = ("GOGC", "GOMEMLIMIT", "GODEBUG", "GOMAXPROCS", "PYTHONPATH")
 AMBIENT_PREFIX = "OTEL_"
-"""Variables that all components read, or libraries in them."""
+"""Variables that all components or their libraries read."""
 CONTAINERS = ("PATH", "LANG")
-"""Variables that the containers of a process runtime get from their kubelet."""
+"""Variables that containers of a process runtime inherit from their kubelet."""
 OURS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY, "pinnace")
-"""Packages that are ours: no plugin of somebody else."""
+"""Packages of pinnace, which cannot be plugins."""
 CONFIG, PLUGIN, ADMISSION, STAGED = "--config", "--plugin", "--admission-control-config-file", "--stages"
 CONFIGURING = {
     SCHEDULER: (CONFIG,),
     APISERVER: (ADMISSION, ELECTION_LEASE),
     KUBELET: (STAGED, *(f"--{name.replace('_', '-')}" for name in MachineOptions.__dataclass_fields__)),
 }
-"""The flags with one value that configure a component."""
+"""Configuration flags of components with one value."""
 _TLS_FILES = ("caFile", "certFile", "keyFile")
 LARGEST = 10_000_000
-"""Bytes of one file."""
+"""Maximum size of a file in bytes."""
 
 
 def gather(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> Inputs:
-    """Reads what the components of this cluster are to be configured with. Raises SpecError for a file that cannot be read."""
+    """Reads the configuration of the components of this cluster. Raises SpecError for an unreadable file."""
     spec = with_environment(spec, environ)
     copies = _Copies(config_folder(spec.data_dir), cwd)
     arguments: dict[str, list[str]] = {SCHEDULER: [], APISERVER: [], KUBELET: []}
@@ -107,7 +107,7 @@ def gather(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> Inputs:
 
 
 def with_environment(spec: ClusterSpec, environ: Mapping[str, str]) -> ClusterSpec:
-    """The spec, with what the variables of FLAGS say where it says nothing."""
+    """The spec, with missing values from the variables in FLAGS."""
     told = options_of(spec)
     said: dict[str, Any] = {}
     for name, (_, variable) in FLAGS.items():
@@ -117,21 +117,21 @@ def with_environment(spec: ClusterSpec, environ: Mapping[str, str]) -> ClusterSp
 
 
 def options_of(spec: ClusterSpec) -> dict[str, Any]:
-    """All that `pinnace up` has an option for, by its name."""
+    """All options of `pinnace up`, by name."""
     said = spec.chosen()
     machine: dict[str, Any] = said.pop("machine")
     return said | machine
 
 
 def with_options(spec: ClusterSpec, options: Mapping[str, Any]) -> ClusterSpec:
-    """The spec with these of `options_of` in place of its own."""
+    """The spec with these values of `options_of`."""
     machine = {name: value for name, value in options.items() if name in MachineOptions.__dataclass_fields__}
     others = {name: value for name, value in options.items() if name not in machine}
     return replace(spec, **others, machine=replace(spec.machine, **machine))
 
 
 def absolute(spec: ClusterSpec, cwd: Path) -> ClusterSpec:
-    """The spec, with the files that it names by their full paths: what the state keeps, so that people find them."""
+    """The spec with absolute paths of files, as stored in the state and shown to users."""
 
     def full(given: str) -> str:
         return str(cwd / given) if given and given not in STAGES else given
@@ -143,12 +143,13 @@ def absolute(spec: ClusterSpec, cwd: Path) -> ClusterSpec:
 
 
 def spawn_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a process of a cluster: those of its starter that configure no component, and those that are kept."""
+    """The environment of a process of a cluster: the caller's variables that do not configure a component, and the stored ones.
+    """
     return etcd_environment({name: value for name, value in environ.items() if not _configures(name)} | dict(plan.environment))
 
 
 def options(plan: Plan) -> dict[str, str | list[str]]:
-    """What the process of this plan was configured with: arguments that `gather` has added, and variables that are kept."""
+    """The configuration of the process of this plan: arguments from `gather`, and stored variables."""
     said: dict[str, str | list[str]] = {}
     for flag, value in pairwise(plan.argv):
         if flag == PLUGIN and plan.component == SCHEDULER:
@@ -159,7 +160,7 @@ def options(plan: Plan) -> dict[str, str | list[str]]:
 
 
 def overruled(plans: Iterable[Plan], environ: Mapping[str, str]) -> list[str]:
-    """Variables that say nothing, because `pinnace up` gives the component the flag itself. Each as a sentence."""
+    """Notes on variables without effect, because `pinnace up` sets the flag itself. One sentence each."""
     names = {variable for _, variable in FLAGS.values()}
     found = {}
     for plan in plans:
@@ -171,7 +172,7 @@ def overruled(plans: Iterable[Plan], environ: Mapping[str, str]) -> list[str]:
 
 
 def digests(spec: ClusterSpec, cwd: Path) -> dict[str, str]:
-    """Of each option of FLAGS that is given, of all files that it names: two starts are compared by them. Raises SpecError."""
+    """A digest of all files of each given option, to compare two starts. Raises SpecError."""
     bare, told, found = ClusterSpec(data_dir=spec.data_dir), options_of(spec), dict[str, str]()
     for name in FLAGS:
         if told[name]:
@@ -182,8 +183,9 @@ def digests(spec: ClusterSpec, cwd: Path) -> dict[str, str]:
 
 
 def differing(plans: Sequence[Plan], environ: Mapping[str, str], cwd: Path) -> dict[str, str | None]:
-    """The variables of PREFIXES in the environment that say something else than the cluster was started with, and what it was
-    started with; None: without. Those of FLAGS are not among them."""
+    """Variables of PREFIXES whose value differs from the value at the start of the cluster, with that value; None: not set.
+    Without the variables in FLAGS.
+    """
     flags = {variable for _, variable in FLAGS.values()}
     found: dict[str, str | None] = {}
     for component, prefix in PREFIXES.items():
@@ -213,7 +215,7 @@ def _configures(name: str) -> bool:
 
 
 def _environment(spec: ClusterSpec, environ: Mapping[str, str], copies: "_Copies") -> dict[str, dict[str, str]]:
-    """What is kept for each component."""
+    """The stored variables of each component."""
     ambient = {name: value for name, value in environ.items() if name in AMBIENT or name.startswith(AMBIENT_PREFIX)}
     if "PYTHONPATH" in ambient:
         ambient["PYTHONPATH"] = ":".join(str(copies.cwd / each) for each in ambient["PYTHONPATH"].split(":") if each)
@@ -234,7 +236,7 @@ def _environment(spec: ClusterSpec, environ: Mapping[str, str], copies: "_Copies
 
 @dataclass(slots=True)
 class _Copies:
-    """The files that are to be copied into `folder`. `modules`: where Python finds the copied ones, if there are any."""
+    """The files to copy into `folder`. `modules`: the import path of copied modules, if there are any."""
 
     folder: Path
     cwd: Path
@@ -248,18 +250,18 @@ class _Copies:
         path = self.cwd / given
         try:
             if path.stat().st_size > LARGEST:
-                raise SpecError(f"{flag}: {path} has more than {LARGEST:,} bytes", hint="name the file that is meant")
+                raise SpecError(f"{flag}: {path} is larger than {LARGEST:,} bytes", hint="check the path")
             return path.read_bytes()
         except OSError as error:
             raise SpecError(f"{flag}: {path}: {error.strerror}", hint=f"paths are relative to {self.cwd}") from error
 
     def add(self, name: str, data: bytes) -> str:
-        """The full path of the copy."""
+        """The absolute path of the copy."""
         self.files[name] = data
         return str(self.folder / name)
 
     def plugin(self, spec: str, flag: str) -> str:
-        """By what the schedulers find the plugin `spec`: module:Class or file.py:Class. Raises SpecError."""
+        """The argument for the plugin `spec`: module:Class or file.py:Class. Raises SpecError."""
         where, colon, class_name = spec.rpartition(":")
         if not colon:
             return spec
@@ -273,7 +275,7 @@ class _Copies:
         return f"{self._plugins[path]}:{class_name}"
 
     def _module(self, root: str) -> None:
-        """Copies a top-level module or package that lies in the folder in which `up` is called."""
+        """Copies a top-level module or package of the current directory."""
         if root in OURS or not root.isidentifier():
             return
         file, package = self.cwd / f"{root}.py", self.cwd / root
@@ -290,7 +292,7 @@ class _Copies:
         try:
             document = yaml.safe_load(text)
         except (yaml.YAMLError, UnicodeDecodeError):
-            return text  # the schedulers say what is wrong with it
+            return text  # the scheduler reports the error
         named = dict.fromkeys(value for key, value in _strings(document) if key == "name" and ":" in value)
         text = _replaced(text, {each: self.plugin(each, f"{path}: plugin") for each in named}, lambda key: key == "name")
         elections = {value: ELECTION for key, value in _strings(document) if key == "resourceName" and value != ELECTION}
@@ -303,7 +305,7 @@ class _Copies:
 
 
 def _with_paths(text: bytes, folder: Path) -> bytes:
-    """YAML documents, with full paths for relative ones of certificates."""
+    """YAML documents with absolute paths of certificates."""
     try:
         documents = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, UnicodeDecodeError):
@@ -313,8 +315,9 @@ def _with_paths(text: bytes, folder: Path) -> bytes:
 
 
 def _replaced(text: bytes, values: Mapping[str, str], wanted: Callable[[str], bool], *, before: str = "") -> bytes:
-    """YAML documents with other values at the keys that are `wanted`: with their comments where they can be kept. `before`: a
-    regular expression for what stands before such a value."""
+    """YAML documents with new values at the keys in `wanted`. Comments are kept if possible. `before`: a regular expression for
+    the text before such a value.
+    """
     values = {old: new for old, new in values.items() if old != new}
     if not values:
         return text
@@ -330,7 +333,7 @@ def _replaced(text: bytes, values: Mapping[str, str], wanted: Callable[[str], bo
 
 
 def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """All strings of a document, each with the key that has it."""
+    """All strings of a document, with their keys."""
     if isinstance(value, dict):
         for name, each in value.items():
             yield from _strings(each, str(name))

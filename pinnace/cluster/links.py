@@ -44,22 +44,23 @@ from pinnace.runtime import process
 
 _SETPRIV = shutil.which("setpriv")
 ANSWER_TIMEOUT = 20.0
-"""Seconds. Longer than any helper may take for anything that it is asked."""
+"""Seconds; longer than any request to a helper takes."""
 END_TIMEOUT = 5.0
 
 
 def dying_with_us(command: Sequence[str]) -> list[str]:
-    """The command, made to die when this process does, however it ends: for processes that do not look at their stdin. Where
-    there is no setpriv (util-linux) they stay when this one is killed."""
+    """A command that is killed when this process dies, for processes that do not read stdin. Without setpriv (util-linux), it
+    survives if this process is killed.
+    """
     return [_SETPRIV, "--pdeathsig", "KILL", "--", *command] if _SETPRIV else list(command)
 
 
 class HelperError(ClusterError):
-    """The helper refused, did not answer in time, or is gone."""
+    """The helper rejected a request, did not respond in time, or has exited."""
 
 
 class Helper:
-    """An async context manager around `python -m <module> <arguments>`. Answers come in the order of the requests."""
+    """An async context manager that runs `python -m <module> <arguments>`. Responses have the order of the requests."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self._module = module
@@ -86,7 +87,7 @@ class Helper:
         await self._reading
 
     def tell(self, do: str, **fields: Any) -> Awaitable[Any]:
-        """Sends a request at once; its answer may be waited for, or not. Raises HelperError in the one who waits."""
+        """Sends a request immediately. Waiting for the response is optional, and raises HelperError."""
         assert self._process.stdin
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._reading.done():
@@ -102,7 +103,7 @@ class Helper:
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 return await asyncio.shield(answer)
         except TimeoutError:
-            raise HelperError(f"{self._module} does not answer to {do}") from None
+            raise HelperError(f"{self._module} does not respond to {do}") from None
 
     async def _read(self) -> None:
         assert self._process.stdout
@@ -125,15 +126,15 @@ class Helper:
 def _fail(answer: asyncio.Future[Any], error: HelperError) -> None:
     if not answer.done():
         answer.set_exception(error)
-        answer.exception()  # whoever does not wait for it does not want to know
+        answer.exception()  # a caller that does not wait ignores errors
 
 
 _CHUNK = 1 << 16
 _QUEUE = 256
-"""Chunks that are taken from a sender before it is made to wait."""
+"""Maximum number of buffered chunks before the sender is blocked."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-"""For SO_LINGER: close at once, and say so with RST."""
+"""The value of SO_LINGER for an immediate close with RST."""
 
 
 class Mode(StrEnum):
@@ -144,13 +145,13 @@ class Mode(StrEnum):
 
 
 class Direction:
-    """One direction through a proxy, for all its connections."""
+    """One direction of a proxy, for all its connections."""
 
     def __init__(self) -> None:
         self.mode = Mode.PASS
         self.delay = 0.0
         self.bytes = 0
-        """That went on, so far."""
+        """Forwarded bytes."""
         self._changed = asyncio.Event()
 
     def set(self, mode: Mode, delay: float = 0.0) -> None:
@@ -160,7 +161,7 @@ class Direction:
         self._changed = asyncio.Event()
 
     async def passage(self, arrived: float) -> bool:
-        """Returns when what arrived then (loop time) may go on; False: it is to be thrown away."""
+        """Waits until data that arrived at this loop time can be forwarded. False: discard the data."""
         now = asyncio.get_running_loop().time
         while self.mode not in (Mode.PASS, Mode.LOSE):
             due = arrived + self.delay if self.mode is Mode.DELAY else None
@@ -198,23 +199,23 @@ class Proxy:
         self.reset()
 
     def set(self, mode: Mode, delay: float = 0.0) -> None:
-        """Both directions."""
+        """Sets the mode of both directions."""
         self.requests.set(mode, delay)
         self.answers.set(mode, delay)
 
     def reset(self) -> None:
-        """Breaks all connections with RST; what was held or delayed is lost. New ones work as the modes say."""
+        """Resets all connections. Held or delayed data is lost. New connections use the current modes."""
         for connection in self._connections:
             connection.abort()
 
     def refuse(self) -> None:
-        """Takes no new connection: "connection refused". Those that are there stay."""
+        """Refuses new connections ("connection refused"). Existing connections remain."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
     async def accept(self) -> None:
-        """Takes new connections (again)."""
+        """Accepts new connections again."""
         if self._server is None:
             host, _, port = self.endpoint.rpartition(":")
             self._server = await asyncio.start_server(self._enter, host, int(port))
@@ -254,7 +255,7 @@ class _Connection:
             writer.transport.abort()
 
     async def forward(self, direction: Direction, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        """Until the source has ended and all that it sent has gone on, or the connection is broken."""
+        """Forwards data until the source has closed and all data is sent, or until the connection breaks."""
         queue: asyncio.Queue[tuple[float, bytes | None]] = asyncio.Queue(_QUEUE)
         taking = asyncio.create_task(_take(source, queue))
         lost = False
@@ -265,7 +266,7 @@ class _Connection:
                 if not passed and data:
                     lost = True
                 elif not passed:
-                    return None  # nobody will ever be told
+                    return None  # nobody waits for the result
                 elif lost or data is None:
                     return self.abort()
                 elif not data:
@@ -281,7 +282,7 @@ class _Connection:
 
 
 async def _take(source: asyncio.StreamReader, queue: asyncio.Queue[tuple[float, bytes | None]]) -> None:
-    """Puts what comes into the queue, with when it came; b"" is the polite end, None a reset."""
+    """Puts received chunks with their times into the queue. b"" is a close, None a reset."""
     now = asyncio.get_running_loop().time
     try:
         while data := await source.read(_CHUNK):
@@ -296,10 +297,10 @@ Link = tuple[str, str]
 
 
 class Links:
-    """An async context manager. `wire` is the Wiring for a cluster's hooks."""
+    """An async context manager. `wire` is the Wiring for the hooks of a cluster."""
 
     def __init__(self, count: int) -> None:
-        """`count`: how many links there will be at most."""
+        """`count`: the maximum number of links."""
         self._helper = Helper("pinnace.cluster.links", "--count", str(count))
         self._free: list[str] = []
         self._addresses: dict[Link, str] = {}
@@ -317,7 +318,7 @@ class Links:
         return list(self._addresses)
 
     def wire(self, source: str, target: str, address: str) -> str:
-        """The address that is `target`'s for `source`, from now on. Raises IndexError when all links are in use."""
+        """The address that `source` uses for `target` from now on. Raises IndexError if all links are in use."""
         link = (source, target)
         if link not in self._addresses:
             self._addresses[link] = self._free.pop()
@@ -327,22 +328,22 @@ class Links:
     async def set(
         self, links: Iterable[Link], requests: Mode | None = None, answers: Mode | None = None, delay: float = 0.0
     ) -> None:
-        """Changes how they treat requests (from source to target) and answers, from now on. None: as it was."""
+        """Changes the modes of requests (from source to target) and responses from now on. None: unchanged."""
         await self._tell("set", links, requests=requests, answers=answers, delay=delay)
 
     async def reset(self, links: Iterable[Link]) -> None:
-        """Breaks their connections."""
+        """Resets their connections."""
         await self._tell("reset", links)
 
     async def refuse(self, links: Iterable[Link]) -> None:
-        """They take no new connections, until `accept`. Those that are there stay."""
+        """Refuses new connections until `accept`. Existing connections remain."""
         await self._tell("refuse", links)
 
     async def accept(self, links: Iterable[Link]) -> None:
         await self._tell("accept", links)
 
     async def heal(self) -> None:
-        """All links are as they were at first."""
+        """Resets all links to the initial modes."""
         await self.accept(self.all)
         await self.set(self.all, Mode.PASS, Mode.PASS)
 
@@ -351,7 +352,7 @@ class Links:
 
 
 class _LinkServer:
-    """The proxies, by their addresses, and what can be asked of them."""
+    """The proxies by address, and their requests."""
 
     def __init__(self, proxies: Iterable[Proxy]) -> None:
         self._proxies = {proxy.endpoint: proxy for proxy in proxies}
@@ -386,7 +387,7 @@ class _LinkServer:
 @click.command()
 @click.option("--count", type=click.IntRange(min=1), required=True, help="How many links.")
 def main(count: int) -> None:
-    """Holds links, and does with them as it is told on stdin."""
+    """Runs links, and executes requests from stdin."""
     asyncio.run(_serve(count))
 
 

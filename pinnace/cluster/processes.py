@@ -61,13 +61,14 @@ POLL = 0.02
 
 
 def spawn(plan: Plan, log: Path) -> subprocess.Popen[bytes]:
-    """Starts it, with its output appended to `log`. The caller keeps the handle, so that the process is reaped when it ends.
-    Raises StartFailed when it cannot be started, or another program has its address."""
+    """Starts a process, with its output appended to `log`. Keep the handle, so that the process is reaped when it exits. Raises
+    StartFailed if it cannot be started, or if another program uses its address.
+    """
     for address in sorted({plan.address, plan.http}):
         if not is_free(address):
             raise StartFailed(
-                f"{address}, the address of {plan.name}, is taken by another program",
-                hint="see which with `ss -ltnp`; `pinnace stop` and `pinnace start` choose another one",
+                f"{address}, the address of {plan.name}, is in use by another program",
+                hint="find it with `ss -ltnp`; `pinnace stop` and `pinnace start` select another address",
             )
     try:
         with log.open("ab") as output:
@@ -80,22 +81,23 @@ def spawn(plan: Plan, log: Path) -> subprocess.Popen[bytes]:
 
 
 def running(record: ProcessRecord) -> Identity | None:
-    """The process of the record if it runs. One whose start was not written down any more, because `up` was killed at that very
-    moment, is found by its command line, which no other process shares."""
+    """The process of the record, if it runs. If `up` was killed before it could write the start, the process is found by its
+    unique command line.
+    """
     if record.process is None:
         return procfs.find(record.plan.argv)
     return record.process if procfs.alive(record.process) else None
 
 
 async def stop(records: Sequence[ProcessRecord], grace: float = GRACE, *, keep_data: bool = False) -> list[str]:
-    """Ends them all, in order; the names of those that did not end when asked. Afterwards none of them runs."""
+    """Stops all processes in order, and returns the names of those that had to be killed. Afterwards none of them runs."""
     killed: list[str] = []
     for components, order in STOPPING_ORDER:
         number = signal.SIGTERM if keep_data else order
         group = {r.name: process for r in records if r.component in components and (process := running(r))}
         for process in group.values():
             procfs.send_signal(process, number)
-            procfs.send_signal(process, signal.SIGCONT)  # a stopped process would not see the other
+            procfs.send_signal(process, signal.SIGCONT)  # a stopped process does not handle other signals
         if await gone(group.values(), grace):
             continue
         for name, process in group.items():
@@ -103,19 +105,20 @@ async def stop(records: Sequence[ProcessRecord], grace: float = GRACE, *, keep_d
                 killed.append(name)
         if not await gone(group.values(), grace):
             stuck = ", ".join(f"{name} (pid {p.pid})" for name, p in group.items() if procfs.alive(p))
-            raise ClusterError(f"{stuck} cannot be killed", hint="`cat /proc/PID/stack` shows what it waits for")
+            raise ClusterError(f"{stuck} cannot be killed", hint="`cat /proc/PID/stack` shows its system call")
     return killed
 
 
 def kill(records: Sequence[ProcessRecord]) -> None:
-    """All of them, without order or grace; does not wait for their end."""
+    """Kills all processes without order or grace, and does not wait for their exit."""
     for process in filter(None, map(running, records)):
         procfs.send_signal(process, signal.SIGKILL)
 
 
 async def end_pods(folders: Sequence[Path], *, keep: bool = False) -> None:
-    """Ends what kubelets have left in their folders: processes that are containers outlive them, to be found by the next. With
-    `keep` the folders stay, and the next kubelet finds that the containers have ended."""
+    """Kills containers in the kubelets' directories, which survive their kubelets. With `keep`, the directories remain, and the
+    next kubelet finds terminated containers.
+    """
     for left in folders:
         command = [sys.executable, "-m", "kubelet.runtime.process.root", *(["--keep"] if keep else []), str(left)]
         reset = await asyncio.create_subprocess_exec(
@@ -123,11 +126,11 @@ async def end_pods(folders: Sequence[Path], *, keep: bool = False) -> None:
         )
         _, why = await reset.communicate()
         if reset.returncode:
-            raise ClusterError(f"the pods of {left.name} cannot be ended: {why.decode().strip()}", hint=f"look into {left}")
+            raise ClusterError(f"the pods of {left.name} cannot be stopped: {why.decode().strip()}", hint=f"look into {left}")
 
 
 async def gone(processes: Iterable[Identity], timeout: float) -> bool:
-    """Waits until none of them runs. False: some still did after `timeout` seconds."""
+    """Waits until none of them runs. False: some still run after `timeout` seconds."""
     waiting = list(processes)
     deadline = time.monotonic() + timeout
     while waiting := [process for process in waiting if procfs.alive(process)]:
@@ -140,13 +143,14 @@ async def gone(processes: Iterable[Identity], timeout: float) -> bool:
 LOWEST, HIGHEST = 15_000, 32_000
 """Linux hands out 32768-60999 by default (ip_local_port_range)."""
 BLOCK = 40
-"""Ports that belong together."""
+"""Number of ports in a block."""
 ATTEMPTS = 1_000
 
 
 class Ports:
-    """`next()` gives a free port, each time another. As long as this object lives no other gives one of the same block, in any
-    process: it sits on the block's first port itself."""
+    """`next()` returns a different free port at each call. This object reserves blocks by listening on their first port, so no
+    other process uses them.
+    """
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = rng or random.Random()
@@ -171,12 +175,13 @@ class Ports:
                     return others
                 seat.close()
         raise ClusterError(
-            f"no {BLOCK} free ports in a row between {LOWEST} and {HIGHEST} on 127.0.0.1", hint="stop what uses them (ss -ltn)"
+            f"no {BLOCK} free ports in a row between {LOWEST} and {HIGHEST} on 127.0.0.1",
+            hint="stop the programs there (ss -ltnp)",
         )
 
 
 def _sit_on(port: int) -> socket.socket | None:
-    """Until it is closed the port is nobody else's. None: it is somebody's."""
+    """Reserves the port until closed. None: it is in use."""
     seat = socket.socket()
     try:
         seat.bind(("127.0.0.1", port))
@@ -187,7 +192,7 @@ def _sit_on(port: int) -> socket.socket | None:
 
 
 def is_free(address: str) -> bool:
-    """Whether a server could listen at host:port. Connections of an earlier server that still linger do not count."""
+    """Whether a server can listen at host:port. Lingering connections of an earlier server are ignored."""
     host, _, port = address.rpartition(":")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -200,11 +205,11 @@ def is_free(address: str) -> bool:
 
 _COMPONENTS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY)
 MODULES = (*(f"{component}.main" for component in _COMPONENTS), "kubelet.runtime.process.shim")
-"""What runs as `python -m MODULE`; a shim is the parent of a container that is a process."""
+"""Modules that run as `python -m MODULE`. A shim is the parent of a container process."""
 
 
 def find(data_dir: Path) -> list[Identity]:
-    """Those that run, by whatever links the folder was named when they were started. Takes a few milliseconds."""
+    """The running processes of the directory, also if they were started with another path to it. Takes a few milliseconds."""
     folder = data_dir.resolve()
     etcd, *others = (make(folder) for make in (etcd_folder, pki_folder, pods_folder))
 
@@ -221,7 +226,7 @@ def find(data_dir: Path) -> list[Identity]:
 
 
 def refuse(data_dir: Path) -> None:
-    """Raises AlreadyRunning when there are any."""
+    """Raises AlreadyRunning if there are any."""
     if left := find(data_dir):
         pids = ", ".join(str(process.pid) for process in left)
         raise AlreadyRunning(
@@ -231,8 +236,9 @@ def refuse(data_dir: Path) -> None:
 
 
 async def end(data_dir: Path, patience: float = GRACE) -> int:
-    """Kills them, with all that they have started: what they could save is gone. How many there were; 0, too, when the folder
-    has a state, which says whose they are. Raises ClusterError."""
+    """Kills them and their descendants without grace. Returns their number; 0 also if the directory has a state. Raises
+    ClusterError.
+    """
     if not find(data_dir):
         return 0
     folder = Folder(data_dir)
@@ -247,11 +253,11 @@ async def end(data_dir: Path, patience: float = GRACE) -> int:
 async def _kill(data_dir: Path, patience: float) -> int:
     killed: set[Identity] = set()
     deadline = time.monotonic() + patience
-    while found := find(data_dir):  # again: a kubelet may have started a container meanwhile
+    while found := find(data_dir):  # again, because a kubelet may have started a container meanwhile
         for process in (*found, *procfs.descendants(found)):
             procfs.send_signal(process, signal.SIGKILL)
         killed.update(found)
         if not await gone(found, max(0.0, deadline - time.monotonic())):
             stuck = ", ".join(str(process.pid) for process in found if procfs.alive(process))
-            raise ClusterError(f"pid {stuck} cannot be killed", hint="`cat /proc/PID/stack` shows what it waits for")
+            raise ClusterError(f"pid {stuck} cannot be killed", hint="`cat /proc/PID/stack` shows its system call")
     return len(killed)

@@ -25,8 +25,9 @@ from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command
 from pinnace.runtime.procfs import Identity
 
 Wiring = Callable[[str, str, str], str]
-"""(source, target, address) -> the address that the process `source` is to use for the process `target`, which listens at
-`address`. Asked once, when the cluster is planned: a process that is started again uses the same one."""
+"""(source, target, address) -> the address that the process `source` uses for the process `target`, which listens at `address`.
+Called once, when the cluster is planned; a restarted process keeps the address.
+"""
 
 
 def direct(source: str, target: str, address: str) -> str:
@@ -47,8 +48,9 @@ def no_environment(process: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessHooks:
-    """By the names of the processes: how they reach each other, and further arguments and environment variables of each; and
-    the data folder of a member of etcd, where it is not in the cluster's own (whoever names it removes it)."""
+    """Changes by process name: addresses of other processes, additional arguments and environment variables, and the data
+    directory of a member of etcd outside of the cluster's directory (its owner removes it).
+    """
 
     wiring: Wiring = direct
     arguments: Callable[[str], Sequence[str]] = no_arguments
@@ -62,46 +64,47 @@ PLAIN = ProcessHooks()
 ETCD, APISERVER, SCHEDULER, CONTROLLERS, KUBELET = "etcd", "apiserver", "scheduler", "controllers", "kubelet"
 GATEWAY, PROXY = "gateway", "proxy"
 STAGES = ("fast", "realistic", "chaos")
-"""The sets of stages that kubelets know."""
+"""The predefined sets of stages."""
 ELECTION = SCHEDULER_ELECTION
-"""The election that the schedulers hold."""
+"""The election of the schedulers."""
 ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: CONTROLLERS_ELECTION}
-"""The elections of a cluster, by the component that holds them."""
+"""The elections of a cluster, by component."""
 NODE_PREFIX = "node-"
 FAKE, PROCESS = "fake", "process"
 SERVICE_NETWORKS = {FAKE: "10.96.0.0/16", PROCESS: "127.255.0.0/16"}
 """The networks of cluster IPs by runtime. Pods that are processes have other addresses of 127.0.0.0/8 (kubelet.addresses)."""
 ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
-"""How the processes of a local cluster are told where they find each other."""
+"""The flags with the addresses of other processes."""
 ELECTION_LEASE, SLOW_LEASE = "--election-lease-duration", 10
 """The flag of API servers, and its value in seconds in slow motion."""
 DNS = "--dns"
-"""Where a proxy is told at which address it serves DNS."""
+"""The flag of a proxy for its DNS address."""
 STORE = "--data-dir="
-"""Where a member of etcd is told what is its own."""
+"""The flags of a member of etcd for its own addresses."""
 MOST_PROCESSES = 1_000
-"""Of each component, on one machine."""
+"""The maximum number of processes of each component."""
 MOST_NODES = 1_000_000
 
 
 def default_data_dir() -> Path:
-    """By its real name, as --data-dir is taken: contexts and processes are known by it.
+    """The default data directory, with symbolic links resolved, as for --data-dir: contexts and processes contain this path.
 
-    Source: https://specifications.freedesktop.org/basedir-spec/latest/ (a relative XDG_STATE_HOME is to be ignored).
+    Source: https://specifications.freedesktop.org/basedir-spec/latest/ (a relative XDG_STATE_HOME is ignored).
     """
     base = os.environ.get("XDG_STATE_HOME", "")
     return ((Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "pinnace" / "default").resolve()
 
 
 def data_dir_flag(folder: Path) -> str:
-    """By which commands of a hint are told of this cluster; "" when they find it anyway."""
+    """The option that selects this cluster in commands of hints; "" for the default."""
     return "" if folder == default_data_dir() else f" --data-dir {shlex.quote(str(folder))}"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """How many of each. Without schedulers, controllers or nodes it is still a cluster: benchmarks want that. Raises
-    SpecError."""
+    """The number of processes of each component. Zero schedulers, controllers or nodes are allowed, for benchmarks. Raises
+    SpecError.
+    """
 
     nodes: int = 10
     kubelets: int = 1
@@ -114,11 +117,11 @@ class ClusterSpec:
     """Whether a service proxy runs."""
     data_dir: Path = field(default_factory=default_data_dir)
     runtime: str = FAKE
-    """What the containers of its nodes are."""
+    """The runtime of containers."""
     stages: str = ""
-    """What pretended containers do: a set that kubelets know, or a file. Empty: they run."""
+    """The behavior of simulated containers: a predefined set or a file. Empty: they run."""
     machine: MachineOptions = field(default_factory=MachineOptions)
-    """What its nodes are like."""
+    """The properties of the nodes."""
     scheduler_config: str = ""
     """A KubeSchedulerConfiguration, a file. This file and those below are copied into the cluster's folder
     (pinnace.cluster.inputs)."""
@@ -131,51 +134,52 @@ class ClusterSpec:
 
     def __post_init__(self) -> None:
         if self.runtime not in (FAKE, PROCESS):
-            raise SpecError(f'there is no runtime "{self.runtime}"', hint=f"use --runtime {FAKE} or {PROCESS}")
+            raise SpecError(f'unknown runtime "{self.runtime}"', hint=f"use --runtime {FAKE} or {PROCESS}")
         if self.stages and self.runtime != FAKE:
             raise SpecError(
-                "--stages describes simulated containers, and --runtime process simulates none",
-                hint=f"use --runtime {FAKE}, or no --stages",
+                "--stages cannot be used with --runtime process",
+                hint=f"use --runtime {FAKE}, or omit --stages",
             )
         if self.etcd_members not in (1, 3):
-            raise SpecError(f"etcd cannot have {self.etcd_members} members here", hint="use --etcd-members 1 or 3")
+            raise SpecError(f"invalid number of etcd members: {self.etcd_members}", hint="use --etcd-members 1 or 3")
         if self.apiservers < 1:
-            raise SpecError(f"{self.apiservers} API servers make no cluster", hint="use --apiservers 1 or more")
+            raise SpecError(f"invalid number of API servers: {self.apiservers}", hint="use --apiservers 1 or more")
         if self.schedulers < 0:
-            raise SpecError(f"there cannot be {self.schedulers} schedulers", hint="use --schedulers 1 or more")
+            raise SpecError(f"invalid number of schedulers: {self.schedulers}", hint="use --schedulers 1 or more")
         if self.controllers < 0:
-            raise SpecError(f"there cannot be {self.controllers} controllers", hint="use --controllers 0 or more")
+            raise SpecError(f"invalid number of controllers: {self.controllers}", hint="use --controllers 0 or more")
         if self.gateways < 0:
-            raise SpecError(f"there cannot be {self.gateways} gateways", hint="use --gateways 0 or more")
+            raise SpecError(f"invalid number of gateways: {self.gateways}", hint="use --gateways 0 or more")
         if max(self.apiservers, self.schedulers, self.controllers, self.kubelets, self.gateways) > MOST_PROCESSES:
-            raise SpecError("these are more processes than a machine can run", hint=f"use {MOST_PROCESSES:,} or fewer of each")
+            raise SpecError("too many processes for one machine", hint=f"use {MOST_PROCESSES:,} or fewer of each")
         if self.nodes > MOST_NODES:
-            raise SpecError("these are more nodes than a cluster takes", hint=f"use --nodes {MOST_NODES} or fewer")
+            raise SpecError("too many nodes for one cluster", hint=f"use --nodes {MOST_NODES} or fewer")
         if self.nodes < 0 or self.kubelets < (1 if self.nodes else 0):
             raise SpecError(f"{self.kubelets} kubelets cannot run {self.nodes} nodes", hint="use 1 or more of each")
         if self.kubelets > self.nodes:
             raise SpecError(
-                f"{self.kubelets} kubelets are too many for {self.nodes} nodes: each runs at least one",
+                f"too many kubelets for {self.nodes} nodes: each of the {self.kubelets} kubelets needs at least one",
                 hint=f"use --nodes {self.kubelets} or more, or fewer kubelets",
             )
 
     def chosen(self) -> dict[str, Any]:
-        """All but the folder, by name: what the state file keeps."""
+        """All fields except the directory, by name, for the state file."""
         return {name: value for name, value in asdict(self).items() if name != "data_dir"}
 
     @classmethod
     def of(cls, chosen: Mapping[str, Any], data_dir: Path) -> "ClusterSpec":
-        """The inverse. `chosen` may come from JSON, and from a version that did not know all fields. Raises TypeError for a
-        field that this version does not know."""
+        """The inverse. `chosen` may be JSON of a version that did not have all fields. Raises TypeError for an unknown field.
+        """
         values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
         return cls(**{**values, "machine": MachineOptions(**values.get("machine", {}))}, data_dir=data_dir)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One process that is to run. `name` is unique in the cluster: it names the log and, of who is elected, the candidate.
-    `address` is where its clients find it, `http` where it says whether it is ready; who has no clients has one for both.
-    `environment`: variables that it gets beside those of whoever starts it."""
+    """The plan of a process. `name` is unique in the cluster; it is the name of the log and of the candidate in elections.
+    `address` is for clients, `http` for health checks; a process without clients has one address for both. `environment`:
+    variables in addition to the caller's.
+    """
 
     component: str
     name: str
@@ -185,7 +189,7 @@ class Plan:
     environment: tuple[tuple[str, str], ...] = ()
 
     def moved(self, addresses: Mapping[str, str]) -> "Plan":
-        """With other addresses in place of these, wherever they stand."""
+        """The plan with these addresses replaced."""
 
         def new(text: str) -> str:
             return ADDRESS.sub(lambda found: addresses.get(found[0], found[0]), text)
@@ -193,22 +197,22 @@ class Plan:
         return replace(self, address=new(self.address), http=new(self.http), argv=tuple(map(new, self.argv)))
 
     def knows(self, address: str) -> bool:
-        """Whether its command line names this address."""
+        """Whether its command line contains this address."""
         return any(address in ADDRESS.findall(argument) for argument in self.argv)
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What components are configured with beyond how many there are and where they find each other."""
+    """The configuration of components, beyond their number and addresses."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """The contents of the files in `config_folder`, by their paths there."""
+    """The content of the files in `config_folder`, by relative path."""
     arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Further arguments, by component."""
+    """Additional arguments, by component."""
     environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Further environment variables, by component."""
+    """Additional environment variables, by component."""
     notes: Sequence[str] = ()
-    """What is not done as a file says, each as a sentence."""
+    """Notes on settings without effect, one sentence each."""
 
 
 NO_INPUTS = Inputs()
@@ -222,8 +226,9 @@ def plan(
     processors: Collection[int] = (),
     inputs: Inputs = NO_INPUTS,
 ) -> list[Plan]:
-    """The processes of a cluster, in the order in which they start. `port` gives another free port at each call. `processors`:
-    those of the machine, where API servers may stay on one. `inputs`: what the components are configured with."""
+    """The plans of a cluster's processes, in starting order. `port` returns another free port at each call. `processors`: the
+    processors of the machine, if API servers are pinned. `inputs`: the configuration of the components.
+    """
 
     def address() -> str:
         return f"127.0.0.1:{port()}"
@@ -291,7 +296,7 @@ def plan(
 
 
 def _staying(plans: Sequence[Plan], processors: Collection[int]) -> list[Plan]:
-    """Each API server is dealt a processor (pinnace.runtime.cpu), where there are fewer of them than processes."""
+    """Assigns a processor to each API server (pinnace.runtime.cpu), if there are fewer processors than processes."""
     if not 1 < len(processors) < len(plans):
         return list(plans)
     dealt = cycle(sorted(processors))
@@ -313,20 +318,21 @@ def _with_hooks(plan: Plan, hooks: ProcessHooks) -> Plan:
 
 
 def by_us(plan: Plan) -> Plan:
-    """The same process, of the installation that runs this: whoever starts a part of a cluster again starts what they have, as
-    after an upgrade, and not what the cluster began with. etcd is what it was."""
+    """The same process with the current installation: after an upgrade, restarted processes use the new version. etcd is not
+    changed.
+    """
     return plan if plan.component == ETCD else replace(plan, argv=(sys.executable, *plan.argv[1:]))
 
 
 def listening(plan: Plan) -> list[str]:
-    """The addresses on which the process of this plan listens."""
+    """The listening addresses of this process."""
     said = [value for flag, value in pairwise(plan.argv) if flag in ("--listen", DNS)]
     peers = [argument for argument in plan.argv if argument.startswith("--listen-peer-urls=")]
     return list(dict.fromkeys((plan.address, plan.http, *said, *(each for peer in peers for each in ADDRESS.findall(peer)))))
 
 
 def stores(plan: Plan) -> list[str]:
-    """The folder that a member of etcd is told to keep its data in."""
+    """The data directory of a member of etcd."""
     return [argument.removeprefix(STORE) for argument in plan.argv if argument.startswith(STORE)]
 
 
@@ -339,7 +345,7 @@ def pki_folder(data_dir: Path) -> Path:
 
 
 def config_folder(data_dir: Path) -> Path:
-    """Of the copies of the files that the components were configured with."""
+    """The directory with copies of configuration files."""
     return data_dir / "config"
 
 
@@ -349,12 +355,12 @@ def kubeconfig_file(data_dir: Path) -> Path:
 
 
 def pods_folder(data_dir: Path) -> Path:
-    """Of the kubelets: each has a folder of its own in it, with the pods of a process runtime."""
+    """The directory of a kubelet's pods, for the process runtime."""
     return data_dir / "pods"
 
 
 def fleets(spec: ClusterSpec) -> dict[str, list[str]]:
-    """The names of each fleet's own nodes, as its certificate has them."""
+    """The names of each fleet's own nodes, as in its certificate."""
     return {
         f"{KUBELET}-{i}": [f"{NODE_PREFIX}{first}..{first + count - 1}"] if count else []
         for i, (first, count) in enumerate(shares(spec.nodes, spec.kubelets))
@@ -362,7 +368,7 @@ def fleets(spec: ClusterSpec) -> dict[str, list[str]]:
 
 
 def shares(total: int, parts: int) -> list[tuple[int, int]]:
-    """`total` things dealt out to `parts` as evenly as can be: (index of the first, count) of each part."""
+    """`total` items split into `parts` as evenly as possible: (index of the first, count) of each part."""
     bounds = [total * i // parts for i in range(parts + 1)] if parts else []
     return [(first, end - first) for first, end in pairwise(bounds)]
 
@@ -373,18 +379,17 @@ def _module(component: str, *arguments: str) -> tuple[str, ...]:
 
 FORMAT = 3
 BEFORE = 2
-"""The format without `identity` and `stopped`, which is read, too."""
+"""The earlier format without `identity` and `stopped`, which can be read."""
 FILE = "cluster.json"
 
 
 class StateError(ValueError):
-    """The text is no state of a cluster that this version knows."""
+    """The text is not a valid state, or is of an unknown version."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """One process of the cluster. `process` is None from the moment it is planned until it has been started, and again while it
-    is started anew."""
+    """A process of the cluster. `process` is None until it is started, and during a restart."""
 
     plan: Plan
     process: Identity | None = None
@@ -399,15 +404,16 @@ class ProcessRecord:
 
     @property
     def pid(self) -> int:
-        """0: its start is not written down."""
+        """0: the start was not written."""
         return self.process.pid if self.process else 0
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """`created` in Unix seconds. `made` are the folders that were created for it, outermost first. `identity`: what the marks
-    in its folders say; "" for a cluster of an earlier version, which has none. `stopped`: by `pinnace stop`. `digests`: of
-    the files that it was configured with, by the option that named them (pinnace.cluster.inputs)."""
+    """`created` in Unix seconds. `made`: directories that were created for the cluster, outermost first. `identity`: the
+    content of the markers; "" for a cluster of an earlier version. `stopped`: by `pinnace stop`. `digests`: of the
+    configuration files, by option (pinnace.cluster.inputs).
+    """
 
     spec: ClusterSpec
     created: float
@@ -437,12 +443,12 @@ class ClusterState:
         return self.with_record(replace(self.find(name), process=process))
 
     def with_record(self, record: ProcessRecord) -> "ClusterState":
-        """In place of the one of that name."""
+        """Replaces the record of the same name."""
         return replace(self, processes=tuple(record if r.name == record.name else r for r in self.processes))
 
 
 def planned(spec: ClusterSpec, plans: Sequence[Plan], made: Sequence[Path], now: float) -> ClusterState:
-    """The state before anything has been started."""
+    """The state before any process has been started."""
     return ClusterState(spec, now, tuple(made), tuple(ProcessRecord(plan) for plan in plans), uuid.uuid4().hex)
 
 

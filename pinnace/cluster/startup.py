@@ -23,15 +23,15 @@ from pinnace.cluster.view import ending
 
 class Progress(Protocol):
     def waiting(self, what: str) -> None:
-        """Replaces what was being waited for."""
+        """Starts a step and replaces the previous one."""
         ...
 
     def done(self, what: str) -> None:
-        """One step is finished."""
+        """A step is finished."""
         ...
 
     def warn(self, what: str) -> None:
-        """All goes on, but not as one may think."""
+        """A warning that does not stop the work."""
         ...
 
 
@@ -54,18 +54,18 @@ POLL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """`process` names the one whose log is most likely to say why."""
+    """`process`: the one whose log most likely shows the cause."""
 
     what: str
     process: str
 
 
 class Waiting:
-    """By whoever starts the cluster in this folder."""
+    """Conditions for the start of the cluster in this directory."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._missing = Missing("its processes to start", "")
+        self._missing = Missing("processes to start", "")
 
     async def until(
         self,
@@ -75,7 +75,7 @@ class Waiting:
         *,
         poll: float = POLL,
     ) -> None:
-        """Returns when nothing is missing. `look` is called as long as something is, and raises what makes it hopeless."""
+        """Returns when nothing is missing. Calls `look` in between, which raises an error if waiting is useless."""
         while missing := await question():
             look()
             self._missing = missing
@@ -84,7 +84,7 @@ class Waiting:
 
     @asynccontextmanager
     async def deadline(self, seconds: float) -> AsyncIterator[None]:
-        """Raises StartTimeout, with what was missing last."""
+        """Raises StartTimeout with the last missing condition."""
         try:
             async with asyncio.timeout(seconds):
                 yield
@@ -93,12 +93,12 @@ class Waiting:
                 f"still waiting after {seconds:g} s for {self._missing.what}",
                 logs={self._missing.process: self._folder.log_tail(self._missing.process)},
                 paths={self._missing.process: self._folder.log(self._missing.process)},
-                hint="give it more time with --timeout",
+                hint="use a longer --timeout",
             ) from None
 
 
 def ended(name: str, code: int | None, folder: Folder) -> StartFailed:
-    """That a process has ended which was to start. `code`: None, where it is not known (see Cluster.exit_code)."""
+    """A process exited during its start. `code`: None if unknown (see Cluster.exit_code)."""
     tail = folder.log_tail(name)
     how = "ended" if code is None else f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
     hint = lost_member(name, tail) or folder.lack_of_room(tail)
@@ -106,13 +106,13 @@ def ended(name: str, code: int | None, folder: Folder) -> StartFailed:
 
 
 async def readiness(records: Sequence[ProcessRecord]) -> Missing | None:
-    """Of these processes."""
+    """The readiness of these processes."""
     reasons = await asyncio.gather(*map(view.unready, records))
     return unready([(record.name, why) for record, why in zip(records, reasons, strict=True)])
 
 
 async def service(records: Sequence[ProcessRecord]) -> Missing | None:
-    """Of enough of these, all of one stage, for those who need them."""
+    """The readiness of enough processes of one component for the next ones."""
     reasons = await asyncio.gather(*map(view.unready, records))
     if reasons.count("") >= _quorum(records):
         return None
@@ -120,7 +120,7 @@ async def service(records: Sequence[ProcessRecord]) -> Missing | None:
 
 
 def enough(records: Sequence[ProcessRecord]) -> None:
-    """Raises StartFailed when too few of these, all of one stage, run for that."""
+    """Raises StartFailed if too few processes of one component run."""
     run = sum(map(bool, map(running, records)))
     if run < _quorum(records):
         what = f"{run} of {len(records)} processes of {records[0].component}"
@@ -128,13 +128,13 @@ def enough(records: Sequence[ProcessRecord]) -> None:
 
 
 def _quorum(records: Sequence[ProcessRecord]) -> int:
-    """A majority of etcd's members, one API server; the others are needed by nobody."""
+    """A majority of etcd's members, one API server, and none of the others."""
     component = records[0].component if records else ""
     return {ETCD: len(records) // 2 + 1, APISERVER: 1}.get(component, 0)
 
 
 def unready(reasons: Sequence[tuple[str, str]]) -> Missing | None:
-    """Each process and why it is not ready, "" when it is; those with the same reason are told together."""
+    """The processes that are not ready, grouped by reason."""
     names: dict[str, list[str]] = {}
     for name, why in reasons:
         names.setdefault(why, []).append(name)
@@ -145,13 +145,13 @@ def unready(reasons: Sequence[tuple[str, str]]) -> Missing | None:
 
 
 async def settled(records: Sequence[ProcessRecord]) -> Missing | None:
-    """That none of these is about to end."""
+    """No process is stopping."""
     reasons = await asyncio.gather(*map(view.unready, records))
     return unready([(record.name, why if ending(why) else "") for record, why in zip(records, reasons, strict=True)])
 
 
 async def all_nodes(client: Client) -> Missing | None:
-    """That every node there is is Ready."""
+    """All existing nodes are Ready."""
     try:
         ready = [view.is_ready(node) for node in (await client.nodes.list()).items]
     except ApiError as error:
@@ -160,7 +160,7 @@ async def all_nodes(client: Client) -> Missing | None:
 
 
 async def nodes(client: Client, expected: int) -> Missing | None:
-    """That so many nodes are Ready."""
+    """This number of nodes is Ready."""
     try:
         count = await view.ready_nodes(client)
     except ApiError as error:
@@ -169,5 +169,5 @@ async def nodes(client: Client, expected: int) -> Missing | None:
 
 
 async def leader(client: Client) -> Missing | None:
-    """That a scheduler leads."""
+    """A scheduler leads."""
     return None if await view.try_leader(client) else Missing("a scheduler to lead", f"{SCHEDULER}-0")

@@ -26,15 +26,16 @@ from pinnace.runtime.http import SHUTDOWN
 
 CALL_TIMEOUT = 2.0
 DEAD = "not running"
-"""Why a process is not ready that has ended."""
+"""The problem of a process that has exited."""
 SUSPENDED = "suspended by a signal"
-"""Why a process is not ready that has got SIGSTOP."""
+"""The problem of a process that was stopped with SIGSTOP."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """`http` is where it serves /metrics and /readyz. `pid` is 0 when it does not run. `problem` says why it is not ready.
-    `leader`: it holds the election of its kind."""
+    """`http`: the address of /metrics and /readyz. `pid`: 0 if it does not run. `problem`: why it is not ready. `leader`: it
+    holds the election of its component.
+    """
 
     component: str
     name: str
@@ -45,19 +46,20 @@ class ProcessStatus:
     leader: bool
     problem: str = ""
     options: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
-    """What it was configured with, by flag and variable (pinnace.cluster.inputs)."""
+    """Its configuration, by flag and variable (pinnace.cluster.inputs)."""
 
 
 async def status(state: ClusterState, client: Client | None) -> list[ProcessStatus]:
-    """Every process of the cluster, in the order in which they start. Without a client nobody is known to lead."""
+    """All processes of the cluster, in starting order. Without a client, leaders are unknown."""
     reasons, elections = await asyncio.gather(problems(state), _elections(client))
     holders = {each.name: each.holder for each in elections}
     return [_status(record, why, holders) for record, why in zip(state.processes, reasons, strict=True)]
 
 
 async def problems(state: ClusterState) -> Sequence[str]:
-    """Why each of its processes is not ready; "" when it is. Of members of etcd that run also which alarms there are: they do
-    not all say so themselves."""
+    """The problem of each process; "" if it is ready. For running members of etcd, also alarms, because not every member
+    reports them.
+    """
     reasons = await asyncio.gather(*map(unready, state.processes))
     unwell = [at for at, why in enumerate(reasons) if why and why != DEAD and state.processes[at].component == ETCD]
     if unwell:
@@ -78,7 +80,7 @@ def _status(record: ProcessRecord, why: str, holders: Mapping[str, str]) -> Proc
 
 
 async def unready(record: ProcessRecord) -> str:
-    """Why it is not ready; "" when it is."""
+    """Why it is not ready; "" if it is ready."""
     process = running(record)
     if process is None:
         return DEAD
@@ -86,7 +88,7 @@ async def unready(record: ProcessRecord) -> str:
 
 
 async def leader(client: Client) -> Election | None:
-    """Who holds the schedulers' election; None: nobody. Raises ApiError."""
+    """The leader of the schedulers' election; None: there is none. Raises ApiError."""
     try:
         return await client.elections.get(ELECTION)
     except NotFound:
@@ -94,7 +96,7 @@ async def leader(client: Client) -> Election | None:
 
 
 async def _elections(client: Client | None) -> Sequence[Election]:
-    """Those that have a leader; none when no API server answers in time."""
+    """The elections with a leader; empty if no API server responds in time."""
     if client is None:
         return []
     try:
@@ -105,7 +107,7 @@ async def _elections(client: Client | None) -> Sequence[Election]:
 
 
 async def try_leader(client: Client) -> Election | None:
-    """As `leader`; None also when no API server answers in time."""
+    """As `leader`; None also if no API server responds in time."""
     try:
         async with asyncio.timeout(CALL_TIMEOUT):
             return await leader(client)
@@ -114,7 +116,7 @@ async def try_leader(client: Client) -> Election | None:
 
 
 async def ready_nodes(client: Client) -> int:
-    """How many nodes are Ready. Raises ApiError."""
+    """The number of Ready nodes. Raises ApiError."""
     return sum(map(is_ready, (await client.nodes.list()).items))
 
 
@@ -123,14 +125,14 @@ def is_ready(node: Node) -> bool:
 
 
 PROBE_TIMEOUT = 2.5
-"""Seconds; a little more than a component takes to find that its own event loop is stuck."""
+"""Seconds; longer than a component needs to detect that its event loop is blocked."""
 NO_ANSWER = "no answer"
 _direct = build_opener(ProxyHandler({}))
 """Opens loopback addresses whatever http_proxy says."""
 
 
 async def problem(plan: Plan, timeout: float = PROBE_TIMEOUT) -> str | None:
-    """None: it is ready. Otherwise why it is not, in its own words."""
+    """None: it is ready. Otherwise its own message."""
     return await asyncio.to_thread(_problem, plan, timeout)
 
 
@@ -147,18 +149,18 @@ def _problem(plan: Plan, timeout: float) -> str | None:
             with error:
                 return complaint(error.read().decode(errors="replace"))
     except HTTPException:
-        return "no answer in HTTP, or half of one"
+        return "invalid or incomplete HTTP response"
     except (URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         return f"{NO_ANSWER}: {getattr(reason, 'strerror', None) or reason}".lower()
 
 
 def ending(problem: str) -> bool:
-    """Whether a process that runs and has this problem may be about to end: it says so, or does not listen."""
+    """Whether a running process with this problem may be stopping: it reports this, or does not listen."""
     return f"{SHUTDOWN}:" in problem or (NO_ANSWER in problem and "timed out" not in problem)
 
 
 def complaint(answer: str) -> str:
-    """What the failed checks of a /readyz say, on one line: "[-] cache: not loaded" is "cache: not loaded"."""
+    """The failed checks of a /readyz on one line: "[-] cache: not loaded" becomes "cache: not loaded"."""
     failed = [line.removeprefix("[-]").strip() for line in answer.splitlines() if line.startswith("[-]")]
     return "; ".join(failed) or "not ready"

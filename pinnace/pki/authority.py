@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 SKEW = timedelta(minutes=5)
-"""A certificate is good from so long before it is made: clocks differ."""
+"""Certificates are valid from this time before their creation, because clocks differ."""
 CA_LIFETIME = timedelta(days=3650)
 LIFETIME = timedelta(days=365)
 _NODES = "urn:pinnace:nodes:"
@@ -33,8 +33,9 @@ _NODES = "urn:pinnace:nodes:"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who somebody is. `user` is not empty. `nodes`: the names of a fleet's nodes, as patterns (pinnace.api.names); they
-    stand among the alternative names, each as the URI urn:pinnace:nodes:<pattern>."""
+    """An identity. `user` is not empty. `nodes`: the names of a fleet's nodes, as patterns (pinnace.api.names). In the
+    certificate, each is an alternative name, the URI urn:pinnace:nodes:<pattern>.
+    """
 
     user: str
     groups: tuple[str, ...] = ()
@@ -46,7 +47,7 @@ class Subject:
 
     @classmethod
     def of(cls, certificate: x509.Certificate) -> "Subject":
-        """Raises ValueError when the certificate names nobody."""
+        """Raises ValueError if the certificate has no user."""
         users = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         if len(users) != 1:
             raise ValueError("the certificate's subject has no common name")
@@ -64,10 +65,10 @@ class Pair:
 
 
 class Authority:
-    """Signs, with the key of a certificate that its peers trust."""
+    """Signs certificates with the key of a trusted authority."""
 
     def __init__(self, pair: Pair) -> None:
-        """Raises ValueError when the two are no pair of an authority."""
+        """Raises ValueError if the certificate and key are not those of an authority."""
         self.pair = pair
         self._certificate = x509.load_pem_x509_certificate(pair.certificate)
         key = load_pem_private_key(pair.key, password=None)
@@ -85,7 +86,7 @@ class Authority:
         return cls(_signed(builder, key, key))
 
     def signed(self, certificate: x509.Certificate) -> bool:
-        """Is it from this authority?"""
+        """Whether the certificate was issued by this authority."""
         try:
             certificate.verify_directly_issued_by(self._certificate)
         except (ValueError, TypeError, InvalidSignature):
@@ -100,7 +101,7 @@ class Authority:
         hosts: Sequence[str] = (),
         lifetime: timedelta = LIFETIME,
     ) -> Pair:
-        """A certificate for a client; with `hosts`, the names and addresses at which it is found, for a server too."""
+        """A client certificate; with `hosts` (names and addresses), also a server certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(subject.name(), self._certificate.subject, key, now, lifetime)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -158,7 +159,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _uris(certificate: x509.Certificate) -> list[str]:
-    """Among its alternative names."""
+    """The node patterns in the alternative names."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

@@ -34,12 +34,12 @@ from pinnace.runtime.tls import TlsFiles
 APISERVER, ADMIN, KUBELET_CLIENT = "apiserver", "admin", "apiserver-kubelet-client"
 ETCD_SERVER, ETCD_PEER, ETCD_CLIENT = "etcd/server", "etcd/peer", "apiserver-etcd-client"
 RENEW_BEFORE = timedelta(days=30)
-"""A certificate that ends sooner is made anew."""
+"""Certificates that expire within this time are renewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ca:
-    """An authority that is in the folder. `name`: its path there, without the ending; `subject`: what it is called."""
+    """An authority in the directory. `name`: its path without the extension; `subject`: its name."""
 
     name: str
     subject: str
@@ -50,7 +50,7 @@ CLUSTER_CA, ETCD_CA = Ca("ca", "pinnace-ca"), Ca("etcd/ca", "etcd-ca")
 
 @dataclass(frozen=True, slots=True)
 class CertificateSpec:
-    """A certificate that shall be in the folder. `name`: its path there, without the ending."""
+    """A certificate to create. `name`: its path without the extension."""
 
     name: str
     subject: Subject
@@ -58,7 +58,7 @@ class CertificateSpec:
 
 
 class Folder:
-    """One authority, and what it signs."""
+    """An authority and its certificates."""
 
     def __init__(self, path: Path, ca: Ca = CLUSTER_CA) -> None:
         self.path = path
@@ -68,8 +68,9 @@ class Folder:
         return TlsFiles(self._path(self._ca.name, "crt"), self._path(name, "crt"), self._path(name, "key"))
 
     def provide(self, wanted: Iterable[CertificateSpec], now: datetime) -> list[str]:
-        """Makes what is missing, ends soon, or is about others than wanted; the names of what was made. The authority stays,
-        and hosts that a certificate of the same subject had. Raises OSError; ValueError when what is there is none of ours."""
+        """Creates certificates that are missing, expiring or have another identity, and returns their names. The authority and
+        the hosts of existing certificates are kept. Raises OSError, and ValueError for files that pinnace has not created.
+        """
         _make(self.path)
         with files.locked(self.path / "lock"):
             authority, made = self._authority(now), []
@@ -82,8 +83,9 @@ class Folder:
             return made
 
     def reissue(self, names: Iterable[str], now: datetime, lifetime: timedelta = LIFETIME) -> None:
-        """Replaces certificates and their keys by new ones of the same subjects and hosts. Raises OSError, and ValueError when
-        what is there is none of ours."""
+        """Replaces certificates and keys by new ones with the same subjects and hosts. Raises OSError, and ValueError for files
+        that pinnace has not created.
+        """
         with files.locked(self.path / "lock"):
             authority = self._authority(now)
             for name in names:
@@ -93,7 +95,7 @@ class Folder:
 
     def _authority(self, now: datetime) -> Authority:
         cert, key = self._path(self._ca.name, "crt"), self._path(self._ca.name, "key")
-        if cert.exists():  # a key without it is that of an authority which was never finished
+        if cert.exists():  # the creation of this authority was interrupted
             try:
                 return Authority(Pair(cert.read_bytes(), key.read_bytes()))
             except ValueError as error:
@@ -103,7 +105,7 @@ class Folder:
         return authority
 
     def _found(self, wanted: CertificateSpec, authority: Authority) -> x509.Certificate | None:
-        """The authority's certificate of this subject that is there."""
+        """The existing authority's certificate with this subject."""
         cert = self._path(wanted.name, "crt")
         if not cert.exists():
             return None
@@ -123,7 +125,7 @@ class Folder:
         )
 
     def _write(self, name: str, pair: Pair) -> None:
-        """The key first: who sees the new certificate finds its key."""
+        """Writes the key first, so that readers of the new certificate find its key."""
         _make(self._path(name, "crt").parent)
         replace(self._path(name, "key"), pair.key, mode=0o600)
         replace(self._path(name, "crt"), pair.certificate, mode=0o644)
@@ -137,7 +139,7 @@ def _make(folder: Path) -> None:
 
 
 def replace(path: Path, data: bytes, *, mode: int) -> None:
-    """Writes a file whole: a reader sees the old one or the new one."""
+    """Writes a file atomically."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -152,12 +154,12 @@ def replace(path: Path, data: bytes, *, mode: int) -> None:
 def _belongs(key: bytes, certificate: x509.Certificate) -> bool:
     try:
         return load_pem_private_key(key, password=None).public_key() == certificate.public_key()
-    except (ValueError, TypeError):  # no key, or one that takes a password
+    except (ValueError, TypeError):  # not a key, or protected by a password
         return False
 
 
 def _spelled(host: str) -> str:
-    """As a certificate has it: there are several ways to write an address of IPv6."""
+    """The canonical form, as in certificates; IPv6 addresses have several forms."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:

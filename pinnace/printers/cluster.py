@@ -39,7 +39,7 @@ NODES = Columns(
 
 
 def node_status(node: Node) -> str:
-    """ "Ready", "NotReady" or "Unknown", and whether it takes new pods."""
+    """ "Ready", "NotReady" or "Unknown", and ",SchedulingDisabled" for cordoned nodes."""
     ready = conditions.find(node.status.conditions, "Ready")
     word = "Unknown" if ready is None else "Ready" if ready.status == "True" else "NotReady"
     return f"{word},SchedulingDisabled" if node.spec.unschedulable else word
@@ -78,7 +78,7 @@ def count(event: Event) -> int:
 
 
 def when(event: Event) -> tuple[float, int]:
-    """Sort key: the last occurrence, in Unix time, as exactly as it is known; of the same instant, what was stored first."""
+    """Sort key: the last occurrence in Unix time with the available precision, then the order of storage."""
     last = to_seconds(last_seen(event))
     exact = to_seconds(event.eventTime)  # lastTimestamp has whole seconds; eventTime is of the first occurrence
     revision = event.metadata.resourceVersion
@@ -86,7 +86,7 @@ def when(event: Event) -> tuple[float, int]:
 
 
 def target(event: Event) -> str:
-    """ "pod/a": what the event is about, as one would type it."""
+    """The involved object, such as "pod/a"."""
     about = event.involvedObject
     resource = by_kind(about.kind, about.apiVersion or "v1")
     return f"{resource.kind.lower() if resource else about.kind.lower()}/{about.name}"
@@ -99,7 +99,7 @@ def reporter(event: Event) -> str:
 
 
 def occurrences(event: Event, now: float) -> str:
-    """ "5s", or "5s (x3 over 10m)" for an event that came more than once."""
+    """ "5s", or "5s (x3 over 10m)" for a repeated event."""
     last, times = since(last_seen(event), now), count(event)
     return last if times == 1 else f"{last} (x{times} over {since(first_seen(event), now)})"
 
@@ -169,7 +169,7 @@ RESOURCE_QUOTAS = Columns(headers=("NAME", "REQUEST", "LIMIT", "AGE"), wide=(), 
 
 
 def usage(quota: ResourceQuota) -> list[tuple[str, str, str]]:
-    """Each resource that has been counted, by name: what is used, and the bound."""
+    """Used and hard amounts by resource name."""
     hard, used = quota.status.hard, quota.status.used
     return [(name, used[name].string if name in used else "0", hard[name].string) for name in sorted(hard)]
 

@@ -29,30 +29,30 @@ class Headed(Protocol):
 
 @dataclass(frozen=True)
 class Columns(Generic[T]):
-    """`row(obj, now)` gives the cells under `headers` and then those under `wide`, which only `-o wide` shows."""
+    """`row(obj, now)` returns the cells for `headers`, then those for `wide`, which only `-o wide` shows."""
 
     headers: tuple[str, ...]
     wide: tuple[str, ...]
     row: Callable[[T, float], Sequence[str]]
     order: Callable[[T], tuple[float, int]] | None = None
-    """Sort key of a table; None leaves the server's order, by namespace and name."""
+    """The sort key of a table. None keeps the server's order, by namespace and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What to show around a resource's own columns."""
+    """Additional columns around those of a resource."""
 
     wide: bool = False
     namespace: bool = False
     labels: bool = False
     label_columns: tuple[str, ...] = ()
-    """Labels that have a column each."""
+    """Labels with a column each."""
     prefix: str = ""
-    """Put before each name: "pod/" where a table is one of several kinds."""
+    """A prefix of names, such as "pod/", for tables of several resources."""
 
     @property
     def with_metadata(self) -> bool:
-        """Does it show more than a kind's own columns?"""
+        """Whether there are additional columns."""
         return self.namespace or self.labels or bool(self.label_columns)
 
     def headers(self, columns: Headed) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class View:
         return self.frame(columns, columns.row(obj, now), obj.metadata)
 
     def frame(self, columns: Headed, printed: Sequence[str], metadata: ObjectMeta) -> list[str]:
-        """A row of these cells: those of `-o wide` left out where they are not wanted, and what is around them."""
+        """A row of these cells: without those of `-o wide` if they are not requested, with the additional columns."""
         cells = list(printed if self.wide else printed[: len(columns.headers)])
         if self.prefix and "NAME" in columns.headers:
             at = columns.headers.index("NAME")
@@ -118,12 +118,12 @@ def is_set(instant: Time | MicroTime) -> bool:
 
 
 def since(instant: Time | MicroTime, now: float) -> str:
-    """How long ago an instant was, at Unix time `now`; "<unknown>" when it is not set."""
+    """The age of an instant at Unix time `now`; "<unknown>" if it is not set."""
     return human_duration(now - to_seconds(instant)) if is_set(instant) else "<unknown>"
 
 
 def created_at(instant: Time) -> str:
-    """The instant itself, "2026-01-31T12:00:00Z"; "<unknown>" when it is not set."""
+    """The instant, such as "2026-01-31T12:00:00Z"; "<unknown>" if it is not set."""
     return format_rfc3339(instant) if is_set(instant) else "<unknown>"
 
 

@@ -41,7 +41,7 @@ SERVICES = Columns(
 
 
 def external(service: Service) -> str:
-    """How the service is reached from outside."""
+    """The external addresses of the service."""
     spec = service.spec
     match spec.type:
         case "ExternalName":
@@ -119,7 +119,7 @@ def access_modes(modes: Iterable[str]) -> str:
 
 
 def size(amounts: Mapping[str, Quantity]) -> str:
-    """Of storage; empty when it is not known."""
+    """The size of storage; empty if unknown."""
     return amounts["storage"].string if "storage" in amounts else ""
 
 

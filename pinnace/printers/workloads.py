@@ -41,7 +41,7 @@ PODS = Columns(
 
 
 def readiness(pod: Pod) -> tuple[int, int]:
-    """How many containers are ready, of how many; sidecars count."""
+    """Ready containers and total number, including sidecars."""
     sidecars = _sidecars(pod)
     ready = sum(s.ready and s.started for s in pod.status.initContainerStatuses if s.name in sidecars)
     if not _is_initializing(pod):
@@ -50,7 +50,7 @@ def readiness(pod: Pod) -> tuple[int, int]:
 
 
 def restarts(pod: Pod, now: float) -> str:
-    """ "3 (2m ago)": of the init containers while they run, then of the containers and sidecars."""
+    """Restarts, such as "3 (2m ago)": of init containers while they run, then of containers and sidecars."""
     if _is_initializing(pod):
         counted: list[ContainerStatus] = list(pod.status.initContainerStatuses)
     else:
@@ -64,14 +64,14 @@ def restarts(pod: Pod, now: float) -> str:
 
 
 def pod_status(pod: Pod) -> str:
-    """The word in the STATUS column."""
+    """The STATUS column."""
     if is_set(pod.metadata.deletionTimestamp):
         if pod.status.reason == NODE_LOST:
             return "Unknown"
         if not ended(pod):
             return "Terminating"
     if pod.status.phase == "Failed" and pod.status.reason:
-        return pod.status.reason  # Evicted, although its containers ended with Completed
+        return pod.status.reason  # Evicted, although its containers have exit code 0
     reason = pod.status.reason or pod.status.phase or "Unknown"
     scheduled = conditions.find(pod.status.conditions, "PodScheduled")
     if scheduled and scheduled.reason == "SchedulingGated":
@@ -99,7 +99,7 @@ def _container_reason(pod: Pod, otherwise: str) -> str:
 
 
 def _init_reason(pod: Pod) -> str:
-    """What the first init container that is not done says; empty when all are done."""
+    """The status of the first unfinished init container; empty if all are done."""
     sidecars = _sidecars(pod)
     for index, container in enumerate(pod.status.initContainerStatuses):
         state = container.state
@@ -115,7 +115,7 @@ def _init_reason(pod: Pod) -> str:
 
 
 def _gates(pod: Pod) -> str:
-    """ "1/2": how many are True, of how many."""
+    """Number of true values, such as "1/2"."""
     gates = pod.spec.readinessGates
     passed = sum(conditions.is_true(pod.status.conditions, gate.conditionType) for gate in gates)
     return f"{passed}/{len(gates)}" if gates else NONE
@@ -132,7 +132,7 @@ def _end(terminated: ContainerStateTerminated) -> str:
 
 
 def _sidecars(pod: Pod) -> set[str]:
-    """Names of the init containers that keep running."""
+    """Names of sidecars."""
     containers: Iterable[Container] = pod.spec.initContainers
     return {container.name for container in containers if container.restartPolicy == "Always"}
 
@@ -197,7 +197,7 @@ JOBS = Columns(
 
 
 def job_status(job: Job) -> str:
-    """The word in the STATUS column."""
+    """The STATUS column."""
     said = {condition.type for condition in job.status.conditions if condition.status == "True"}
     for end in ("Complete", "Failed"):
         if end in said:
@@ -208,7 +208,7 @@ def job_status(job: Job) -> str:
 
 
 def completions(job: Job) -> str:
-    """ "1/3"; "1/1 of 3" of three at once of which the first to succeed is enough."""
+    """ "1/3"; "1/1 of 3" if one success of three parallel pods is sufficient."""
     done, spec = job.status.succeeded, job.spec
     if spec.HasField("completions"):
         return f"{done}/{spec.completions}"
@@ -216,7 +216,7 @@ def completions(job: Job) -> str:
 
 
 def duration(job: Job, now: float) -> str:
-    """From start to end, or until now; empty when it has not started."""
+    """From start to end, or until now; empty if it has not started."""
     if not is_set(job.status.startTime):
         return ""
     end = to_seconds(job.status.completionTime) if is_set(job.status.completionTime) else now

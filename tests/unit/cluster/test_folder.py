@@ -259,7 +259,7 @@ def test_a_folder_that_the_user_may_not_enter_is_refused_in_one_line() -> None:
 
 def test_data_of_unknown_origin_is_never_taken_over(tmp_path: Path) -> None:
     (tmp_path / "etcd").mkdir()
-    with pytest.raises(FolderError, match="belongs to no cluster"):
+    with pytest.raises(FolderError, match="does not belong to a known cluster"):
         Folder(tmp_path).claim(a_state(tmp_path))
     assert Folder(tmp_path).read() is None
 

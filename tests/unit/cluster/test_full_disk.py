@@ -68,7 +68,7 @@ def test_of_an_etcd_that_died_of_it_is_told_what_it_said(tmp_path: Path) -> None
     folder.log("etcd-0").write_text(PANIC + "main.main()\n" * 15)
     failure = ended("etcd-0", 2, folder)
     assert failure.logs == {"etcd-0": PANIC.splitlines()[:3]}
-    assert failure.hint.startswith("free some space: ")
+    assert failure.hint.startswith("free disk space: ")
     folder.log("etcd-0").write_text(PANIC + "2026-11-26 02:56:03.084313 I | etcdserver: starting server\n")
     assert ended("etcd-0", 2, folder).logs["etcd-0"][-1].endswith("starting server")
 

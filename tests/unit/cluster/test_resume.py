@@ -92,7 +92,7 @@ def test_a_port_that_a_running_process_knows_is_not_replaced(tmp_path: Path, tak
     Folder(tmp_path).write(cluster.state.with_process("scheduler-0", myself))
     cluster = Cluster.load(tmp_path)
     taken(cluster.endpoints[0])
-    with pytest.raises(StartFailed, match="is taken by another program") as refused:
+    with pytest.raises(StartFailed, match="is in use by another program") as refused:
         cluster._readdress(["apiserver-0"], SILENT)
     assert "`pinnace stop`" in refused.value.hint
 
@@ -162,7 +162,7 @@ def test_other_options_than_those_of_the_start_are_refused_by_name(tmp_path: Pat
         ("cache: not loaded; shutdown: the process is stopping", True),
         ("no answer: connection refused", True),
         ("no answer: connection reset by peer", True),
-        ("no answer in HTTP, or half of one", True),
+        ("invalid or incomplete HTTP response", True),
         ("event loop: no answer", True),
         ("no answer: timed out", False),
         ("cache: not loaded", False),

@@ -166,7 +166,7 @@ class TestWhatLinuxWouldNotTake:
     def test_is_not_made_of_many_together(self) -> None:
         pod, container = self.doubling(7)
         container.args.extend(["$(V7)"] * 100)
-        with pytest.raises(Unsupported, match=r"with args\[14\] its command, arguments and variables are more than 2097152"):
+        with pytest.raises(Unsupported, match=r"with args\[14\] its command, arguments and variables exceed 2097152"):
             container_plan(pod, container, ADDRESSES, ROOT, {})
 
     def test_is_not_made_of_one_field_in_many_variables(self) -> None:

@@ -46,7 +46,7 @@ def test_reset_removes_no_folder_that_no_kubelet_has_made(tmp_path: Path) -> Non
     """It took any folder that it was given."""
     (tmp_path / "pods").mkdir()
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(OSError, match=r"not the folder of a process runtime: it has thesis\.tex"):
+    with pytest.raises(OSError, match=r"not the directory of a process runtime: it contains thesis\.tex"):
         reset(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pods", "thesis.tex"]
 

@@ -63,7 +63,7 @@ async def test_what_cannot_be_started_says_why(scene: Scene) -> None:
 async def test_a_container_without_a_command_is_refused(scene: Scene) -> None:
     pod = shell("unused")
     del pod.spec.containers[0].command[:]
-    with pytest.raises(Unsupported, match=r"the process runtime runs spec.containers\[\].command"):
+    with pytest.raises(Unsupported, match=r"spec.containers\[\].command is required"):
         scene.runtime.prepare(pod, ADDRESSES)
     assert scene.root.pods() == []
 

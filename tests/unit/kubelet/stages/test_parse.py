@@ -64,12 +64,12 @@ def test_the_words_of_kwok_are_understood() -> None:
         (
             "  delay:",
             "  selector: {matchExpressions: [{key: .metadata.name, operator: In}]}\n  delay:",
-            "x.yaml:9: spec.selector.matchExpressions[0].values: needed by In and NotIn",
+            "x.yaml:9: spec.selector.matchExpressions[0].values: required for In and NotIn",
         ),
         (
             "  delay:",
             "  selector: {matchLabels: {a: 1}}\n  delay:",
-            "x.yaml:9: spec.selector.matchLabels: expected texts",
+            "x.yaml:9: spec.selector.matchLabels: expected a map of strings",
         ),
         (GOOD, "", "x.yaml:1: no stages"),
         (GOOD, "[]", "x.yaml:1: expected fields"),

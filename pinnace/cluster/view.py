@@ -149,7 +149,7 @@ def _problem(plan: Plan, timeout: float) -> str | None:
             with error:
                 return complaint(error.read().decode(errors="replace"))
     except HTTPException:
-        return "invalid or incomplete HTTP response"
+        return "no answer: invalid HTTP response"
     except (URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         return f"{NO_ANSWER}: {getattr(reason, 'strerror', None) or reason}".lower()

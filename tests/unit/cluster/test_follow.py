@@ -103,6 +103,6 @@ async def test_another_cluster_in_the_folder_is_neither_taken_down_nor_started(
     with Steps(Settings()) as steps:
         assert not await _end(replaced, steps)
     for act in (replaced.down, lambda: replaced.restart(["apiserver-0"])):
-        with pytest.raises(NoCluster, match="another one"):
+        with pytest.raises(NoCluster, match="another cluster"):
             await act()
     assert procfs.alive(its_process) and folder.read() == other

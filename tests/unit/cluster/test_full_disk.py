@@ -73,7 +73,7 @@ def test_of_an_etcd_that_died_of_it_is_told_what_it_said(tmp_path: Path) -> None
     assert ended("etcd-0", 2, folder).logs["etcd-0"][-1].endswith("starting server")
 
 
-@pytest.mark.parametrize(("left", "log", "hint"), [(10, "", "free some"), (10, "bad flag", ""), (100, "", "")])
+@pytest.mark.parametrize(("left", "log", "hint"), [(10, "", "free disk"), (10, "bad flag", ""), (100, "", "")])
 def test_who_could_not_even_write_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int, log: str, hint: str
 ) -> None:

@@ -48,7 +48,7 @@ async def test_a_process_that_does_not_answer_is_not_ready() -> None:
 )
 async def test_a_process_that_does_not_answer_as_one_is_not_ready(answer: bytes) -> None:
     async with says(answer) as address:
-        assert await problem(a_plan(address)) == "invalid or incomplete HTTP response"
+        assert await problem(a_plan(address)) == "no answer: invalid HTTP response"
         assert not await asyncio.to_thread(is_healthy, address)
 
 

@@ -167,7 +167,7 @@ async def test_a_member_of_etcd_that_cannot_start_keeps_nothing_back(serving: Ca
     assert cluster.ended() == ["etcd-0", "apiserver-0"]
     assert "etcd-0 exited with 1" in failed.value.message and "apiserver-0 exited with 1" in failed.value.message
     assert set(failed.value.logs) == {"etcd-0", "apiserver-0"}
-    assert "the data of etcd-0 is gone" in failed.value.hint and "`pinnace status`" in failed.value.hint
+    assert "etcd-0 has lost its data" in failed.value.hint and "`pinnace status`" in failed.value.hint
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_other_options_than_those_of_the_start_are_refused_by_name(tmp_path: Pat
         ("cache: not loaded; shutdown: the process is stopping", True),
         ("no answer: connection refused", True),
         ("no answer: connection reset by peer", True),
-        ("invalid or incomplete HTTP response", True),
+        ("no answer: invalid HTTP response", True),
         ("event loop: no answer", True),
         ("no answer: timed out", False),
         ("cache: not loaded", False),

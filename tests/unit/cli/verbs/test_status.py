@@ -20,4 +20,4 @@ def test_processes_are_listed_although_nobody_can_be_asked_who_leads(
     assert run(["status", "--data-dir", str(tmp_path)]) == 1
     told = capsys.readouterr()
     assert "apiserver-0" in told.out and "apiserver-0: not running" in told.out
-    assert "note: who leads is not known: the certificates in" in told.err and "put it back" in told.err
+    assert "note: who leads is not known: the certificates in" in told.err and "restore missing files" in told.err

@@ -190,8 +190,7 @@ class Admission:
         return lifecycle.accept(record.template.plan, now)
 
     def _make_room(self, record: PodRecord, node: VirtualNode, now: Instant) -> PodState | float | None:
-        """Preempts other pods for a critical pod, and returns the time of the next attempt. None: preemption cannot make room.
-        """
+        """Preempts other pods for a critical pod, and returns the time of the next attempt. None: no pod can help."""
         pod = record.pod
         staying = self._staying(pod.spec.nodeName)
         lacking = node.lacking(record.template, set(node.tenants) - {each.metadata.uid for each in staying})

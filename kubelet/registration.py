@@ -467,8 +467,7 @@ async def _sent(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]]
 
 
 async def _each(calls: Mapping[str, Coroutine[Any, Any, None]]) -> Refusals:
-    """Executes all calls with limited concurrency. Returns rejections. Any other error is raised when all calls have finished.
-    """
+    """Executes all calls with limited concurrency. Returns rejections. Other errors are raised after all calls."""
     free = asyncio.Semaphore(CONCURRENCY)
 
     async def limited(call: Coroutine[Any, Any, None]) -> None:

@@ -150,8 +150,7 @@ class KubeletServer:
                 yield response
 
     async def _admit(self, context: "grpc.aio.ServicerContext") -> None:
-        """Accepts only API servers. TLS has verified the authority of the certificate. Refusals of other clients are delayed.
-        """
+        """Accepts only API servers. TLS has verified the certificate. Refusals of other clients are delayed."""
         if self._tls is None:
             return
         (shown,) = context.auth_context().get("x509_pem_cert", [b""])

@@ -101,8 +101,7 @@ class CallView(NamedTuple):
 
 
 class ContainerView(NamedTuple):
-    """The latest attempt of a container: observed state, then expected changes. The views of an unchanged container are equal.
-    """
+    """The latest attempt of a container: observed state, then expected changes. Equal for an unchanged container."""
 
     name: str
     attempt: int
@@ -190,8 +189,7 @@ class Runtime(Protocol):
         ...
 
     def close(self) -> None:
-        """Stops observing. Containers continue, and another runtime of this or the next process adopts them. Calls are ended.
-        """
+        """Stops observing. Containers continue, and another runtime adopts them. Calls are ended."""
         ...
 
 

@@ -143,8 +143,7 @@ def _certify(
 
 
 def point(folder: Path, moved: Mapping[str, str]) -> None:
-    """Writes the new addresses of API servers to the client configurations of a local cluster. Raises OSError and ConfigError.
-    """
+    """Writes the new addresses of API servers to the client configurations. Raises OSError and ConfigError."""
     for path in folder.rglob("*.conf"):
         config = load(file=path)
         if not set(moved).isdisjoint(config.endpoints):

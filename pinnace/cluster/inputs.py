@@ -143,8 +143,7 @@ def absolute(spec: ClusterSpec, cwd: Path) -> ClusterSpec:
 
 
 def spawn_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process of a cluster: the caller's variables that do not configure a component, and the stored ones.
-    """
+    """The environment of a process: the caller's variables that do not configure a component, and the stored ones."""
     return etcd_environment({name: value for name, value in environ.items() if not _configures(name)} | dict(plan.environment))
 
 

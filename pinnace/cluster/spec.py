@@ -168,8 +168,7 @@ class ClusterSpec:
 
     @classmethod
     def of(cls, chosen: Mapping[str, Any], data_dir: Path) -> "ClusterSpec":
-        """The inverse. `chosen` may be JSON of a version that did not have all fields. Raises TypeError for an unknown field.
-        """
+        """The inverse. `chosen` may be JSON of a version without some fields. Raises TypeError for an unknown field."""
         values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
         return cls(**{**values, "machine": MachineOptions(**values.get("machine", {}))}, data_dir=data_dir)
 

@@ -157,8 +157,7 @@ def _begin(path: Path, tail: int | None) -> BinaryIO | None:
 
 
 def _back(file: BinaryIO, lines: int) -> tuple[int, int]:
-    """The offset of the last `count` lines, and the number of lines to read from older files; -1: this file has none of them.
-    """
+    """The offset of the last `lines` lines, and how many to read from older files; -1: this file has none of them."""
     position = file.seek(0, os.SEEK_END)
     while position > 0:
         step = min(CHUNK, position)

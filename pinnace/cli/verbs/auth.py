@@ -1,4 +1,4 @@
-"""`pinnace auth`: who the server takes one for, and what one may do."""
+"""`pinnace auth`: the identity and permissions of a user."""
 
 import click
 
@@ -14,7 +14,7 @@ from pinnace.cli.terminal import Table, out
 
 SHORT = {"elections": "elections.pinnace.io", "schedulers": "schedulers.pinnace.io"}
 UNSTORED = {**dict.fromkeys(SHORT.values(), False), "nodes.metrics.k8s.io": False, "pods.metrics.k8s.io": True}
-"""What there are permissions for beside the kinds of objects, and whether it is in a namespace."""
+"""Resources of permissions that are not kinds of objects, and whether they are namespaced."""
 VERBS = (
     "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
     "bind", "escalate", "campaign", "transfer", "bypass-fence", "*",
@@ -87,7 +87,7 @@ def can_i(
 
 
 def attributes(action: str, resource: str, subresource: str) -> tuple[ResourceAttributes, bool]:
-    """What the words mean, and whether it is in a namespace. Raises Failure (usage)."""
+    """The attributes of the action, and whether its resource is namespaced. Raises Failure (usage)."""
     if resource.startswith("/"):
         return ResourceAttributes(verb=action, resource=resource), False
     word, _, name = resource.partition("/")
@@ -99,7 +99,7 @@ def attributes(action: str, resource: str, subresource: str) -> tuple[ResourceAt
     found = parse_resource(word)
     wanted = ResourceAttributes(verb=action, group=found.group, resource=found.plural, subresource=subresource, name=name)
     if found is NAMESPACES:
-        wanted.namespace = name  # a namespace is in itself
+        wanted.namespace = name  # a namespace is in its own namespace
     return wanted, found.namespaced
 
 

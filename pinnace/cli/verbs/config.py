@@ -185,21 +185,21 @@ for each in (get_contexts, current_context, use_context, view, set_context, rena
 
 
 def _read() -> tuple[Path, Document]:
-    """The file, and what is in it. Raises Failure."""
+    """The path and the content of the file. Raises Failure."""
     with editing(ExitCode.NOT_FOUND):
         return config_path(), read(config_path())
 
 
 HEADERS = ("CURRENT", "NAME", "CLUSTER", "SERVERS", "USER", "NAMESPACE")
 _OMITTED, _REDACTED = "DATA+OMITTED", "REDACTED"
-"""kubectl's words."""
+"""kubectl's wording."""
 _SECRET = ("token", "password", "secret")
 _FILE = ("file", "path")
-"""Ends of names: of what says where a secret is, and is none."""
+"""Suffixes of names whose value is the location of a secret."""
 
 
 def rows(document: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
-    """One for each context, in alphabetical order."""
+    """One row per context, in alphabetical order."""
     servers = {each.get("name"): _text(each, "cluster", "server") for each in entries(document, "cluster")}
     current = document.get(CURRENT)
     found = []
@@ -211,12 +211,12 @@ def rows(document: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
 
 
 def redacted(value: Any) -> Any:
-    """The same without keys, tokens and passwords, wherever they are."""
+    """The configuration without keys, tokens and passwords."""
     if isinstance(value, list):
         return [redacted(each) for each in value]
     if not isinstance(value, Mapping):
         return value
-    if value.keys() == {"name", "value"}:  # an environment variable of a program that says who one is
+    if value.keys() == {"name", "value"}:  # environment variables of a credential plugin
         return {**value, "value": _REDACTED}
     return {key: _hidden(str(key), each) for key, each in value.items()}
 

@@ -1,4 +1,4 @@
-"""`pinnace delete`: deletes objects, and waits until they are gone."""
+"""`pinnace delete`: deletes objects and waits for their deletion."""
 
 import click
 
@@ -100,8 +100,9 @@ def delete(
 
 
 def grace_of(period: int | None, *, force: bool, now: bool) -> int | None:
-    """Seconds; None: the object's own. Only `force` takes away all time to stop, so that no data is lost by a 0 alone. Raises
-    Failure (usage)."""
+    """Seconds; None: the default of the object. A grace period of 0 requires `force`, to prevent accidental loss of data.
+    Raises Failure (usage).
+    """
     if now and period is not None:
         raise usage("--now and --grace-period cannot be used together")
     grace = 1 if now else period

@@ -85,7 +85,9 @@ async def show(session: Session, query: Query) -> None:
 
 
 async def _found(session: Session, query: Query, target: Target) -> list[Object]:
-    """The objects of one target. A name without an object is a prefix; one that is no prefix either is reported."""
+    """The objects of one target. A name without an object is used as a prefix. If no name has this prefix, an error is
+    reported.
+    """
     if not target.names:
         return await fetch(session, query, target)
     client, namespace = session.client.of(target.resource), query.namespace(target.resource, session)
@@ -108,11 +110,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 Obj = TypeVar("Obj", bound=Object)
 More = Mapping[str, Any]
-"""What a description needs to know besides its object, by the names of its parameters."""
+"""The additional arguments of descriptions, by parameter name."""
 
 
 async def describe_all(client: Client, resource: Resource[Any], objs: Sequence[Object]) -> list[Fields]:
-    """Of each object, in their order. Raises ApiError, but for Forbidden."""
+    """The arguments for each object, in order. Raises ApiError, except Forbidden."""
     describe, gather = DESCRIPTIONS.get(resource.plural, describe_object), _GATHERERS.get(resource.plural)
     more = await gather(client, objs) if gather else [{}] * len(objs)
     events, now = await _events(client, resource, objs), time.time()
@@ -191,7 +193,7 @@ async def _now(_: Client, objs: Sequence[Job] | Sequence[PersistentVolume]) -> l
 
 
 async def _by_namespace(client: Client, resource: Resource[Obj], objs: Sequence[Object]) -> dict[str, Sequence[Obj] | NotShown]:
-    """All of a resource that is in the namespaces of some objects."""
+    """All objects of a resource in the namespaces of these objects."""
 
     async def of_namespace(namespace: str) -> Sequence[Obj] | NotShown:
         return await _shown(_list(client, resource, namespace))
@@ -215,7 +217,7 @@ async def _shown(asked: Awaitable[T]) -> T | NotShown:
 
 
 async def _each(ask: Callable[[T], Awaitable[R]], things: Sequence[T]) -> list[R]:
-    """Some at a time; the answers in the order of the things."""
+    """Makes some requests at a time. Returns the responses in order."""
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(thing: T) -> R:
@@ -235,7 +237,7 @@ _GATHERERS: Mapping[str, Callable[[Client, Sequence[Any]], Awaitable[list[More]]
     SERVICES.plural: _services,
     NAMESPACES.plural: _namespaces,
 }
-"""By plural name of the resource, for the descriptions that need more than their object."""
+"""By plural name, for descriptions with additional arguments."""
 
 DESCRIPTIONS: Mapping[str, Callable[..., Fields]] = {
     resources.PODS.plural: pods.describe_pod,
@@ -260,5 +262,6 @@ DESCRIPTIONS: Mapping[str, Callable[..., Fields]] = {
     resources.SECRETS.plural: configuration.describe_secret,
     resources.SERVICE_ACCOUNTS.plural: configuration.describe_service_account,
 }
-"""The description of an object without its events, by the plural name of its resource. `_GATHERERS` supplies the other
-arguments that some of these functions take."""
+"""The description of an object without its events, by plural name of the resource. `_GATHERERS` provides the other arguments of
+these functions.
+"""

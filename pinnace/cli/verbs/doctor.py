@@ -50,7 +50,7 @@ def doctor(settings: Settings, data_dir: Path | None, output: str | None) -> Non
 
 
 async def examine(settings: Settings, data_dir: Path | None, deadline: float) -> list[Finding]:
-    """`deadline`: seconds for each check. `data_dir`: of the local cluster; None: that of the context, or the default one."""
+    """`deadline`: seconds for each check. `data_dir`: of the local cluster; None: that of the context, or the default."""
     config: ClientConfig | None = None
     state: ClusterState | None = None
 
@@ -101,7 +101,7 @@ def _of_machine(folder: Path, *, elsewhere: bool) -> list[Check]:
 
 
 def _of_files(config: ClientConfig | None, state: ClusterState | None) -> list[Check]:
-    """Keys and certificates, each once."""
+    """Keys and certificates, without duplicates."""
     tls = config.tls if config is not None else None
     keys, certificates = set[Path](), set[Path]()
     if tls is not None:
@@ -118,7 +118,7 @@ def _of_files(config: ClientConfig | None, state: ClusterState | None) -> list[C
 
 
 def renewal(state: ClusterState | None, certificate: Path) -> str:
-    """How a certificate is made anew. `state`: of the local cluster, where it may be one of that."""
+    """A hint for the renewal of a certificate. `state`: of the local cluster, if the certificate belongs to one."""
     pki = pki_folder(state.spec.data_dir) if state is not None else None
     if pki is None or not certificate.is_relative_to(pki):
         return "`pinnace pki` makes new ones, where its authority is"

@@ -39,7 +39,7 @@ from pinnace.client.errors import ApiError, Conflict, Exhausted, Forbidden, NotF
 from pinnace.client.resource import delete_request
 
 WAIT = 600.0
-"""Seconds, unless --timeout says otherwise: budgets may make it wait for other pods."""
+"""The default timeout in seconds. Disruption budgets can delay evictions."""
 
 
 @verb(
@@ -92,7 +92,7 @@ def drain_verb(
 
 
 async def drain_all(session: Session, query: Query, how: DrainOptions) -> None:
-    """All are cordoned before the first is emptied, so that no pod is moved twice; none, when one of them is not there."""
+    """Cordons all nodes before the first is drained, so that no pod moves twice. If a node does not exist, none is cordoned."""
     session.wait_up_to(WAIT)
     client = session.client.of(NODES)
     found: list[Any] = list(await fetch(session, query, query.targets[0]))
@@ -148,9 +148,9 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 @dataclass(frozen=True, slots=True)
 class DrainOptions:
     force: bool = False
-    """Also pods that nobody will make again."""
+    """Also pods without a controller."""
     delete_empty_dirs: bool = False
-    """Also pods whose data is lost with them."""
+    """Also pods with local data."""
     grace: int | None = None
     """Seconds; None: the pod's own."""
     pod_selector: str = ""
@@ -158,7 +158,7 @@ class DrainOptions:
 
 @dataclass(slots=True)
 class Sorted:
-    """What is to be evicted, what is worth knowing about that, and why nothing may be, if so."""
+    """The pods to evict, warnings, and obstacles."""
 
     evict: list[Pod] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -166,7 +166,7 @@ class Sorted:
 
 
 def sort_out(pods: Iterable[Pod], how: DrainOptions) -> Sorted:
-    """Pods that have ended may always go; mirror pods are not ours to evict."""
+    """Finished pods can always be evicted. Mirror pods are not evicted."""
     found = Sorted()
     ownerless, local = list[str](), list[str]()
     for pod in pods:
@@ -192,8 +192,9 @@ def sort_out(pods: Iterable[Pod], how: DrainOptions) -> Sorted:
 
 
 async def drain_node(session: Session, node: str, how: DrainOptions) -> None:
-    """Evicts the pods of one node, and waits until they are gone. What is refused for good is told, and keeps back no other.
-    Raises Failure when pods may not go; ApiError."""
+    """Evicts the pods of one node, and waits until they are gone. Permanent refusals are reported and do not affect other pods.
+    Raises Failure if there are obstacles, and ApiError.
+    """
     listing = await session.client.pods.list(labels=how.pod_selector, fields=f"spec.nodeName={node}")
     found = sort_out(listing.items, how)
     if found.obstacles:
@@ -217,8 +218,9 @@ async def drain_node(session: Session, node: str, how: DrainOptions) -> None:
 
 
 async def _evict(session: Session, pods: Sequence[Pod], how: DrainOptions, evicted: list[PendingDeletion]) -> bool:
-    """Until all are, or the command's time is up. Adds to `evicted` at once, and returns whether other pods stay for good. Pods
-    that change meanwhile (they start, say) are asked for again, too."""
+    """Evicts pods until all evictions are accepted, or until the timeout. Adds accepted evictions to `evicted` immediately.
+    Returns whether evictions were refused permanently. Evictions that conflict with a change of the pod are retried.
+    """
     refusals, stay = _Refusals(), False
     left = list(pods)
     for pod in left:
@@ -246,8 +248,9 @@ async def _evict(session: Session, pods: Sequence[Pod], how: DrainOptions, evict
 
 
 async def _asked(session: Session, pods: Sequence[Pod], how: DrainOptions) -> list[ApiError | None]:
-    """How each eviction went. What is allowed is asked of all pods of a call at once, and they may be of several namespaces:
-    where it is not, each goes by itself."""
+    """Requests evictions of all pods in a batch. If the batch is forbidden, because the pods have several namespaces, each pod
+    is evicted individually.
+    """
     try:
         outcomes = await session.client.pods.evict_batch([_eviction(pod, how) for pod in pods])
     except Forbidden as error:
@@ -258,13 +261,13 @@ async def _asked(session: Session, pods: Sequence[Pod], how: DrainOptions) -> li
 
 
 class _Refusals:
-    """Tells of each pod why it may not go yet: again when it is for another reason, or after REMINDER."""
+    """Reports why a pod cannot be evicted yet, for each new reason and after REMINDER."""
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[str, float]] = {}
-        """What was told of a pod, and when, by uid."""
+        """The last reported reason and its time, by uid."""
         self.latest = ""
-        """To be put behind what is waited for."""
+        """A suffix for the timeout message."""
 
     def tell(self, pod: Pod, error: ApiError) -> None:
         metadata, now = pod.metadata, asyncio.get_running_loop().time()

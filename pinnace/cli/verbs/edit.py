@@ -62,7 +62,7 @@ def edit(settings: Settings, what: tuple[str, ...]) -> None:
 
 
 def _edit(settings: Settings, resource: Resource[Any], obj: Object) -> None:
-    """Until it is stored, or given up."""
+    """Edits one object until it is stored or abandoned."""
     name = reference(resource, obj.metadata.name)
     file = _file()
     text = dump("yaml", written(to_dict(obj)))
@@ -95,7 +95,7 @@ def _edit(settings: Settings, resource: Resource[Any], obj: Object) -> None:
 
 
 def _edited(file: Path, shown: str) -> str:
-    """What the editor has left. Raises Failure when it has failed, or left no text."""
+    """The text that the editor has saved. Raises Failure if the editor failed or saved no text."""
     try:
         click.edit(filename=str(file), editor=os.environ.get("KUBE_EDITOR") or None)
         return file.read_text(encoding="utf-8")
@@ -221,7 +221,7 @@ def read_patch(text: str, source: str, kind: str) -> Patch:
 async def _patch(
     session: Session, query: Query, target: Target, wanted: Patch, kind: PatchRequest.Type, part: str, dry_run: bool
 ) -> None:
-    """Tells of each object what came of it; one that fails does not stop the others."""
+    """Prints the result for each object. Continues after a failure."""
     client = session.client.of(target.resource)
     for before in await fetch(session, query, target):
         meta = before.metadata
@@ -239,22 +239,22 @@ HEADER = """\
 # Lines that begin with # are left out.
 """
 ATTEMPTS = 10
-"""Every lost attempt means that somebody else's write succeeded: of the status, for example."""
+"""Attempts are repeated because each conflict means that another write succeeded, for example of the status."""
 
 
 def page(text: str, complaints: Sequence[str] = ()) -> str:
-    """What the editor shows. `complaints`: about what came back last time."""
+    """The text for the editor. `complaints`: about the previous text."""
     lines = [f"# {line}\n" for complaint in complaints for line in complaint.splitlines()]
     return "".join((HEADER, "#\n" if lines else "", *lines, text))
 
 
 def body(text: str) -> str:
-    """What came back, without comments."""
+    """The saved text without comments."""
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
 
 
 def read(resource: Resource[Any], before: Object, text: str, source: str) -> dict[str, Any]:
-    """The JSON form of what came back. Raises ManifestError."""
+    """The JSON form of the saved text. Raises ManifestError."""
     manifests = load(text, source)
     if len(manifests) != 1:
         raise ManifestError([f"{source}:1: {len(manifests)} objects; leave the one that was here"])
@@ -269,8 +269,9 @@ def read(resource: Resource[Any], before: Object, text: str, source: str) -> dic
 
 
 async def save(client: ResourceClient[Any], before: Object, edited: dict[str, Any]) -> bool:
-    """Did it change anything? What others have changed meanwhile stays. Raises Conflict where that is the same thing, and other
-    ApiErrors."""
+    """Stores the change, and returns whether there was one. Changes of other clients are kept. Raises Conflict if they changed
+    the same field, and other ApiErrors.
+    """
     base = written(to_dict(before))
     live: Any = before
     overtaken: Conflict | None = None
@@ -282,7 +283,8 @@ async def save(client: ResourceClient[Any], before: Object, edited: dict[str, An
             break
         new = revised(client.resource, live, form, completed(wanted, form))
         if new == live:
-            return overtaken is not None  # then the connection sent it twice, as an answer was lost; or others did the same
+            # the request was repeated after a lost response, or another client made the same change
+            return overtaken is not None
         try:
             await client.update(new)
         except Conflict as conflict:
@@ -295,11 +297,11 @@ async def save(client: ResourceClient[Any], before: Object, edited: dict[str, An
 
 
 class Clash(Exception):
-    """Both have changed the same thing, each in another way."""
+    """Both sides have changed the same value in different ways."""
 
 
 def merged(base: Any, mine: Any, theirs: Any, name: str = "") -> Any:
-    """What both have made of `base`, the value of the field `name`. Raises Clash."""
+    """Merges both changes of `base`, the value of the field `name`. Raises Clash."""
     if mine in (base, theirs):
         return theirs
     if theirs == base:

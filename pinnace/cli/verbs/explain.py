@@ -67,25 +67,26 @@ _PRIMITIVES = {
     FieldDescriptor.TYPE_BYTES: "string",
 }
 _TIMES = (Time.DESCRIPTOR.full_name, MicroTime.DESCRIPTOR.full_name)
-"""Strings in manifests."""
+"""Types that are strings in manifests."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldDoc:
-    """A field, or an object as a whole. `type` is as in kubectl: []Container, map[string]string. `message`: what has the fields
-    of it, or of its items; None: it has none."""
+    """A field, or a whole object. `type` is in kubectl's form: []Container, map[string]string. `message`: the type with its
+    fields, or those of its items; None: it has no fields.
+    """
 
     type: str
     texts: tuple[str, ...]
-    """What is known of it, and then of its type."""
+    """The description of the field, followed by that of its type."""
     required: bool = False
     message: Descriptor | None = None
     resource: Resource[Any] | None = None
-    """Of an object as a whole."""
+    """For a whole object."""
 
     @property
     def fields(self) -> Mapping[str, "FieldDoc"]:
-        """By name, in alphabetical order."""
+        """Sorted by name."""
         if self.message is None:
             return {}
         found = {name: _of_field(field) for name, field in fields_of(self.message).items()}
@@ -96,8 +97,9 @@ class FieldDoc:
 
 
 def split(path: str) -> tuple[Resource[Any], Sequence[str]]:
-    """The resource, with or without its API group, and the names of fields that follow. Indexes and keys, which the paths of
-    errors have, are passed over: pod.spec.containers[0].image. Raises Failure (usage)."""
+    """The resource, with or without its API group, and the names of fields. Indexes and keys, as in paths of errors, are
+    ignored: pod.spec.containers[0].image. Raises Failure (usage).
+    """
     name, _, rest = re.sub(r"\[[^\]]*\]", "", path).partition(".")
     resource = parse_resource(name)
     version = resource.api_version.rpartition("/")[2]
@@ -128,7 +130,7 @@ def find(resource: Resource[Any], steps: Sequence[str]) -> FieldDoc:
 
 
 def completions(incomplete: str) -> list[str]:
-    """Paths that begin like this, one step further."""
+    """Completions of a path by one step."""
     kind, dot, rest = incomplete.partition(".")
     resource = resources.by_name(kind)
     if not dot or resource is None:
@@ -153,7 +155,7 @@ def _of_field(field: Field) -> FieldDoc:
 
 
 def _type(field: FieldDescriptor) -> tuple[str, Descriptor | None]:
-    """Of one value: its name, and the message if that has fields in manifests."""
+    """The type name of one value, and the message if it has fields in manifests."""
     if field.message_type is None:
         return _PRIMITIVES[field.type], None
     name = field.message_type.full_name
@@ -163,17 +165,17 @@ def _type(field: FieldDescriptor) -> tuple[str, Descriptor | None]:
 
 
 def _texts(*texts: str) -> tuple[str, ...]:
-    """Each once, without those that say nothing."""
+    """Texts without duplicates and empty ones."""
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
 _WIDTH = 80
 _DEEP = 4
-"""Characters that a description is indented by."""
+"""Indentation of descriptions."""
 
 
 def explanation(resource: Resource[Any], name: str, place: FieldDoc, *, recursive: bool) -> str:
-    """`name`: the field's; "" is the object as a whole. `recursive`: fields of fields, without what they mean."""
+    """`name`: of the field; "" for a whole object. `recursive`: also nested fields, without descriptions."""
     return "\n".join(_lines(resource, name, place, recursive)) + "\n"
 
 

@@ -37,7 +37,7 @@ _ARGUMENTS = (
 
 
 def edit_arguments(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds those of `edit` to a command."""
+    """Adds the options of `edit` to a command."""
     for argument in reversed(_ARGUMENTS):
         command = argument(command)
     return command
@@ -54,7 +54,7 @@ def edit_pairs(
     every: bool,
     overwrite: bool,
 ) -> None:
-    """`of`: where an object has them. Raises Failure."""
+    """`of`: returns the labels or annotations of an object. Raises Failure."""
     split = next((i for i, word in enumerate(words) if i and ("=" in word or word.endswith("-"))), len(words))
     query = Query.of(words[:split], all_namespaces=all_namespaces, labels=selector, every=every)
     edits = PairEdits.parse(words[split:], pairs)

@@ -28,11 +28,11 @@ from pinnace.printers.columns import NONE, human_duration, since
 
 HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE", "WAITING")
 USUAL = SCHEDULER_ELECTION
-"""The election that is meant when none is named."""
+"""The default election."""
 REAL = (SCHEDULER_ELECTION, CONTROLLERS_ELECTION)
-"""Those that every cluster has, whether or not anybody has led them yet."""
+"""Elections of every cluster, even if they never had a leader."""
 POLL = 0.2
-"""Seconds between two looks of a watch."""
+"""Seconds between two requests of a watch."""
 
 
 @click.group("leader", cls=DefaultGroup, default="show")
@@ -164,7 +164,7 @@ async def present_all(session: Session, form: str | None) -> None:
 
 
 async def follow(session: Session, election: str, form: str | None) -> None:
-    """Prints each leader, and each time without one that lasts long enough to be seen."""
+    """Prints each leader, and each gap that is long enough to be observed."""
     table = Table(HEADERS)
     last: tuple[str, int] | None = None
     lost = False
@@ -195,7 +195,7 @@ async def _vacant(session: Session, election: str, hint: str = "") -> Failure:
 
 
 def _taken_for(election: str) -> str:
-    """For those who meant something else by the word."""
+    """A hint for a word that may not be meant as an election."""
     if election in REAL:
         return ""
     meant = did_you_mean(election, list(leader.commands))
@@ -203,7 +203,7 @@ def _taken_for(election: str) -> str:
 
 
 async def _present(session: Session, election: str) -> Election:
-    """Without a holder when nobody leads."""
+    """Without a holder if there is no leader."""
     try:
         return await session.client.elections.get(election)
     except NotFound:
@@ -225,7 +225,7 @@ def document(election: Election) -> dict[str, Any]:
 
 
 def _line(election: Election, form: str) -> str:
-    """A document in a stream of them."""
+    """One document of several."""
     return json.dumps(document(election)) + "\n" if form == "json" else "---\n" + documents.dump(form, document(election))
 
 
@@ -248,7 +248,7 @@ def rows(terms: Sequence[Term]) -> list[tuple[str, ...]]:
 
 
 def records(terms: Sequence[Term]) -> list[dict[str, Any]]:
-    """`gapSeconds`: until the next term; left out where that is not known."""
+    """`gapSeconds`: until the next term; omitted if unknown."""
     return [_record(term, gap) for term, gap in zip(terms, gaps(terms), strict=True)]
 
 
@@ -261,8 +261,9 @@ def _record(term: Term, gap: float | None) -> dict[str, Any]:
 
 
 def gaps(terms: Sequence[Term]) -> Iterator[float | None]:
-    """Seconds from the end of each term to the next; None: not known, or not yet. Two servers' clocks may make it a little less
-    than nothing, which is nothing."""
+    """Seconds from the end of each term to the next. None: unknown, or no next term. Negative differences, caused by clocks of
+    different servers, are 0.
+    """
     for term, following in pairwise(terms):
         known = term.HasField("ended") and not term.presumed
         yield max(0.0, to_seconds(following.began) - to_seconds(term.ended)) if known else None
@@ -270,12 +271,12 @@ def gaps(terms: Sequence[Term]) -> Iterator[float | None]:
 
 
 def short(seconds: float) -> str:
-    """With milliseconds while they matter: "4ms", "1.02s", "3m12s"."""
+    """With milliseconds for short durations: "4ms", "1.02s", "3m12s"."""
     if seconds < 1.0:
         return f"{seconds * 1000:.0f}ms"
     return f"{seconds:.2f}s" if seconds < 10.0 else human_duration(seconds)
 
 
 def moment(instant: MicroTime) -> str:
-    """ "2026-01-31 12:00:00.123": UTC, to the millisecond."""
+    """ "2026-01-31 12:00:00.123" in UTC."""
     return format_rfc3339(instant).replace("T", " ")[:23]

@@ -45,13 +45,13 @@ from pinnace.client.errors import ApiError, NotFound, Unavailable
 from pinnace.runtime import process
 
 SELECTING: tuple[Resource[Any], ...] = (DEPLOYMENTS, REPLICA_SETS, JOBS, SERVICES)
-"""Whose selector says which pods are theirs. Those of claims and budgets are for something else."""
+"""Kinds whose selector selects their pods. Selectors of claims and budgets have other purposes."""
 ELSEWHERE = "name a pod: `pinnace get pods` lists them"
 
 
 @contextmanager
 def unbroken(lost: str, hint: str) -> Iterator[None]:
-    """While a stream that has begun is read: what is told when its connection is lost, which no server says. Raises Failure."""
+    """Converts the loss of the connection during a stream into a Failure with this hint."""
     try:
         yield
     except Unavailable as error:
@@ -61,8 +61,10 @@ def unbroken(lost: str, hint: str) -> Iterator[None]:
 
 
 async def pods_of(session: Session, what: str, labels: str) -> list[Pod]:
-    """The pod of that name; all that carry the labels; or one of a workload or service ("deployment/web"), as kubectl chooses
-    it: one that runs, is ready, stays, and has been ready for longest, as far as any is. Raises ApiError and Failure."""
+    """The pod of this name, all pods of a selector, or one pod of a workload or service ("deployment/web"), selected as in
+    kubectl: it preferably runs, is ready, is not being deleted, and has been ready for the longest time. Raises ApiError and
+    Failure.
+    """
     pods = session.client.pods
     if not what:
         return (await pods.list(session.namespace, labels=labels)).items
@@ -75,7 +77,7 @@ async def pods_of(session: Session, what: str, labels: str) -> list[Pod]:
     spec = (await session.client.of(resource).get(name, session.namespace)).spec
     selector = LabelSelector(matchLabels=spec.selector) if resource is SERVICES else spec.selector
     selected = str(from_message(selector))
-    if not selected:  # for the server this is every pod
+    if not selected:  # the server would return all pods
         raise usage(f'"{what}" selects no pods: its selector is empty', hint=ELSEWHERE)
     found = (await pods.list(session.namespace, labels=selected)).items
     if not found:
@@ -87,7 +89,7 @@ async def pods_of(session: Session, what: str, labels: str) -> list[Pod]:
 
 
 def _preference(pod: Pod) -> tuple[bool, bool, bool, float, float, str]:
-    """The least goes first."""
+    """The preferred pod sorts first."""
     ready = conditions.find(pod.status.conditions, "Ready")
     is_ready = ready is not None and ready.status == "True"
     since = to_seconds(ready.lastTransitionTime) if ready is not None and is_ready else 0.0
@@ -97,7 +99,7 @@ def _preference(pod: Pod) -> tuple[bool, bool, bool, float, float, str]:
 
 
 def default_container(pod: Pod) -> str:
-    """The one that is meant when none is named; says which, when there are others."""
+    """The default container. Prints a note if there are others."""
     names = [each.name for each in pod.spec.containers]
     annotated = pod.metadata.annotations.get(DEFAULT_CONTAINER_ANNOTATION, "")
     if annotated in names:
@@ -109,14 +111,14 @@ def default_container(pod: Pod) -> str:
 
 COMPONENT = "component"
 MAX_FOLLOWED = 5
-"""Containers that are followed at once, if nothing else is asked for; kubectl's."""
+"""Default maximum of concurrently followed containers, as in kubectl."""
 TAIL_OF_MANY = 10
-"""Lines of each that a selector finds, if nothing else is asked for; kubectl's."""
+"""Default number of lines of each container for a selector, as in kubectl."""
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     names = list[str]()
-    with suppress(Failure):  # it is no local cluster, or none at all
+    with suppress(Failure):  # the context has no local cluster
         data_dir = configuration(ctx.ensure_object(Settings)).data_dir
         names = components(data_dir) if data_dir is not None else []
     found = items([f"{COMPONENT}/{name}" for name in names], (), incomplete)
@@ -213,7 +215,7 @@ def logs(
 
 
 def _moment(text: str) -> int:
-    """In Unix time. Raises Failure (usage), also where no zone is said: the machine's own would be meant here only."""
+    """Unix time. Raises Failure (usage), also without a time zone, because the local zone may differ from the server's."""
     try:
         return parse_rfc3339(text).seconds
     except ValueError:
@@ -236,7 +238,7 @@ def show_component(settings: Settings, name: str, follow: bool, tail: int | None
 
 
 def find(settings: Settings, name: str) -> Path:
-    """The log file of a process of the local cluster that is configured. Raises Failure."""
+    """The log file of a process of the selected local cluster. Raises Failure."""
     data_dir = configuration(settings).data_dir
     if data_dir is None:
         hint = "the logs of other clusters are where their processes run: `docker-compose logs`, for example"
@@ -249,12 +251,12 @@ def find(settings: Settings, name: str) -> Path:
 
 
 def components(data_dir: Path) -> list[str]:
-    """Those that have a log."""
+    """Components with a log."""
     return sorted(path.stem for path in (data_dir / "logs").glob("*.log"))
 
 
 def look_elsewhere(data_dir: Path | None, name: str) -> None:
-    """Of what is no pod. Raises Failure when it is a component."""
+    """The error for a pod that does not exist. Raises Failure if it is a component."""
     if data_dir is not None and name in components(data_dir):
         hint = f"`pinnace logs {COMPONENT}/{name}` shows the log of the component"
         raise Failure(f'there is no pod "{name}"', hint=hint, code=ExitCode.NOT_FOUND) from None
@@ -279,7 +281,7 @@ def sources(pod: Pod, container: str, everything: bool) -> list[Source]:
 
 
 async def show(session: Session, found: Sequence[Source], options: LogOptions, prefixed: bool) -> None:
-    """One after the other; those that are followed, all at once. What cannot be had of one is told, and the others go on."""
+    """Prints logs one after the other; followed logs concurrently. An error of one log is reported, and the others continue."""
 
     async def one(source: Source) -> None:
         try:
@@ -297,7 +299,7 @@ async def show(session: Session, found: Sequence[Source], options: LogOptions, p
 
 
 def printer(source: Source, prefixed: bool, *, whole_lines: bool) -> Print:
-    """How chunks are printed: as they come; or, so that lines of several do not mix, by whole lines. The last one is empty."""
+    """Prints chunks immediately, or as whole lines, so that lines of several logs are not mixed. The last chunk is empty."""
     rest = b""
     write = bytes_out()
 
@@ -322,20 +324,21 @@ async def _copy(session: Session, source: Source, options: LogOptions, write: Pr
             while (response := await stream.read()) is not None:
                 write(response.data)
                 if not options.follow:
-                    session.wait_up_to(DEFAULT_DEADLINE)  # as long as it comes
+                    session.wait_up_to(DEFAULT_DEADLINE)  # continue while there is more
         write(b"")
     finally:
         stream.cancel()
 
 
 POLL = 0.1
-"""Seconds between two looks at a file that is followed."""
+"""Seconds between two reads of a followed file."""
 CHUNK = 1 << 16
 
 
 async def read(path: Path, lines: int | None, *, follow: bool) -> AsyncIterator[bytes]:
-    """The last lines of the file (None: all of it); with `follow` then what is added, for ever. A file that became shorter was
-    begun anew, and is read from its start. Can be cancelled after each piece. Raises OSError."""
+    """Yields the last lines of the file (None: the whole file), and with `follow` all later lines. A file that became shorter
+    was truncated and is read from its start. Can be cancelled after each chunk. Raises OSError.
+    """
     offset, end = _span(path, lines)
     while follow or offset < end:
         data, offset = _piece(path, offset)
@@ -347,7 +350,7 @@ async def read(path: Path, lines: int | None, *, follow: bool) -> AsyncIterator[
 
 
 def _span(path: Path, lines: int | None) -> tuple[int, int]:
-    """The offsets at which the last lines begin, and end."""
+    """The offsets of the start and the end of the last lines."""
     with path.open("rb") as file:
         end = file.seek(0, 2)
         return 0 if lines is None else _start(file, end, lines), end
@@ -370,7 +373,7 @@ def _start(file: BinaryIO, end: int, lines: int) -> int:
 
 
 def _nth_last(data: bytes, number: int) -> int:
-    """The index of the line feed that is this one from the end; there are as many."""
+    """The index of the n-th last line feed, which exists."""
     found = len(data)
     for _ in range(number):
         found = data.rfind(b"\n", 0, found)
@@ -378,7 +381,7 @@ def _nth_last(data: bytes, number: int) -> int:
 
 
 def _piece(path: Path, offset: int) -> tuple[bytes, int]:
-    """What is there, and where it ends."""
+    """The available data, and its end."""
     try:
         with path.open("rb") as file:
             file.seek(0 if file.seek(0, 2) < offset else offset)
@@ -437,7 +440,7 @@ def exec_verb(settings: Settings, what: str, command: tuple[str, ...], container
 
 
 async def converse(session: Session, start: ExecStart, codes: list[int]) -> None:
-    """Appends the exit code. Input that cannot be read ends it: the command would wait for it for ever."""
+    """Appends the exit code. If the input cannot be read, the command is ended, because it would wait for input."""
     stream = await session.client.pods.exec()
     try:
         await stream.write(ExecRequest(start=start))
@@ -451,7 +454,7 @@ async def converse(session: Session, start: ExecStart, codes: list[int]) -> None
 
 
 async def _copy_output(stream: Duplex[ExecRequest, ExecResponse]) -> int:
-    """Writes what the command writes, until it ends. Its exit code."""
+    """Copies the output until the command ends, and returns its exit code."""
     with unbroken(LOST, AGAIN):
         while (response := await stream.read()) is not None:
             if response.HasField("exit"):
@@ -464,15 +467,14 @@ async def _copy_output(stream: Duplex[ExecRequest, ExecResponse]) -> int:
 
 
 async def _feed(stream: Duplex[ExecRequest, ExecResponse]) -> None:
-    """As fast as the command takes it."""
+    """Copies the input at the speed of the command."""
     async for data in chunks():
         await stream.write(ExecRequest(stdin=data), patience=None)
     await stream.write(ExecRequest(closeStdin=True), patience=None)
 
 
 async def chunks() -> AsyncIterator[bytes]:
-    """To its end. A thread reads, one chunk ahead of whoever takes them; it dies with the process, wherever it is then. Raises
-    Failure (usage) when it cannot be read."""
+    """Reads stdin in a thread, one chunk in advance. The thread is a daemon. Raises Failure (usage) if stdin cannot be read."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     taken = threading.Semaphore(1)
@@ -486,7 +488,7 @@ async def chunks() -> AsyncIterator[bytes]:
                 found = os.read(descriptor, CHUNK)
             except OSError as error:
                 found = error
-            with suppress(RuntimeError):  # the loop is closed: nobody wants it any more
+            with suppress(RuntimeError):  # the loop is closed and no task waits for the result
                 loop.call_soon_threadsafe(ready.put_nowait, found)
 
     threading.Thread(target=read, daemon=True).start()

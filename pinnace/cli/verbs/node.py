@@ -39,12 +39,12 @@ from pinnace.client.flags import machines as machine_options
 from pinnace.printers.columns import View
 
 BATCH = 200
-"""Nodes that are sent together."""
+"""Nodes per batch."""
 MOST = 100_000
 
 
 class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
-    """A Kubernetes quantity of more than nothing, as text."""
+    """A positive Kubernetes quantity, as text."""
 
     name = "quantity"
 
@@ -58,7 +58,7 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 
 
 class Shortage(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
-    """What a node is to be short of: "memory", or "memory=4Gi"."""
+    """A shortage of a node: "memory", or "memory=4Gi"."""
 
     name = "kind[=amount]"
 
@@ -224,7 +224,7 @@ pod.add_command(crash)
 
 
 def fleet_of(nodes: Iterable[Node], wanted: str | None) -> str:
-    """The fleet that new nodes belong to: the one asked for, else the only one that has nodes. Raises Failure."""
+    """The fleet of new nodes: the given one, or the only one with nodes. Raises Failure."""
     fleets = sorted({node.metadata.labels[FLEET_LABEL] for node in nodes if FLEET_LABEL in node.metadata.labels})
     if wanted is not None:
         return wanted
@@ -236,13 +236,13 @@ def fleet_of(nodes: Iterable[Node], wanted: str | None) -> str:
 
 
 def free_names(taken: Iterable[str], prefix: str) -> Iterator[str]:
-    """Names after the highest number that is taken: node-10, node-11, ..."""
+    """Names after the highest existing number: node-10, node-11, ..."""
     numbers = [int(rest) for name in taken if name.startswith(prefix) and (rest := name.removeprefix(prefix)).isdecimal()]
     return (f"{prefix}{number}" for number in count(max(numbers, default=-1) + 1))
 
 
 def new_node(name: str, fleet: str, shape: MachineShape, *, zoned: bool = False) -> Node:
-    """`zoned`: in one of the shape's zones; else the fleet decides where it is."""
+    """`zoned`: in a zone of the shape; otherwise the fleet sets the zone."""
     node = Node()
     node.metadata.name = name
     node.metadata.labels.update(shape.labels)
@@ -294,7 +294,7 @@ def recovering(node: Node) -> str:
 
 
 def crashing(container: str, code: int) -> Change:
-    """`container`: its name; empty: all that run."""
+    """`container`: its name; empty: all running containers."""
 
     def change(pod: Pod) -> str:
         running = [each for each in _statuses(pod) if each.state.HasField("running") and container in ("", each.name)]
@@ -312,6 +312,6 @@ def _statuses(pod: Pod) -> Sequence[ContainerStatus]:
 
 
 def _check(node: Node) -> None:
-    """Raises Failure for a node that nobody would obey."""
+    """Raises Failure for a node that no fleet runs."""
     if FLEET_LABEL not in node.metadata.labels:
         raise Failure("no fleet plays it", hint="only virtual nodes can be told to fail: those of `pinnace node add`")

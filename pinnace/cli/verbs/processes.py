@@ -41,7 +41,7 @@ from pinnace.runtime import procfs
 
 
 def complete_process(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of the processes of the local cluster that is meant."""
+    """The process names of the selected local cluster."""
     try:
         state = Folder(clusters.present_data_dir(ctx.ensure_object(Settings), ctx.params.get("data_dir"))).read()
     except (ClusterError, Failure):
@@ -54,7 +54,7 @@ names_argument = click.argument("names", nargs=-1, metavar="[NAME...]", shell_co
 
 
 def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *, verb: str) -> None:
-    """Starts the named processes, or all that do not run. As `restart`, it ends those first that are named and run."""
+    """Starts the named processes, or all stopped ones. `restart` stops named processes first."""
     folder = clusters.present_data_dir(settings, data_dir)
     timeout = settings.timeout or START_TIMEOUT
     with running.translated(), Steps(settings) as steps:
@@ -94,7 +94,7 @@ def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *,
 
 
 def check_names(cluster: Cluster, names: Sequence[str]) -> None:
-    """Raises Failure for a name that no process of the cluster has."""
+    """Raises Failure for an unknown process name."""
     known = [record.name for record in cluster.state.processes]
     for name in names:
         if name not in known:
@@ -106,7 +106,7 @@ def check_names(cluster: Cluster, names: Sequence[str]) -> None:
 
 
 async def _prepared(cluster: Cluster, names: Sequence[str], steps: Steps, *, end: bool) -> list[str]:
-    """Those of these processes that are to be started: with `end` all of them, ended; otherwise those that do not run."""
+    """The processes to start: with `end` all of them, after stopping them; otherwise those that do not run."""
     await cluster.settle(steps, names)
     run = [name for name in names if name not in cluster.ended()]
     if end and run:
@@ -120,7 +120,7 @@ async def _prepared(cluster: Cluster, names: Sequence[str], steps: Steps, *, end
 
 
 def _note_what_is_ignored(cluster: Cluster) -> None:
-    """Variables of the environment that would configure a process otherwise than the cluster was started with."""
+    """A note about environment variables that differ from the stored configuration."""
     plans, environ = [record.plan for record in cluster.state.processes], os.environ
     names = list(inputs.differing(plans, environ, Path.cwd()))
     names += [variable for _, variable in inputs.FLAGS.values() if variable in environ]
@@ -129,7 +129,7 @@ def _note_what_is_ignored(cluster: Cluster) -> None:
 
 
 def _renew(cluster: Cluster) -> tuple[list[str], Failure | None]:
-    """The names of the certificates that were made anew, and what kept others from it. Raises ClusterError."""
+    """Renews certificates. Returns the names of renewed ones, and prints problems. Raises ClusterError."""
     try:
         with cluster.folder.locked(), cluster.folder.usable():
             return certificates.renew(pki_folder(cluster.spec.data_dir), fleets(cluster.reloaded().spec)), None
@@ -267,9 +267,9 @@ def down(settings: Settings, data_dir: Path | None) -> None:
 
 
 LEADER = "leader"
-"""Stands for the process that leads the schedulers' election."""
+"""The name of the process that leads the schedulers' election."""
 ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-"""Signals by which every process of a cluster ends."""
+"""Signals that end every process of a cluster."""
 
 
 class SignalName(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
@@ -342,7 +342,7 @@ async def _kill(cluster: Cluster, names: Sequence[str], number: signal.Signals, 
 
 
 async def _leader(cluster: Cluster) -> tuple[str, int]:
-    """The name of the process that leads the schedulers' election, and its token. Raises Failure."""
+    """The name of the leading scheduler, and its token. Raises Failure."""
     async with cluster.client() as client:
         election = await view.try_leader(client)
     if election is None or not election.holder:
@@ -386,7 +386,7 @@ def status(settings: Settings, data_dir: Path | None, output: str) -> None:
 
 
 def table(found: Sequence[ProcessStatus]) -> str:
-    """A line for each process, and below what is wrong, and what the processes were configured with."""
+    """One line per process, followed by problems and configuration."""
     rows = [
         (
             process.name,

@@ -34,7 +34,7 @@ from pinnace.cli.terminal import Table, note, out
 from pinnace.cli.waiting import Follower
 
 WAIT = 600.0
-"""Seconds for a rollout, unless --timeout says otherwise: its own deadline is as long, if nothing else is said."""
+"""Default timeout in seconds, equal to the default progress deadline."""
 
 
 @click.group("rollout", cls=VerbGroup)
@@ -43,7 +43,7 @@ def rollout() -> None:
 
 
 def query_of(what: Sequence[str], selector: str = "") -> Query:
-    """Deployments, named or selected. Raises Failure (usage)."""
+    """Named or selected deployments. Raises Failure (usage)."""
     query = Query.of(what, labels=selector)
     if not selector and not all(target.names for target in query.targets):
         raise usage("you must specify a deployment", hint="name it, such as deployment/web, or select with -l")
@@ -168,19 +168,19 @@ def undo(settings: Settings, what: tuple[str, ...], selector: str, to_revision: 
 
 
 async def replica_sets(session: Session, query: Query) -> Sequence[ReplicaSet]:
-    """Of all deployments that a query can mean."""
+    """The replica sets of all deployments in the query."""
     return (await session.client.of(REPLICA_SETS).list(query.namespace(REPLICA_SETS, session))).items
 
 
 async def revisions_of(session: Session, query: Query) -> list[tuple[Any, dict[int, ReplicaSet]]]:
-    """The deployments that a query means, each with its replica sets by revision. What cannot be had is told, and left out."""
+    """The deployments of the query, each with its replica sets by revision. Reports and omits errors."""
     sets = await replica_sets(session, query)
     found: list[Any] = [each for target in query.targets for each in await fetch(session, query, target)]
     return [(deployment, by_revision(deployment, sets)) for deployment in found]
 
 
 def _changing(name: str, text: str, change: Callable[[Deployment], str]) -> Any:
-    """A subcommand that changes each deployment that it is given."""
+    """A subcommand that changes the given deployments."""
 
     @arguments.what
     @arguments.selector
@@ -238,7 +238,7 @@ def scale(settings: Settings, what: tuple[str, ...], selector: str, replicas: in
 
 
 RESTARTED_ANNOTATION = "kubectl.kubernetes.io/restartedAt"
-"""On a template: it becomes another one by this."""
+"""An annotation of templates. Changing it changes the template."""
 HEADERS = ("REVISION", "CHANGE-CAUSE")
 
 
@@ -249,7 +249,7 @@ class RolloutProgress:
 
 
 def progress(deployment: Deployment) -> RolloutProgress:
-    """Raises Failure when the rollout has missed its deadline."""
+    """Raises Failure if the rollout has exceeded its deadline."""
     name, wanted, status = deployment.metadata.name, deployment.spec.replicas, deployment.status
     if deployment.metadata.generation > status.observedGeneration:
         return RolloutProgress("Waiting for deployment spec update to be observed...", False)
@@ -281,7 +281,7 @@ class RolloutReporter:
         self._since = 0.0
 
     def step(self, deployment: Deployment, now: float) -> tuple[str, bool]:
-        """What is new, or "", and whether it is complete. Raises Failure when the rollout has missed its deadline."""
+        """The new step or "", and whether the rollout is complete. Raises Failure if it has exceeded its deadline."""
         found = progress(deployment)
         if deployment.metadata.generation != self._generation:
             self._generation, self._said = deployment.metadata.generation, set()
@@ -305,7 +305,7 @@ def row(number: int, replica_set: ReplicaSet) -> tuple[str, str]:
 
 
 def chosen(deployment: Deployment, revisions: Mapping[int, ReplicaSet], number: int) -> int:
-    """The revision to go back to: `number`, or with 0 the one before the present one. Raises Failure."""
+    """The revision to restore: `number`, or for 0 the previous one. Raises Failure."""
     name, present = deployment.metadata.name, revision(deployment.metadata.annotations)
     if number:
         if number in revisions:
@@ -320,7 +320,7 @@ def chosen(deployment: Deployment, revisions: Mapping[int, ReplicaSet], number: 
 
 
 def roll_back(deployment: Deployment, to: ReplicaSet) -> str:
-    """Gives the deployment the template and the annotations of an earlier revision. Raises Failure when it is paused."""
+    """Restores the template and the annotations of an earlier revision. Raises Failure if the deployment is paused."""
     if deployment.spec.paused:
         message = "you cannot rollback a paused deployment; resume it first and try again"
         raise Failure(message, hint=f"`pinnace rollout resume deployment/{deployment.metadata.name}`", code=ExitCode.CONFLICT)
@@ -338,7 +338,7 @@ def roll_back(deployment: Deployment, to: ReplicaSet) -> str:
 
 
 def pause_deployment(deployment: Deployment) -> str:
-    """Raises Failure when it is."""
+    """Raises Failure if it is paused."""
     if deployment.spec.paused:
         raise Failure("is already paused", code=ExitCode.CONFLICT)
     deployment.spec.paused = True
@@ -346,7 +346,7 @@ def pause_deployment(deployment: Deployment) -> str:
 
 
 def resume_deployment(deployment: Deployment) -> str:
-    """Raises Failure when it is not paused."""
+    """Raises Failure if it is not paused."""
     if not deployment.spec.paused:
         raise Failure("is not paused", code=ExitCode.CONFLICT)
     deployment.spec.paused = False
@@ -354,7 +354,9 @@ def resume_deployment(deployment: Deployment) -> str:
 
 
 def restart_deployment(deployment: Deployment, now: float) -> str:
-    """`now` is Unix time. Raises Failure when it is paused, or was restarted in the same second: nothing would change."""
+    """`now` is Unix time. Raises Failure if it is paused, or was restarted within the same second, because nothing would
+    change.
+    """
     if deployment.spec.paused:
         raise Failure("can't restart paused deployment (run rollout resume first)", code=ExitCode.CONFLICT)
     annotations, instant = deployment.spec.template.metadata.annotations, format_rfc3339(to_time(now))

@@ -1,4 +1,4 @@
-"""`pinnace sched`: what the leading scheduler holds at this moment."""
+"""`pinnace sched`: the queue and the cache of the leading scheduler."""
 
 import json
 from collections.abc import Iterator

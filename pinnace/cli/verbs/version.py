@@ -61,8 +61,8 @@ def text(versions: Mapping[str, str]) -> str:
 
 
 async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
-    """The versions of the servers that answer, by endpoint. Raises Failure when none does, and ApiError."""
-    from pinnace.client.errors import Unavailable  # with gRPC: only when there is a server to ask
+    """The versions of the responding servers, by endpoint. Raises Failure if no server responds, and ApiError."""
+    from pinnace.client.errors import Unavailable  # imports gRPC, so only if a server is configured
 
     async def ask(endpoint: str) -> str | None:
         try:

@@ -41,14 +41,14 @@ _JSONPATH = re.compile(r"(?P<path>\{.*\}|(?:[^\[\]{}=]|\[[^\]]*\])+)(?:=(?P<valu
 
 class WaitCondition(Protocol):
     def met(self, data: Mapping[str, Any]) -> bool:
-        """Of the JSON of an object. Raises Failure where no later version could help."""
+        """A condition on the JSON of an object. Raises Failure if no later version can meet it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     type: str
     status: str = "true"
-    """Both in small letters."""
+    """Both are lowercase."""
 
     def met(self, data: Mapping[str, Any]) -> bool:
         status = data.get("status", {})
@@ -64,7 +64,7 @@ class Condition:
 class Value:
     path: Path
     value: str | None
-    """None: any."""
+    """None: any value."""
 
     def met(self, data: Mapping[str, Any]) -> bool:
         found = self.path.find([data])
@@ -79,7 +79,7 @@ class Value:
 
 
 def in_turn(texts: Sequence[str]) -> list[WaitCondition | str]:
-    """What is waited for, one after the other: CREATE first, DELETE last. Raises Failure (usage)."""
+    """The conditions in order: CREATE first, DELETE last. Raises Failure (usage)."""
     found = sorted(map(parse_condition, texts), key=lambda wanted: wanted != CREATE)
     if DELETE in found[:-1]:
         raise usage("no condition can follow --for=delete", hint="give --for=delete last")
@@ -87,7 +87,7 @@ def in_turn(texts: Sequence[str]) -> list[WaitCondition | str]:
 
 
 def parse_condition(text: str) -> WaitCondition | str:
-    """CREATE and DELETE are themselves. Raises Failure (usage)."""
+    """CREATE and DELETE are returned as they are. Raises Failure (usage)."""
     kind, _, rest = text.partition("=")
     if text in (CREATE, DELETE):
         return text
@@ -164,9 +164,10 @@ def wait(
 
 
 async def wait_for(session: Session, query: Query, target: Target, wanted: Sequence[WaitCondition | str]) -> None:
-    """Of one target; prints a line for each object and each thing that has come. `wanted`: see `conditions.in_turn`. Those that
-    are selected are those that are there at the beginning, but for `create`: it waits for all that are named, or for one that
-    is selected. A named object that is not there is told."""
+    """Waits for the objects of one target, and prints a line for each object and condition. `wanted`: see `conditions.in_turn`.
+    A selector is evaluated at the beginning, except for `create`, which waits for all named objects or one selected object. A
+    missing named object is reported.
+    """
     created = await _created(session, query, target) if CREATE in wanted else None
     if conditions := [each for each in wanted if not isinstance(each, str)]:
         await _so(session, query, target, conditions, created)
@@ -184,8 +185,9 @@ async def _there(session: Session, query: Query, target: Target) -> dict[str, Ob
 async def _so(
     session: Session, query: Query, target: Target, conditions: Sequence[WaitCondition], created: dict[str, Object] | None
 ) -> None:
-    """`created`: the objects that were there when their creation was waited for. They may be deleted since, and are waited for
-    all the same."""
+    """`created`: the objects that existed when their creation was awaited. They are awaited even if they have been deleted
+    since.
+    """
     namespace = query.namespace(target.resource, session)
     found = await _there(session, query, target) if created is None else created
     for name in target.names:
@@ -214,7 +216,7 @@ async def _created(session: Session, query: Query, target: Target) -> dict[str, 
 
 
 async def _gone(session: Session, target: Target, found: dict[str, Object]) -> None:
-    """Those very objects; what is not there is gone."""
+    """Waits for the deletion of these objects. A missing object counts as deleted."""
     metas = [obj.metadata for obj in found.values()]
     await wait_until_gone(session, [PendingDeletion(target.resource, meta.namespace, meta.name, meta.uid) for meta in metas])
     for obj in found.values():
@@ -224,8 +226,9 @@ async def _gone(session: Session, target: Target, found: dict[str, Object]) -> N
 async def _met(
     session: Session, target: Target, namespace: str, left: dict[str, Object], conditions: Sequence[WaitCondition]
 ) -> None:
-    """By name, not by the selector: an object that is no longer selected is waited for all the same, and so is the next object
-    of its name when it is deleted, as with kubectl."""
+    """Waits by name, not by selector: an object that no longer matches is still awaited, and so is a new object of the same
+    name, as in kubectl.
+    """
     to_come = {key: deque(conditions) for key in left}
     names = [obj.metadata.name for obj in left.values()]
     follower: Follower[Any] = Follower(session.client.of(target.resource), Selection.named(namespace, names), note=note)
@@ -233,7 +236,7 @@ async def _met(
     def done() -> bool:
         for key, before in list(left.items()):
             obj = follower.store.get(key)
-            if obj is not None and obj.metadata.uid != before.metadata.uid:  # a namesake replaced it
+            if obj is not None and obj.metadata.uid != before.metadata.uid:  # replaced by a new object of the same name
                 left[key], to_come[key] = obj, deque(conditions)
             if obj is not None and _has_all(target, obj, to_come[key]):
                 del left[key]
@@ -245,7 +248,7 @@ async def _met(
 
 
 def _has_all(target: Target, obj: Object, to_come: deque[WaitCondition]) -> bool:
-    """Tells what has come, and takes it away."""
+    """Prints and removes objects that meet the condition."""
     data = to_dict(obj)
     while to_come and to_come[0].met(data):
         to_come.popleft()

@@ -7,7 +7,7 @@
 
 The fleet creates its own nodes at start, and adopts every other node with its label (`pinnace node add`) when it appears. A
 node that the API server rejects is tried again with back-off; the others run meanwhile. Changes of a running node (taints,
-capacity) take effect at once, whatever is being written about others.
+capacity) take effect immediately, even during writes for other nodes.
 
 A deleted node stops, and is created again only at the next start. A node that is marked as failed or frozen (`Fault`) falls
 silent until the mark is removed. A node that a newer session takes over belongs to it while its lease is held: the newest

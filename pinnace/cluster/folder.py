@@ -319,7 +319,7 @@ def _size(folder: Path) -> int:
 
 
 def _without_stacks(log: Iterable[str]) -> Iterator[str]:
-    """Go writes them after what has happened, so long that they would be all that is told of an etcd that has died."""
+    """The stack traces that Go writes after the error. They would hide the error in a message with the last lines of the log."""
     stack = False
     for line in log:
         stack = line.startswith("goroutine ") or (stack and not re.match(r"[\d{]", line))  # as lines of etcd's log begin

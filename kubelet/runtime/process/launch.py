@@ -5,7 +5,7 @@ kills whoever reserves a lot, such as Go's and Java's runtimes). It holds for ea
 together, and one that wants more is not killed: it is not given more.
 Source: getrlimit(2), prctl(2).
 
-Becomes the command of an exec: in the place of a container, and bound as it is. Of the standard library only.
+Executes the command of an exec, in the environment and with the limits of a container. Of the standard library only.
 
 Arguments: a descriptor from which the plan is read (kubelet.runtime.process.files.Plan), and the pid of the kubelet.
 """

@@ -272,8 +272,9 @@ class Folder:
             return []
 
     def lack_of_room(self, tail: Sequence[str]) -> str:
-        """What helps a process that has ended for want of room, as the end of its log shows, or shows by being empty; "" when
-        that is not why."""
+        """A hint for a process that exited because the disk is full, according to the end of its log, or because the log is
+        empty; otherwise "".
+        """
         with suppress(OSError):
             left = shutil.disk_usage(self.path).free
             if any("no space left" in line.lower() for line in tail) or (not tail and left < SEGMENT):
@@ -319,7 +320,7 @@ def _size(folder: Path) -> int:
 
 
 def _without_stacks(log: Iterable[str]) -> Iterator[str]:
-    """The stack traces that Go writes after the error. They would hide the error in a message with the last lines of the log."""
+    """Omits the stack traces that Go writes after an error. They would hide the error in the last lines of the log."""
     stack = False
     for line in log:
         stack = line.startswith("goroutine ") or (stack and not re.match(r"[\d{]", line))  # as lines of etcd's log begin

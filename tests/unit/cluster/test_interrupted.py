@@ -142,7 +142,7 @@ def test_up_in_the_foreground(stubborn: Stubborn, tmp_path: Path, monkeypatch: p
     data_dir = tmp_path / "made" / "cluster"
     monkeypatch.setattr(up, "follow", look_on)
     monkeypatch.setattr(up, "Steps", Impatient)
-    ends_as_an_interrupt(up._up(Settings(), replace(SPEC, data_dir=data_dir), {}, fresh=False, detach=False))
+    ends_as_an_interrupt(up._up(Settings(), replace(SPEC, data_dir=data_dir), {}, fresh=False, opens=False, detach=False))
     assert len(stubborn.started) == 2 and not stubborn.left
     assert Cluster.load(data_dir).state.stopped, "only `down` and --fresh remove a cluster"
     assert contexts.current_context() == f"local:{data_dir}"

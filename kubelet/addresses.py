@@ -1,12 +1,12 @@
-"""IP addresses of virtual nodes and pods: for show, but stable and distinct, as on real ones.
+"""The IP addresses of virtual nodes and pods. They are stable and distinct.
 
-A node's addresses follow from its name, so that every process that plays it gives the same answer, with nobody to ask. Nodes of
-one prefix and different numbers are always distinct. Those of another prefix begin elsewhere in the same space of 65,536 nodes:
-for two prefixes of 1,000 nodes the odds that they overlap are 3 in 100. Where nodes take more pods than the usual network has
-addresses, networks are larger, and there is space for fewer of them. Nothing here routes to them.
+The addresses of a node follow from its name, so every process computes the same ones. Nodes with the same prefix and different
+numbers are distinct. Other prefixes start elsewhere in the same space of 65,536 nodes: two prefixes with 1,000 nodes each
+overlap with a probability of 3%. Nodes with more pods than a /24 has addresses get larger networks, and the space has fewer of
+them. Nothing is routed to these addresses.
 
-Unless they are *local*: then they are of 127.0.0.0/8, all of which is this machine on Linux. A process can listen at its pod's
-address, at any port, beside other pods that use the same one.
+*Local* addresses are in 127.0.0.0/8, which belongs to this machine on Linux. A process can listen on any port of its pod's
+address, like the processes of other pods.
 """
 
 from ipaddress import IPv4Address, IPv4Network

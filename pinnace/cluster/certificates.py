@@ -1,14 +1,14 @@
-"""Who the parts of a cluster are to each other: their certificates, and how each finds the API servers.
+"""The certificates and client configurations of a local cluster.
 
-There are two authorities: etcd trusts only its own, so that no certificate of a client of the API servers opens etcd.
+There are two certificate authorities. etcd trusts only its own, so that no client of the API servers can connect to etcd.
 
     <folder>/                        see pinnace.pki.folder
-    <folder>/<component>.conf        of each client, in the kubeconfig format, as kubeadm calls it
-    <folder>/kubeconfig              of the administrator, for kubectl through a gateway
-    <folder>/users/<user>.conf       of a person, with the certificate beside it
+    <folder>/<component>.conf        the kubeconfig of each client
+    <folder>/kubeconfig              the kubeconfig of the administrator, for kubectl at a gateway
+    <folder>/users/<user>.conf       the kubeconfig of a user, beside the certificate
 
-The users and groups are Kubernetes': https://kubernetes.io/docs/setup/best-practices/certificates/ and
-https://kubernetes.io/docs/reference/access-authn-authz/node/ (a fleet is called like one node).
+The users and groups are those of Kubernetes: https://kubernetes.io/docs/setup/best-practices/certificates/ and
+https://kubernetes.io/docs/reference/access-authn-authz/node/. A fleet has the user name of one node.
 """
 
 from collections.abc import Container, Mapping, Sequence

@@ -1,14 +1,14 @@
-"""A local cluster of real processes: start it, look at it, kill parts of it, start them again, stop it, take it down.
+"""A local cluster of real processes: start, resume, status, kill, restart, stop and deletion.
 
     up -> state written -> etcd -> API servers -> schedulers, kubelets, controllers -> nodes Ready, a leader -> (runs) -> down
                                                                        resume <- stop, or all processes killed <---'
 
-A start never removes state: `up` makes a cluster where there is none, and `resume` goes on with the one that is there. Only
-`down` removes it, and `up` what it has made itself when it fails.
+A start never deletes state: `up` creates a cluster where there is none, and `resume` starts an existing one. Only `down`
+deletes a cluster. If `up` fails, it deletes what it has created.
 
-A process is in the state from when it is planned, and one that has ended is struck out before another starts in its place. So
-whatever dies at whatever moment, this program included, `down` finds what still runs, written down or not. A start that fails
-or is cancelled takes down what it has started, however often it is cancelled meanwhile.
+The state file names a process from the time at which it is planned. A process that has ended is removed from the state before
+its successor starts. So `down` finds every running process, even if this program was killed at any time. A start that fails or
+is cancelled ends the processes that it has started, even if it is cancelled repeatedly.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The etcd of a local cluster: which binary, with which arguments, and whether it answers.
-
-Processes are started and watched by the caller; this module decides and asks. It knows nothing of what is stored.
-"""
+"""The etcd of a local cluster: the binary, its arguments, and health checks. The caller starts and watches the processes."""
 
 import json
 import os

@@ -1,17 +1,17 @@
-"""What the components of a cluster are configured with: files that are copied, and environment variables that are kept.
+"""The configuration of the components of a cluster: files that are copied, and environment variables that are stored.
 
-A cluster keeps what it was started with. `gather` reads it once, when the cluster is made:
+`gather` reads the configuration once, when the cluster is created:
 
-    --scheduler-config FILE, --scheduler-plugin SPEC,      copied to <data_dir>/config, and named there by the arguments
-    --admission-config FILE, --stages FILE                 of the components
-    PINNACE_SCHEDULER_CONFIG and the like                  the same, where the flag is not given
-    PINNACE_<COMPONENT>_*                                  kept in the state, for that component
-    GOGC, GOMEMLIMIT, PYTHONPATH, OTEL_* and the like      kept in the state, for all components
+    --scheduler-config FILE, --scheduler-plugin SPEC,      copied to <data_dir>/config, and passed to the components as
+    --admission-config FILE, --stages FILE                 arguments
+    PINNACE_SCHEDULER_CONFIG and similar variables         the same, if the flag is not set
+    PINNACE_<COMPONENT>_*                                  stored in the state for this component
+    GOGC, GOMEMLIMIT, PYTHONPATH, OTEL_* and similar       stored in the state for all components
 
-Later starts use the copies and what the state has, and ignore such variables of their own environment (`environment`).
-Relative paths, also those in a scheduler's configuration, are looked up in the folder in which `up` is called; those in an
-admission configuration beside that file, as API servers do. A plugin's file is copied; so is a module or a package that lies in
-that folder. What is installed, or found by PYTHONPATH, stays where it is, and so do the certificates that files name.
+Later starts use the copies and the stored variables, and ignore such variables of their own environment. Relative paths,
+including those in a scheduler configuration, are relative to the working directory of `up`. Paths in an admission configuration
+are relative to its file. The file of a plugin is copied, and so is a module or package in the working directory. Installed
+packages, modules on PYTHONPATH, and certificates are not copied.
 """
 
 import hashlib

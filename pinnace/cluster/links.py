@@ -1,27 +1,22 @@
-"""A helper process that is told what to do in lines of JSON (pinnace.runtime.process), from the side of whoever tells it.
+"""TCP proxies between the processes of a cluster, for fault injection.
 
-It runs in a session of its own, so that a Ctrl-C does not reach it before its work is undone, and ends when its stdin does.
+Each direction of a connection has a mode, which can change at any time and applies to buffered and to later bytes:
 
-A TCP proxy that stands between a client and a server and misbehaves when told to.
+    pass    bytes are forwarded immediately
+    delay   bytes are forwarded in order after a delay in seconds
+    hold    bytes are kept: a partition that heals, as TCP sees it
+    lose    bytes are discarded, and the connection stays open: a device in between has lost its state. A connection that has
+            lost bytes is reset at the next byte in another mode
 
-Each direction has a mode, which may change at any time and counts for what is under way as well as for what comes:
+The end of a connection is treated like its bytes: in the mode `hold`, a client does not notice that its server has ended.
 
-    pass    everything goes on at once
-    delay   everything goes on so many seconds after it came, in order
-    hold    nothing goes on, nothing is lost: a partition that heals, as TCP sees it
-    lose    everything is taken and thrown away, and the connection stays open: a box in between has forgotten it.
-            What has lost bytes is of no use any more: in another mode it is reset at the next byte that comes
+A proxy accepts connections before the server does, and buffers up to `_QUEUE` chunks per connection and direction. So the
+kernels of both sides see a healthy connection (TCP_USER_TIMEOUT).
 
-The end of a connection is treated like its bytes: through `hold` a client does not learn that its server has died.
-
-Not promised: that nobody notices the proxy. It accepts connections before it knows whether the server does, and takes bytes of
-its own accord (up to `_QUEUE` chunks a connection and direction), so that the kernel's view (TCP_USER_TIMEOUT) is always good.
-
-The links of a cluster: a proxy for each pair of processes that talk to each other, all in one process of their own, so that
-a busy load generator does not slow them.
-
-The wiring of a cluster is decided when it is planned, and the links listen before that: so no address is in danger of being
-somebody else's, and a process that is started again finds its links where they were.
+All proxies of a cluster run in one helper process, so that a busy load generator does not delay them. The helper receives
+commands as lines of JSON (pinnace.runtime.process). It runs in its own session, so that Ctrl-C does not end it early, and ends
+when its stdin is closed. The proxies listen before the processes of the cluster start, and keep their ports when a process is
+started again.
 """
 
 import asyncio

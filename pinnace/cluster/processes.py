@@ -1,17 +1,13 @@
-"""Starting and stopping the processes of a cluster.
+"""Starts and stops the processes of a cluster, selects free ports, and finds processes whose state is lost.
 
-Each runs in a session of its own: it survives the terminal, and a Ctrl-C meant for `pinnace up` does not reach it.
+Each process runs in its own session, so that it survives the terminal and a Ctrl-C for `pinnace up`.
 
-Free ports on loopback.
+A component keeps its port for the lifetime of the cluster, also while it is down. Therefore ports are below the range of
+ephemeral ports, and are reserved in blocks: another cluster does not use the port of a process that is down or does not listen
+yet.
 
-A component keeps its port for as long as the cluster lives, also while it is dead and waits to be started again. So ports are
-taken from below the range from which the kernel serves outgoing connections: nothing sits on one by accident. And they are
-taken in blocks in which nobody else has any: what is dead now, or not yet listening, is safe from other clusters.
-
-Processes of a cluster whose state is gone: somebody has removed its folder while it ran, and they run on for good.
-
-They are known by their arguments, which name their data, certificates or pods in that folder. Only programs of a cluster count:
-whoever looks into the folder, as an editor or `tail` does, is none of ours to end.
+If the folder of a running cluster is deleted, its processes are identified by their arguments, which name files in that folder.
+Only programs of a cluster are ended, not, for example, an editor that has a file of the folder open.
 """
 
 import asyncio

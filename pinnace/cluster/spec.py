@@ -1,8 +1,7 @@
-"""What somebody who examines a cluster puts around its processes. Without hooks a cluster is as `pinnace up` starts it.
+"""The specification of a local cluster: its size, the command line of each process, and the state in <data_dir>/cluster.json.
+Pure: nothing is started here.
 
-What a local cluster consists of, and the command line of each of its processes. Pure: nothing is started here.
-
-What is remembered of a local cluster: <data_dir>/cluster.json. Values and their JSON form; no I/O.
+`ProcessHooks` changes the arguments and the wiring of processes, for benchmarks and fault injection.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""How long work tells a person where it is.
-
-What a cluster that starts still lacks, and waiting for it. Each question answers None when nothing is missing any more.
-"""
+"""The progress of a start, and the wait until a cluster is ready. Each check returns None when nothing is missing."""
 
 import asyncio
 import signal

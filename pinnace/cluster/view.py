@@ -1,7 +1,4 @@
-"""What a cluster looks like from outside: its processes, who leads, how many nodes are Ready.
-
-Whether a process of the cluster is ready: what it says itself, over HTTP.
-"""
+"""The status of a cluster: its processes, whether they are ready (/readyz), the leaders, and the number of Ready nodes."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

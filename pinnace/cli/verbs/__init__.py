@@ -1,18 +1,16 @@
-"""One verb a file, loaded when it is used: the command of verb `x` is the attribute `x` of the module `x`.
+"""The verbs of `pinnace`. Each module is imported when its verb is used; the command of verb `x` is the attribute `x` of the
+module `x`, or of the module that `pinnace.cli.main.MODULES` names.
 
-Main's table (pinnace.cli.main) says in a sentence what each does.
-
-    a local cluster       up, status, stop, start, kill, restart, down, doctor;
-                          pki: certificates of clusters that `up` did not start
-    showing objects       get, describe, explain, api_resources, events, top
-    changing them         apply, diff, create, run, expose, edit, set, patch, delete, scale, rollout, label, annotate
-    waiting               wait
-    containers            logs, exec
-    why a pod is where it is
-                          why; sched: what the scheduler holds
-    nodes                 cordon, uncordon, drain, taint, node; pod: crashes
-    elections             leader
-    who, with what        auth, config
-    breaking, measuring   demo, chaos, check, bench
-    the program itself    version, completion
+    local clusters          up, status, stop, start, kill, restart, down, doctor; pki for clusters that `up` did not start
+    reading objects         get, describe, explain, api-resources, events, top
+    changing objects        apply, diff, create, run, expose, edit, set, patch, delete, scale, rollout, label, annotate
+    waiting                 wait
+    containers              logs, exec
+    scheduling of a pod     why, trace, sched
+    nodes                   cordon, uncordon, drain, taint, node; pod for crashes
+    elections and etcd      leader, etcd
+    users                   auth, config
+    faults and measurements demo, chaos, check, bench
+    views and lessons       ui, timeline, lab
+    the program             version, completion
 """

@@ -1,4 +1,4 @@
-"""`pinnace bench`: what this machine makes of pinnace. One row a command; the rows themselves are in `pinnace.bench`."""
+"""`pinnace bench`: benchmarks on this machine. Each row is a subcommand; `pinnace.bench` implements the rows."""
 
 import json
 import secrets

@@ -1,7 +1,4 @@
-"""`pinnace config`: the contexts of the client's configuration, as `kubectl config` shows and changes them.
-
-The client's configuration as people see it: a table of its contexts, and the file without what is secret.
-"""
+"""`pinnace config`: shows and changes the contexts of the client configuration. Secrets are not printed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,11 +1,4 @@
-"""Creating objects on the server, or only printing them: what `create`, `run` and `expose` share.
-
-`pinnace create`: makes objects that are not there yet.
-
-`pinnace run`: a pod without a manifest.
-
-`pinnace expose`: a service in front of the pods of an object.
-"""
+"""The verbs `create`, `run` and `expose`: create objects from flags or files, or print them."""
 
 import asyncio
 from collections.abc import Callable, Sequence

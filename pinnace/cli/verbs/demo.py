@@ -1,8 +1,7 @@
-"""Act one: the leading scheduler dies, three times, while pods come in.
+"""`pinnace demo`: demonstrations on a real cluster, each with a verdict.
 
-Act two: a kubelet dies with half of the nodes under Deployments, their pods move, and it comes back.
-
-`pinnace demo`: stories on a real cluster, with a verdict.
+The first act kills the leading scheduler three times while pods are created. The second act kills the kubelet that runs half of
+the nodes of Deployments, waits until their pods run elsewhere, and starts the kubelet again.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
-"""`pinnace describe`: all about objects, for people.
+"""`pinnace describe`: details of objects with their events and related objects.
 
-Descriptions of objects, with what is known of them elsewhere. What they share is asked for once, however many they are, and
-what whoever asks may not see is told in its place.
+Related objects are listed once for all described objects. A section whose objects the user may not read contains the error.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""`pinnace doctor`: what is wrong with this machine, the client's configuration and the cluster, and what to do about it.
+"""`pinnace doctor`: diagnoses this machine, the client configuration and the cluster, and prints hints.
 
-Which checks there are, and in which order: what is known of the servers decides whether they are asked.
+The checks of the configuration run first. The servers are checked only if the configuration names them.
 """
 
 import json

@@ -1,13 +1,9 @@
-"""`pinnace drain`: empties nodes.
+"""The verbs `drain`, `cordon` and `uncordon`: evict the pods of nodes, and mark nodes as unschedulable or schedulable.
 
-`pinnace cordon`: marks nodes.
+The rules for pods that may be evicted, and the messages, are kubectl's. Unlike kubectl, all evictions of a node are sent in one
+call. Refused evictions are repeated after the delay that the server requests.
 
-`pinnace uncordon`: the opposite of `cordon`.
-
-Emptying nodes: which pods may go, and evicting them as their disruption budgets allow.
-
-Source: kubectl, pkg/drain; the messages, too. Unlike there, all pods of a node are asked for in one call, and those that are
-refused again after as long as the server says.
+Source: kubectl, pkg/drain.
 """
 
 from __future__ import annotations

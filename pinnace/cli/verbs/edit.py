@@ -1,9 +1,4 @@
-"""`pinnace edit`: changes objects in an editor.
-
-`pinnace patch`: changes fields of objects.
-
-What `edit` puts before a person, and what it makes of what comes back.
-"""
+"""The verbs `edit` and `patch`: change objects in an editor, or change fields of objects."""
 
 import os
 import tempfile

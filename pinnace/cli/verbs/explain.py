@@ -1,10 +1,6 @@
-"""`pinnace explain`: what fields an object has, and what they mean.
+"""The verbs `explain` and `api-resources`: the documentation of fields, and the supported kinds.
 
-Where a path such as pod.spec.containers leads: fields by their names in manifests, with types as kubectl writes them.
-
-The text of `explain`, in the form that kubectl gives it.
-
-`pinnace api-resources`: the kinds that there are.
+A path such as pod.spec.containers leads through fields by their names in manifests. The types and the layout are kubectl's.
 """
 
 import re

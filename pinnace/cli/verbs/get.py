@@ -1,7 +1,4 @@
-"""`pinnace get`: objects in tables, or as machines read them; once, or for as long as they change.
-
-`pinnace events`: what happened, oldest first.
-"""
+"""The verbs `get` and `events`: objects as tables or documents, once or as a watch, and events, oldest first."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,13 +1,4 @@
-"""Setting and removing labels or annotations of objects: what `label` and `annotate` share.
-
-`pinnace label`: sets and removes labels.
-
-`pinnace annotate`: sets and removes annotations.
-
-`pinnace taint`: sets and removes the taints of nodes.
-
-`pinnace set`: single fields of objects; here the images of containers.
-"""
+"""The verbs `label`, `annotate`, `taint` and `set`: change labels, annotations, taints, and single fields such as images."""
 
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any

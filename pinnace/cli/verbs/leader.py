@@ -1,7 +1,6 @@
-"""`pinnace leader`: who leads an election, and since when; who led before; and making another lead.
+"""`pinnace leader`: shows the leader and the terms of an election, and transfers the leadership.
 
-The terms of an election as people and programs read them. A presumed end was then at the latest: what follows from it is a
-bound, or not told.
+The end of a term is presumed if no process recorded it. Its time is then an upper bound, and the gap after it is unknown.
 """
 
 import asyncio

@@ -1,14 +1,6 @@
-"""Which pods and containers `pinnace logs` and `pinnace exec` mean.
+"""The verbs `logs` and `exec`: print logs of containers or of components of a local cluster, and run commands in containers.
 
-`pinnace logs`: what the containers of pods write, and the logs of the components of a local cluster.
-
-What the containers of pods write, printed: of one, of several, as it comes.
-
-Reading a log file, or the end of it, and what is added to it: in pieces, however long it is.
-
-`pinnace exec`: a command in a container.
-
-Reading standard input while other things go on, whatever it is: a terminal, a pipe or a file.
+Log files are read in chunks, so that their size does not matter.
 """
 
 import asyncio

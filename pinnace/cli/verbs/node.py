@@ -1,15 +1,7 @@
-"""`pinnace node`: adds virtual nodes to a fleet, lists nodes, and lets them fail.
+"""The verbs `node` and `pod`: add virtual nodes to a fleet, list nodes, and inject failures of nodes and containers.
 
-`pinnace pod`: lets pods crash.
-
-New virtual nodes: whose they are, what they are called, what they look like. Pure.
-
-A node is played by the kubelet fleet whose name is the value of its label `pinnace.io/fleet`. Until the fleet holds the node's
-lease and has made it Ready, the taint that the API server gives to it keeps pods away.
-
-Faults on demand, as changes of objects: the fleet that plays the node obeys the annotations. Pure.
-
-What they mean: kubelet/faults.py.
+The kubelet fleet in the label `pinnace.io/fleet` runs the node. Until the fleet holds the lease of the node and has made it
+Ready, the not-ready taint of the API server keeps pods away. Failures are annotations that the fleet obeys (kubelet/node.py).
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,16 +1,7 @@
-"""The processes of a local cluster by their names, and starting them again with everything that they had.
+"""The verbs `status`, `start`, `restart`, `stop`, `kill` and `down`: the processes of a local cluster.
 
-`pinnace start`: a local cluster that was stopped, or whose processes were killed.
-
-`pinnace restart`: processes of a local cluster, ended and started again.
-
-`pinnace stop`: ends the processes of a local cluster, and keeps its data.
-
-`pinnace down`: the end of a local cluster.
-
-`pinnace kill`: sends a signal to processes of a local cluster.
-
-`pinnace status`: the processes of a local cluster.
+Processes are selected by name, by component, or as `leader`. A process that is started again has the same arguments,
+environment variables and ports.
 """
 
 import json

@@ -1,10 +1,6 @@
-"""`pinnace rollout`: rollouts of deployments.
+"""The verbs `rollout` and `scale`: the rollouts of deployments, and the number of replicas.
 
-`pinnace scale`: how many pods there are to be.
-
-Rollouts of deployments, for people: how far one is, and going back to what there was before. Pure.
-
-Source: kubectl, pkg/polymorphichelpers: rollout_status.go, history.go, rollback.go; the messages, too.
+Source: kubectl, pkg/polymorphichelpers (rollout_status.go, history.go, rollback.go), including the messages.
 """
 
 import time

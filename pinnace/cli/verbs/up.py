@@ -1,7 +1,4 @@
-"""`pinnace up`: a local cluster.
-
-What changes in a cluster while one looks on: a line for each change.
-"""
+"""`pinnace up`: starts or resumes a local cluster, and prints its changes until it is interrupted."""
 
 import asyncio
 import os

@@ -1,7 +1,4 @@
-"""`pinnace version`: of this program, and of the servers when there are any.
-
-`pinnace completion`: click's completion scripts.
-"""
+"""The verbs `version` and `completion`: the versions of the client and the servers, and click's completion scripts."""
 
 import asyncio
 import json

@@ -41,19 +41,19 @@ Measure = Callable[[Bench, Steps], Awaitable[Run]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is common to all runs of one command."""
+    """The common properties of all runs of a command."""
 
     name: str
     spec: ClusterSpec
     options: dict[str, Any]
     unit: str = ""
-    """Of the rate; "" when the row has none."""
+    """The unit of the rate; "" if the row has no rate."""
     headline: str = ""
-    """The stage whose percentiles are the row's result, when the rate is not."""
+    """The stage whose percentiles are the result, if the rate is not."""
     linked: bool = False
-    """The schedulers reach the API servers through links that can be held."""
+    """Whether proxies that can hold data connect the schedulers with the API servers."""
     flags: tuple[str, ...] = ()
-    """Further ones of the API servers."""
+    """Additional flags of the API servers."""
 
 
 @click.group("bench", cls=VerbGroup)
@@ -67,7 +67,7 @@ def bench() -> None:
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every row."""
+    """Add the options of every row."""
     for option in (
         click.option(
             "--save",
@@ -356,7 +356,7 @@ for command in ROWS:
 
 
 def fits(pods: int, nodes: int) -> None:
-    """Raises Failure when the pods have no room: they would never be bound."""
+    """Raises Failure if the nodes do not have room for the pods."""
     if pods > nodes * load.PODS_PER_NODE:
         raise usage(
             f"{pods:,} pods do not fit on {nodes:,} nodes: each takes {load.PODS_PER_NODE}",
@@ -365,7 +365,7 @@ def fits(pods: int, nodes: int) -> None:
 
 
 def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: str, save: str | None) -> None:
-    """Runs a row so many times, and prints and keeps what it found. Exits with 10 when a pod was lost or bound twice."""
+    """Run a row, print the result, and save it. The exit code is 10 if a pod was lost or bound twice."""
     with running.translated(), Steps(settings) as steps:
         found = running.run(_runs(row, body, runs, steps), hangup=True)
     spec = row.spec
@@ -394,7 +394,7 @@ async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:
 
 
 def _save(report: BenchReport, path: Path) -> None:
-    """Appends one line. Raises Failure when the file cannot be written."""
+    """Append the report to the file as a line. Raises Failure if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:

@@ -42,7 +42,7 @@ from pinnace.cluster.spec import ClusterSpec
 
 class Report(Protocol):
     kept: str
-    """Where the history and the logs are, "" when they were removed."""
+    """The folder with the history and the logs; "" if it was deleted."""
 
     @property
     def status(self) -> Status: ...
@@ -53,7 +53,7 @@ R = TypeVar("R", bound=Report)
 
 
 def new_folder(save: Path | None, prefix: str) -> Path:
-    """The folder that is named, which must be empty, or a temporary one. Raises Failure."""
+    """Return the named folder, which must be empty, or a temporary one. Raises Failure."""
     if save is None:
         return Path(tempfile.mkdtemp(prefix=prefix))
     try:
@@ -97,14 +97,14 @@ def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
 
 
 def moment_line(moment: Moment) -> str:
-    """Milliseconds after the fault, in a column, and what happened."""
+    """Return a line of the timeline: milliseconds since the fault, and the event."""
     return f"{'t =' if moment.hit else '  +'} {moment.at * 1000:>6,.0f} ms  {moment.what}"
 
 
 COLUMN = 74
-"""Width of what is judged, before the figures."""
+"""The width of the column with the invariants."""
 SHOWN = 3
-"""Violations of one invariant that are told."""
+"""The maximum number of printed violations of an invariant."""
 SECONDS = click.option(
     "--seconds", type=click.FloatRange(1, 60), default=6.0, show_default=True, help="How long etcd has no quorum."
 )
@@ -189,7 +189,7 @@ def _tell(story: Story, found: Performance) -> None:
 
 
 def shortened(statement: str) -> str:
-    """What fits into the column."""
+    """Return the text, shortened to the width of the column."""
     return textwrap.shorten(statement, COLUMN - 6, placeholder=" ...")
 
 
@@ -293,7 +293,7 @@ for command in scenario_verbs():
 
 
 def chosen(names: str) -> list[Kind]:
-    """The kinds of these names, in the order of the table. Raises Failure."""
+    """Return the kinds of faults with these names, in the order of the table. Raises Failure."""
     if names == "all":
         return list(KINDS.values())
     wanted = [name.strip() for name in names.split(",") if name.strip()]

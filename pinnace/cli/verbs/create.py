@@ -51,7 +51,7 @@ class CreateOptions(NamedTuple):
 
 
 class NewObject(NamedTuple):
-    """An object to create, and where it was written."""
+    """An object to create, and its location in a file."""
 
     item: Item
     where: str = ""
@@ -114,11 +114,11 @@ def report(created: Sequence[Item], how: CreateOptions) -> None:
 
 
 SIMPLE = ("namespace", "deployment", "job", "configmap", "secret", "serviceaccount")
-"""What can be created without a manifest."""
+"""Kinds that can be created without a manifest."""
 
 
 class Kinds(DefaultGroup):
-    """Its verbs are kinds, and go by all the names of these."""
+    """A group whose subcommands are kinds, under all of their names."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] != self.default and not args[0].startswith("-") and not ctx.resilient_parsing:
@@ -437,7 +437,7 @@ def expose(
 
 
 def _selector(found: Any) -> dict[str, str]:
-    """The labels by which the pods of an object are found. Expressions cannot be said in a service."""
+    """Return the labels that select the pods of an object. Services do not support expressions."""
     if found.DESCRIPTOR.full_name == PODS.message.DESCRIPTOR.full_name:
         return dict(found.metadata.labels)
     if found.DESCRIPTOR.full_name == SERVICES.message.DESCRIPTOR.full_name:
@@ -446,7 +446,7 @@ def _selector(found: Any) -> dict[str, str]:
 
 
 def _ports(found: Any) -> list[tuple[int, str]]:
-    """(port, protocol) of the containers, or of the service."""
+    """Return the pairs (port, protocol) of the containers, or of the service."""
     if found.DESCRIPTOR.full_name == SERVICES.message.DESCRIPTOR.full_name:
         return [(each.port, each.protocol or "TCP") for each in found.spec.ports]
     spec: PodSpec = found.spec if found.DESCRIPTOR.full_name == PODS.message.DESCRIPTOR.full_name else found.spec.template.spec

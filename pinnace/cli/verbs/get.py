@@ -127,7 +127,7 @@ def _order(path: str) -> Order | None:
 
 
 TYPES = ("Normal", "Warning")
-"""Kubernetes has no others."""
+"""The types of events in Kubernetes."""
 
 
 @verb(
@@ -176,7 +176,7 @@ def events(
 
 
 def _types(text: str) -> list[str]:
-    """In whatever case they are written. Raises Failure (usage)."""
+    """Return the types, whose case is ignored. Raises Failure (usage)."""
     known = {each.lower(): each for each in TYPES}
     words = [word.strip() for word in text.split(",")]
     if unknown := [word for word in words if word.lower() not in known]:

@@ -130,7 +130,7 @@ def up(
 
 
 def _given(spec: ClusterSpec) -> dict[str, Any]:
-    """The options that the command line names."""
+    """Return the options on the command line."""
     source = click.get_current_context().get_parameter_source
     return {name: value for name, value in inputs.options_of(spec).items() if source(name) is ParameterSource.COMMANDLINE}
 
@@ -172,7 +172,7 @@ async def _up(
 async def _started(
     settings: Settings, spec: ClusterSpec, given: Mapping[str, Any], steps: Steps, *, fresh: bool
 ) -> tuple[Cluster, list[str] | None]:
-    """The cluster, and the names of the processes that were started of one that was there; None: it is new."""
+    """Return the cluster, and the names of the processes that were started; None for a new cluster."""
     timeout = settings.timeout or START_TIMEOUT
     try:
         there = Cluster.load(spec.data_dir)
@@ -201,7 +201,7 @@ async def _link(cluster: Cluster, *, wanted: bool) -> tuple[str, str]:
 
 
 def described(spec: ClusterSpec) -> str:
-    """Its size and what it was configured with, by the options of `up`."""
+    """Return the size and the configuration of the cluster, by the options of `up`."""
     return " ".join(
         option(name, value)
         for name, value in inputs.options_of(spec).items()
@@ -243,7 +243,7 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
 
 
 def option(name: str, value: object) -> str:
-    """The option of `up` that sets this field of ClusterSpec, as it is written on a command line."""
+    """Return the option of `up` that sets this field of ClusterSpec."""
     if isinstance(value, bool):
         return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
     flag = inputs.FLAGS[name][0] if name in inputs.FLAGS else f"--{name.replace('_', '-')}"
@@ -260,7 +260,7 @@ def _tell(line: str) -> None:
 
 
 async def _end(cluster: Cluster, steps: Steps) -> Failure | None:
-    """Stops the cluster, and keeps its data. What it means that it has ended; None: a command has ended it, or is about to."""
+    """Stop the cluster and keep its data. Return the error that the end of its processes means; None if a command ended them."""
     folder = cluster.spec.data_dir
     steps.waiting("the processes to end")
     try:
@@ -288,7 +288,7 @@ async def _end(cluster: Cluster, steps: Steps) -> Failure | None:
 
 
 def example_pods() -> Path | None:
-    """A manifest that can be applied from here: that of the repository, or the one that is installed."""
+    """Return the path of an example manifest, in the repository or in the installation."""
     ours = Path("examples/pods.yaml")
     packaged = Path(str(files("pinnace.cli").joinpath("demo.yaml")))
     return next((path for path in (ours, packaged) if path.is_file()), None)
@@ -323,7 +323,7 @@ def _welcome(cluster: Cluster, detach: bool, displaced: str, *, resumed: Sequenc
 
 
 def _names(cluster: Cluster) -> list[tuple[str, str]]:
-    """How to ask the DNS server of the service proxy."""
+    """Return an example request to the DNS server of the service proxy."""
     for record in cluster.state.of(PROXY):
         argv = record.plan.argv
         host, _, port = argv[argv.index(DNS) + 1].rpartition(":")
@@ -332,7 +332,7 @@ def _names(cluster: Cluster) -> list[tuple[str, str]]:
 
 
 def _warning(displaced: str) -> list[str]:
-    """Commands of other terminals that talked to another cluster talk to this one from now on."""
+    """Return a warning that commands in other terminals now use this cluster."""
     if not displaced:
         return []
     return [
@@ -360,7 +360,7 @@ async def follow(cluster: Cluster, before: Sequence[ProcessStatus], say: Callabl
 
 
 def changes(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:
-    """The lines that tell what is different."""
+    """Return a line for each difference."""
     known = {process.name: process for process in before}
     lines = [line for new in after if (line := _change(known[new.name], new))]
     return lines + [line for component in ELECTIONS for line in _leaders(_of(component, before), _of(component, after))]

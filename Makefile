@@ -1,4 +1,4 @@
-# Every target explains itself: `make help`.
+# `make help` lists the targets.
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
@@ -13,7 +13,7 @@ help: ## Show this help
 		grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
 		awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" '{printf "  %s%-15s%s%s\n", bold, $$1, plain, $$2}'
 
-setup: .venv/.installed ## Make .venv with everything in it (again only when pyproject.toml has changed)
+setup: .venv/.installed ## Create .venv with all dependencies (repeated only if pyproject.toml has changed)
 
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"pinnace needs Python 3.11 or later, this is {sys.version.split()[0]}; try make PYTHON=python3.12")'
@@ -56,7 +56,7 @@ soak: setup ## Roll the API servers and the gateways 20 times; lose etcd's quoru
 	@PINNACE_ROLLS=20 PINNACE_QUORUM_LOSS=30 PINNACE_REPEAT=5 $(BIN)/pytest -s tests/integration/test_rolling.py \
 		tests/integration/test_rolling_gateways.py tests/integration/test_etcd_trouble.py
 
-security-table: setup ## Write who may call what into docs/permissions.md
+security-table: setup ## Write the table of permissions into docs/permissions.md
 	@$(BIN)/python -m tests.unit.auth.matrix
 
 check: setup ## Check form, types, import rules and generated code
@@ -76,22 +76,22 @@ proto: setup ## Generate pinnace/api/*_pb2.py and descriptions.json from proto/
 up: setup ## Start a local cluster in the background (options: make up ARGS="--nodes 100")
 	@$(BIN)/pinnace up --detach $(ARGS)
 
-down: setup ## Stop it
+down: setup ## Stop the local cluster and delete it
 	@$(BIN)/pinnace down $(ARGS)
 
 bench: setup ## Measure (make bench ROW=failover ARGS="--times 20")
 	@$(BIN)/pinnace bench $(or $(ROW),throughput) $(ARGS)
 
-chaos: setup ## Break a cluster for three minutes, and judge it (make chaos ARGS="--minutes 60 --seed 7")
+chaos: setup ## Inject faults into a cluster for three minutes, and check the history (make chaos ARGS="--minutes 60 --seed 7")
 	@$(BIN)/pinnace chaos run $(ARGS)
 
-stories: setup ## Run the tests of what starts clusters: up, down, demo and bench
+stories: setup ## Run the tests of commands that start clusters: up, down, demo and bench
 	@$(BIN)/pytest -m stories -n 2 tests/integration
 
-chaos-test: setup ## Run the tests that break clusters of real processes: what etcd's troubles do, and chaos itself
+chaos-test: setup ## Run the tests that inject faults into etcd and into clusters of real processes
 	@$(BIN)/pytest -m chaos tests/integration
 
-scenarios: setup ## Play every scenario of `pinnace chaos`, one after the other
+scenarios: setup ## Run every scenario of `pinnace chaos`
 	@names=$$($(BIN)/python -c 'from pinnace.chaos.perform import SCENARIOS; print(*SCENARIOS)') && \
 		for name in $$names; do $(BIN)/pinnace chaos $$name || exit; done
 
@@ -119,7 +119,7 @@ compose-bench: setup ## Measure failover in docker-compose: docker kill of the l
 	@$(BIN)/python tools/standins.py
 	@$(BIN)/python -m tests.compose.failover $(ARGS)
 
-clean: ## Remove what the other targets made here: .venv if `make setup` made it, and the caches of the tools
+clean: ## Delete .venv, if `make setup` created it, and the caches of the tools
 	@if [ -e .venv ] && [ ! -e .venv/.installed ]; then \
 		echo "error: nothing proves that \`make setup\` made .venv: remove it by hand if it may go" >&2; exit 1; fi
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -260,7 +260,7 @@ def _tell(line: str) -> None:
 
 
 async def _end(cluster: Cluster, steps: Steps) -> Failure | None:
-    """Stop the cluster and keep its data. Return the error that the end of its processes means; None if a command ended them."""
+    """Stop the cluster and keep its data. Return the error if its processes failed; None if a command ended them."""
     folder = cluster.spec.data_dir
     steps.waiting("the processes to end")
     try:

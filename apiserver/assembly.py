@@ -96,9 +96,9 @@ class ServerSettings:
     """The configuration of an API server. By default there is no audit log, tracer, kubelet client or webhook."""
 
     compaction_interval: float = INTERVAL
+    """Seconds between compactions of the storage. If 0, this server does not compact."""
     election_lease: int = DEFAULT_LEASE
     """The TTL of leases of elections in seconds."""
-    """Seconds between compactions of the storage. If 0, this server does not compact."""
     events: EventLimits = field(default_factory=EventLimits)
     """The maximum number and size of stored events."""
     seats: int = SEATS

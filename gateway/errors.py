@@ -74,9 +74,8 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
         case Code.UNAUTHENTICATED:
             return ApiStatus(401, "Unauthorized", "Unauthorized")
         case Code.RESOURCE_EXHAUSTED if refusal.reason == "DisruptionBudget":
-            cause = {"reason": "DisruptionBudget", "message": refusal.message}
-            message = "Cannot evict pod as it would violate the pod's disruption budget."
-            return ApiStatus(429, "TooManyRequests", message, {"causes": [cause]})
+            cause = {"reason": "DisruptionBudget", "message": dict(refusal.metadata).get("cause", refusal.message)}
+            return ApiStatus(429, "TooManyRequests", refusal.message, {"causes": [cause]})
         case Code.RESOURCE_EXHAUSTED if refusal.reason == "RequestTooLarge":
             return ApiStatus(413, "RequestEntityTooLarge", refusal.message)
         case Code.RESOURCE_EXHAUSTED:

@@ -178,7 +178,9 @@ def test_eviction_is_refused_by_a_budget(api: Any, core: Any, namespace: str) ->
     with pytest.raises(client.ApiException) as caught:
         core.create_namespaced_pod_eviction(name, namespace, eviction)
     assert (caught.value.status, status(caught)["reason"]) == (429, "TooManyRequests")
-    assert status(caught)["details"]["causes"][0]["reason"] == "DisruptionBudget"
+    (cause,) = status(caught)["details"]["causes"]
+    assert cause["reason"] == "DisruptionBudget"
+    assert cause["message"] == "The disruption budget web needs 1 healthy pods and has 1 currently"
     policy.delete_namespaced_pod_disruption_budget("web", namespace)
     until(lambda: not policy.list_namespaced_pod_disruption_budget(namespace).items)
     core.create_namespaced_pod_eviction(name, namespace, eviction)

@@ -1,0 +1,17 @@
+"""The Status that HTTP clients receive for errors of the API servers."""
+
+from apiserver.registry.eviction import refused
+from gateway.errors import to_status
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from pinnace.client.errors import from_refusal
+
+
+def test_a_refused_eviction_names_the_budget() -> None:
+    budget = PodDisruptionBudget()
+    budget.metadata.name = "web"
+    budget.status.desiredHealthy, budget.status.currentHealthy = 2, 1
+    status = to_status(from_refusal(refused(budget)))
+    assert (status.code, status.reason) == (429, "TooManyRequests")
+    assert status.message == "Cannot evict pod as it would violate the pod's disruption budget."
+    message = "The disruption budget web needs 2 healthy pods and has 1 currently"
+    assert status.details == {"causes": [{"reason": "DisruptionBudget", "message": message}]}

@@ -18,6 +18,7 @@ from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.elections_pb2 import CampaignRequest
 from pinnace.api.manifest import load
+from pinnace.api.networking_v1_pb2 import IPAddress
 from pinnace.api.nodes_pb2 import HeartbeatRequest
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.policy_v1_pb2 import Eviction
@@ -130,7 +131,7 @@ def _sample(message: Descriptor | None) -> Any:
 
 def _rename(target: Any, sample: Any, rng: random.Random) -> None:
     target.CopyFrom(sample)
-    if rng.random() < 0.5:
+    if rng.random() < 0.5 and target.DESCRIPTOR.full_name != IPAddress.DESCRIPTOR.full_name:  # its name is an address
         place = target.metadata if "metadata" in target.DESCRIPTOR.fields_by_name else target
         if "name" in place.DESCRIPTOR.fields_by_name:
             place.name = rng.choice(NAMES)

@@ -44,8 +44,8 @@ async def test_server_is_killed_while_services_are_created_and_deleted(etcd: Etc
                 return
             raise
 
-    async def kill() -> None:
-        async for changes in storage.watch(1):
+    async def kill(revision: int) -> None:
+        async for changes in storage.watch(revision):
             if any(each.key.startswith(SERVICES.prefix) for each in changes.changes):
                 break
         servers[1].kill()
@@ -57,7 +57,7 @@ async def test_server_is_killed_while_services_are_created_and_deleted(etcd: Etc
             assert error.reason == "NotFound"
 
     async with asyncio.timeout(DEADLINE):
-        await asyncio.gather(kill(), *(create(number) for number in range(COUNT)))
+        await asyncio.gather(kill(await storage.current_revision() + 1), *(create(number) for number in range(COUNT)))
         stored = (await storage.page(SERVICES.prefix, limit=2 * COUNT)).items
         specs = {each.key.rpartition("/")[2]: SERVICES.message.FromString(each.value).spec for each in stored}
         owners = {

@@ -14,18 +14,8 @@ from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from apiserver.admission import Chain, Mutating
-from apiserver.admission.authorization import ElectionLeases, NodeRestriction, RoleEscalation
-from apiserver.admission.defaults import (
-    DefaultStorageClass,
-    NamespaceLifecycle,
-    PersistentVolumeClaimResize,
-    Priority,
-    TaintNodesByCondition,
-    TraceContext,
-)
-from apiserver.admission.limits import LimitRanger, ResourceQuota
-from apiserver.admission.services import ServiceAddresses
+from apiserver.admission import Chain
+from apiserver.admission.plugins import chain
 from apiserver.auth.audit import Audit, CallAudit, NoAudit
 from apiserver.auth.authentication import NoTokens, Tokens
 from apiserver.auth.authorizer import NodeAuthorizer, Policy
@@ -73,16 +63,13 @@ from pinnace.api.resources import (
     CLUSTER_ROLES,
     EVENTS,
     LEASES,
-    LIMIT_RANGES,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
-    PRIORITY_CLASSES,
     ROLE_BINDINGS,
     ROLES,
     SERVICES,
-    STORAGE_CLASSES,
     Resource,
 )
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -171,7 +158,7 @@ class Assembly:
             timing=timing_of(settings.election_lease),
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
-        admission = self._admission()
+        admission = chain(self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock)
         self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         bootstrap = Bootstrap(self._stores, self.cacher, clock, [str(each) for each in settings.services.networks])
@@ -266,31 +253,6 @@ class Assembly:
         return {
             resource: special.get(resource) or ResourceService(stores[resource], self.cacher, audit, policy) for resource in ALL
         }
-
-    def _admission(self) -> Chain:
-        of = self.cacher.of
-        limits = LimitRanger(of(LIMIT_RANGES))
-        lifecycle = NamespaceLifecycle(of(NAMESPACES))
-        priority = Priority(of(PRIORITY_CLASSES))
-        mutating: tuple[Mutating, ...] = (
-            lifecycle,
-            priority,
-            TaintNodesByCondition(),
-            DefaultStorageClass(of(STORAGE_CLASSES)),
-            limits,
-            *([TraceContext(tracer)] if (tracer := self._settings.tracer).on else []),
-        )
-        validating = (
-            NodeRestriction(self._nodes.owns, self._nodes.place),
-            RoleEscalation(self._rbac),
-            ElectionLeases(),
-            priority,
-            PersistentVolumeClaimResize(of(STORAGE_CLASSES)),
-            ServiceAddresses(of(SERVICES)),
-            limits,
-            ResourceQuota(self._quotas.states, self._quotas.tally, self._clock),
-        )
-        return Chain(mutating, validating, (lifecycle,))
 
     def _store(self, resource: Resource[Any], admission: Chain) -> Store[Any]:
         committer = self._quotas.commits(resource)

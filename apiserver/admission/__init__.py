@@ -4,7 +4,7 @@
     others  ----------------------------------------------> its validation --> validating plugins --> stored
 
 Plugins read the watch caches and do no I/O. A plugin can be called several times for one write, each time with a newer version
-of the object. Each plugin declares its resources and operations. `apiserver.assembly` builds the chain.
+of the object. Each plugin declares its resources and operations. `apiserver.admission.plugins` lists them all.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/
 """

@@ -1,0 +1,51 @@
+"""The list of the admission plugins, in the order of their calls. A new plugin is added here.
+
+Source: pkg/kubeapiserver/options/plugins.go of Kubernetes.
+"""
+
+from apiserver.admission import Chain, Mutating
+from apiserver.admission.authorization import ElectionLeases, NodeRestriction, RoleEscalation
+from apiserver.admission.defaults import (
+    DefaultStorageClass,
+    NamespaceLifecycle,
+    PersistentVolumeClaimResize,
+    Priority,
+    TaintNodesByCondition,
+    TraceContext,
+)
+from apiserver.admission.limits import LimitRanger, ResourceQuota
+from apiserver.admission.services import ServiceAddresses
+from apiserver.auth.authorizer import NodeAuthorizer
+from apiserver.auth.rbac import Rbac
+from apiserver.cacher.cacher import Cacher
+from apiserver.quota.ledger import Quotas
+from pinnace.api.resources import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, SERVICES, STORAGE_CLASSES
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.tracing import Tracer
+
+
+def chain(cacher: Cacher, nodes: NodeAuthorizer, rbac: Rbac, quotas: Quotas, tracer: Tracer, clock: Clock) -> Chain:
+    """Return the chain of all plugins. A plugin that sets defaults and validates is in both lists."""
+    of = cacher.of
+    limits = LimitRanger(of(LIMIT_RANGES))
+    lifecycle = NamespaceLifecycle(of(NAMESPACES))
+    priority = Priority(of(PRIORITY_CLASSES))
+    mutating: tuple[Mutating, ...] = (
+        lifecycle,
+        priority,
+        TaintNodesByCondition(),
+        DefaultStorageClass(of(STORAGE_CLASSES)),
+        limits,
+        *([TraceContext(tracer)] if tracer.on else []),
+    )
+    validating = (
+        NodeRestriction(nodes.owns, nodes.place),
+        RoleEscalation(rbac),
+        ElectionLeases(),
+        priority,
+        PersistentVolumeClaimResize(of(STORAGE_CLASSES)),
+        ServiceAddresses(of(SERVICES)),
+        limits,
+        ResourceQuota(quotas.states, quotas.tally, clock),
+    )
+    return Chain(mutating, validating, (lifecycle,))

@@ -9,6 +9,9 @@ position. When the watch is live, the cache adds responses to a bounded buffer. 
 event is lost or sent twice. The watches of one flow share a byte limit (apiserver.flow.send_budget). A watch that waits too
 long for space in the budget ends with SlowWatcher.
 
+`ResourceCache.watch` (cacher.py) decides whether a watch can start at a revision, and apiserver.services.resource whether the
+client has seen the same history.
+
 Watches with equal selections share responses. A flow is charged once for a response, until its last watch has sent it. Pending
 responses are concatenated; the result is one WatchResponse (pinnace.api.wire).
 

@@ -5,14 +5,14 @@
              '--> a guard on the election's key, in the transaction of the write --> the term is over: Fenced
 
 * **The guard checks that the term lasts.** In the transaction of the write, etcd compares the key's create_revision with the
-  token. The state of the leader and of this server does not matter.
+  token (apiserver/storage/etcd/codec.py). The state of the leader and of this server does not matter.
 * **The value of the key identifies the holder.** It contains the user that campaigned, the hash of its secret, and the names of
   the schedulers that it binds for. No put changes the value while the key exists (`apiserver.election.candidates`). The token
   is the create_revision, so a token identifies one value, and a value from the cache is valid as long as the guard holds. When
   the cache is behind the token, the server reads the key from etcd.
 
-A bind carries its fence in the request. Other unary calls that write may carry fences in their metadata (pinnace.api.fences),
-which guard all writes of the call through a Mutator. A call without a fence is not guarded.
+A bind carries its fence in the request (apiserver.services.pods). Other unary calls that write may carry fences in their
+metadata (pinnace.api.fences), which guard all writes of the call through a Mutator. A call without a fence is not guarded.
 
 After a restore of etcd, the same revision may identify another term (docs/design/restore.md#leaders).
 """

@@ -1,5 +1,6 @@
-"""Validation of pod specs: affinity, topology spread constraints, scheduling gates, taints and tolerations; and warnings about
-valid fields without the effect that they seem to have.
+"""Validation of pod specs, which begins in `validate_spec`: affinity, topology spread constraints, scheduling gates, taints and
+tolerations; and warnings about valid fields without the effect that they seem to have. Container fields are in `containers`,
+volumes in `volumes`, and rules for updates in `pod_update`.
 
 Deprecated annotations, Windows pods and stored pod templates are not validated. Kubelets do not read ConfigMaps and
 Secrets, so pods that use them get a warning.

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
-from urllib.request import urlopen
+from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
 
 import pytest
 
@@ -101,7 +101,8 @@ def test_the_gateway_serves_kubectl_and_the_timeline_on_this_machine(stack: Stac
         assert len(nodes) == 6
     tls = stack.config.tls
     assert tls is not None
-    with urlopen(request_link(stack.gateway, tls), timeout=RUNNING) as answer:
+    browser = build_opener(ProxyHandler({}), HTTPCookieProcessor())  # the link sets the cookie of the session
+    with browser.open(request_link(stack.gateway, tls), timeout=RUNNING) as answer:
         assert answer.status == 200 and b"<html" in answer.read().lower()
 
 

@@ -360,7 +360,7 @@ class _Attempt(Generic[T]):
         if dry_run:
             self.committed(expected)
         else:
-            self.write = Write(self.mutation.key, value, expected, self._guards, 0, put.grows, put.companions)
+            self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
 
 
 STATUS = "status"

@@ -322,7 +322,10 @@ class WriteQueue(Generic[ItemT]):
 
 def write_bytes(write: Write) -> int:
     """Return the size of the values of a write and its companions."""
-    return len(write.value or b"") + sum(len(each.value or b"") for each in write.companions)
+    size = len(write.value) if write.value else 0
+    if write.companions:  # few writes have any
+        size += sum(len(each.value or b"") for each in write.companions)
+    return size
 
 
 class _Limits:
@@ -341,18 +344,19 @@ class _Limits:
         """Add `write` if there is room, and return whether there was. An empty transaction has room for any write."""
         size = self._bytes + write_bytes(write)
         new_guards = [guard for guard in write.guards if guard not in self._guards] if write.guards else ()
+        companions = [each.key for each in write.companions] if write.companions else ()
         if self._writes and (
-            self._writes + 1 + len(write.companions) + len(self._guards) + len(new_guards) > MAX_GROUP
+            self._writes + 1 + len(companions) + len(self._guards) + len(new_guards) > MAX_GROUP
             or size > MAX_GROUP_BYTES
             or (write.lease and self._lease and write.lease != self._lease)
             or write.key in self._guard_keys
             or write.key in self._companions
-            or any(each.key in self._companions or each.key in self._keys for each in write.companions)
+            or (companions and any(key in self._companions or key in self._keys for key in companions))
             or (new_guards and any(guard.key in self._keys for guard in new_guards))
         ):
             return False
-        self._writes += 1 + len(write.companions)
-        self._companions.update(each.key for each in write.companions)
+        self._writes += 1 + len(companions)
+        self._companions.update(companions)
         self._bytes = size
         self._lease = self._lease or write.lease
         self._keys.add(write.key)

@@ -48,6 +48,7 @@ from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.tables_pb2 import ListTableRequest, Table
 from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.client.channel import Caller, Duplex, Guarded, PresentFence, Stream
+from pinnace.client.keys import KeysClient
 from pinnace.client.resource import EXACT, Outcomes, ResourceClient
 
 L = TypeVar("L", NodeMetricsList, PodMetricsList)
@@ -223,6 +224,7 @@ class Client:
         self.tables = TableClient(connection, at)
         self.usage = UsageClient(connection)
         self.elections = ElectionClient(connection)
+        self.keys = KeysClient(connection)
         self.authorization = AuthorizationClient(connection)
 
     def of(self, resource: Resource[T]) -> ResourceClient[T]:

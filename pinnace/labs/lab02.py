@@ -1,12 +1,11 @@
 """The checks of lab 2: a pod by its revisions."""
 
-from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse
+from pinnace.api.keys_pb2 import KeyVersion
 from pinnace.api.resources import PODS
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
 from pinnace.labs.checks import Wrong, events, pod
 
-LIST_TIMEOUT = 10.0
 WRITES = 3
 """Writes of a pod until it runs: its creation, the bind, and the status of its kubelet."""
 
@@ -14,11 +13,8 @@ WRITES = 3
 async def _key(client: Client, name: str) -> KeyVersion:
     """The key of a pod, without its value. Raises Wrong if there is none."""
     key = f"{PODS.prefix}default/{name}"
-    request = ListKeysRequest(prefix=key, limit=1, keys_only=True)
-    page = await client.connection.call("/pinnace.v1.Keys/List", request, ListKeysResponse, timeout=LIST_TIMEOUT, retry=True)
-    for item in page.items:
-        if item.key == key:
-            return item
+    if (item := await client.keys.get(key, keys_only=True)) is not None:
+        return item
     raise Wrong(f"pod/{name} does not exist")
 
 

@@ -16,14 +16,14 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
 
-from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse, WatchKeysRequest, WatchKeysResponse
+from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse
 from pinnace.api.resources import CANDIDATES_PREFIX, ELECTIONS_PREFIX, EVENTS, NODES, PODS, TERMS_PREFIX
 from pinnace.check.history import Stored, facts_of
 from pinnace.client.channel import Caller
 from pinnace.client.errors import ApiError, Expired
+from pinnace.client.keys import KeysClient
 from pinnace.timeline.items import Item, ItemLog, Translator
 
-LIST_TIMEOUT = 10.0
 DECISION_TIMEOUT = 20.0
 SILENCE_TIMEOUT = 5.0
 """Seconds without a response after which the watch moves to another server."""
@@ -61,7 +61,7 @@ class KeyReader:
     """Reads the keys of a cluster: its present state, and then every change."""
 
     def __init__(self, connection: Caller) -> None:
-        self._connection = connection
+        self._keys = KeysClient(connection)
         self.revision = 0
         """All changes up to this revision were returned. 0: the present state has not been read."""
 
@@ -77,29 +77,18 @@ class KeyReader:
                     revision = page.revision
                     yield page.items
             self.revision = revision
-        request = WatchKeysRequest(start_revision=self.revision + 1)
-        stream = await self._connection.stream("/pinnace.v1.Keys/Watch", request, WatchKeysResponse)
-        try:
-            while (response := await stream.read(SILENCE_TIMEOUT)) is not None:
+        async with aclosing(self._keys.watch((), self.revision + 1, SILENCE_TIMEOUT)) as responses:
+            async for response in responses:
                 yield response.changes
                 self.revision = max(self.revision, response.revision)
-        finally:
-            stream.cancel()
 
-    async def pages(self, prefix: str, revision: int) -> AsyncIterator[ListKeysResponse]:
+    def pages(self, prefix: str, revision: int) -> AsyncIterator[ListKeysResponse]:
         """All keys with a prefix at a revision (0: now). Raises ApiError."""
-        after, more = "", True
-        while more:
-            page = await self.list(ListKeysRequest(prefix=prefix, after=after, revision=revision))
-            yield page
-            revision, more = page.revision, page.more
-            after = page.items[-1].key if page.items else ""
+        return self._keys.pages(prefix, revision)
 
     async def list(self, request: ListKeysRequest) -> ListKeysResponse:
         """Raises ApiError."""
-        method = "/pinnace.v1.Keys/List"
-        found: ListKeysResponse = await self._connection.call(method, request, ListKeysResponse, timeout=LIST_TIMEOUT)
-        return found
+        return await self._keys.list(request)
 
 
 class LiveSource:

@@ -1,7 +1,8 @@
 """`pinnace etcd`: the keys of the store, decoded and read-only, through the API servers' Keys service."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ from google.protobuf.message import DecodeError, Message
 
 from pinnace.api.codec import to_dict
 from pinnace.api.elections_pb2 import Candidate, Election, Nomination, Term
-from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse, WatchKeysRequest, WatchKeysResponse
+from pinnace.api.keys_pb2 import KeyVersion
 from pinnace.api.resources import (
     ALL,
     CANDIDATES_PREFIX,
@@ -28,9 +29,8 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import Table, note, out
 from pinnace.client.errors import Expired, Unavailable
 from pinnace.printers.columns import NONE
+from pinnace.runtime.backoff import Backoff
 
-LIST_TIMEOUT = 10.0
-"""Seconds for one page of keys."""
 SILENCE_TIMEOUT = 15.0
 """Seconds without a response after which a watch is opened again. The servers report their progress every few seconds."""
 HEADERS = ("KEY", "MOD-REVISION", "VERSION", "LEASE", "BYTES")
@@ -72,14 +72,14 @@ def ls(settings: Settings, prefix: str, revision: int | None, output: str | None
 
     async def body(session: Session) -> None:
         table, count, found = Table(HEADERS), 0, list[dict[str, Any]]()
-        async for page in pages(session, full_prefix(prefix), revision or 0, values=False):
-            count += len(page)
+        async for page in session.client.keys.pages(full_prefix(prefix), revision or 0, keys_only=True, leases=True):
+            count += len(page.items)
             if output == "name":
-                out("".join(f"{item.key}\n" for item in page))
+                out("".join(f"{item.key}\n" for item in page.items))
             elif output:
-                found += map(described, page)
-            elif page:
-                out(table.render([_row(item) for item in page]))
+                found += map(described, page.items)
+            elif page.items:
+                out(table.render([_row(item) for item in page.items]))
         if output in ("yaml", "json"):
             out(documents.dump(output, {"items": found}))
         elif not count:
@@ -118,11 +118,12 @@ def get(settings: Settings, key: str, by_prefix: bool, revision: int | None, out
         wanted = key if key.startswith("/") else ROOT + key
 
     async def body(session: Session) -> None:
-        found = list[dict[str, Any]]()
-        async for page in pages(session, wanted, revision or 0, values=True, limit=0 if by_prefix else 1):
-            found += [described(item) for item in page if by_prefix or item.key == wanted]
-            if not by_prefix:  # the key sorts before all longer keys that begin with it
-                break
+        keys, found = session.client.keys, list[dict[str, Any]]()
+        if by_prefix:
+            async for page in keys.pages(wanted, revision or 0, leases=True):
+                found += map(described, page.items)
+        elif (item := await keys.get(wanted, revision or 0, leases=True)) is not None:
+            found.append(described(item))
         if not found:
             where = f" at revision {revision}" if revision else ""
             hint = f"`pinnace etcd ls {wanted.rpartition('/')[0]}/` lists the keys beside it"
@@ -159,32 +160,18 @@ etcd.add_command(get)
 etcd.add_command(watch)
 
 
-async def pages(
-    session: Session, prefix: str, revision: int, *, values: bool, limit: int = 0
-) -> AsyncIterator[Sequence[KeyVersion]]:
-    """Yield all keys with a prefix at one revision (0: the current one), in order. Raises ApiError."""
-    after, more = "", True
-    while more:
-        request = ListKeysRequest(prefix=prefix, after=after, limit=limit, revision=revision, keys_only=not values, leases=True)
-        page = await session.client.connection.call(
-            "/pinnace.v1.Keys/List", request, ListKeysResponse, timeout=LIST_TIMEOUT, retry=True
-        )
-        yield page.items
-        revision, more = page.revision, page.more and bool(page.items)
-        after = page.items[-1].key if page.items else ""
-
-
 def _row(item: KeyVersion) -> tuple[str, ...]:
     return item.key, str(item.mod_revision), str(item.version), lease_of(item), str(item.size)
 
 
 async def follow(session: Session, prefixes: list[str], start: int, values: bool, form: str | None) -> None:
     """Print changes, and resume after a lost connection. Raises ApiError: Expired if the start was compacted."""
-    table, lost = Table(WATCH_HEADERS), False
+    table, lost, backoff = Table(WATCH_HEADERS), False, Backoff(maximum=1.0)
     while True:
         try:
-            async for response in _changes(session, prefixes, start, keys_only=not values):
+            async for response in session.client.keys.watch(prefixes, start, SILENCE_TIMEOUT, keys_only=not values):
                 lost = False
+                backoff.reset()
                 start = max(start, response.revision + 1)
                 for change in response.changes:
                     out(_change(change, table, form, values))
@@ -195,16 +182,7 @@ async def follow(session: Session, prefixes: list[str], start: int, values: bool
             if not lost:
                 note(f"connection lost ({error.message}): retrying")
             lost = True
-
-
-async def _changes(session: Session, prefixes: list[str], start: int, *, keys_only: bool) -> AsyncIterator[WatchKeysResponse]:
-    request = WatchKeysRequest(prefixes=prefixes, start_revision=start, keys_only=keys_only)
-    stream = await session.client.connection.stream("/pinnace.v1.Keys/Watch", request, WatchKeysResponse)
-    try:
-        while (response := await stream.read(SILENCE_TIMEOUT)) is not None:
-            yield response
-    finally:
-        stream.cancel()
+        await asyncio.sleep(backoff.next())
 
 
 def _change(change: KeyVersion, table: Table, form: str | None, values: bool) -> str:

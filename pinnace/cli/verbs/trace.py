@@ -9,13 +9,14 @@ A note names what is unknown.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import click
 
 from pinnace.api import fences
 from pinnace.api.core_v1_pb2 import ContainerState, Event, Pod
-from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse, WatchKeysRequest, WatchKeysResponse
+from pinnace.api.keys_pb2 import KeyVersion
 from pinnace.api.pods import ended
 from pinnace.api.records import Explanation, Malformed, from_json, to_json
 from pinnace.api.resources import PODS
@@ -39,7 +40,6 @@ from pinnace.timeline.source import DecisionError, LiveSource
 DEADLINE = 60.0
 """Default time limit, in seconds."""
 SILENCE_TIMEOUT = 15.0
-LIST_TIMEOUT = 10.0
 COMPACTED = "etcd has compacted the earlier versions of the pod"
 
 
@@ -109,29 +109,19 @@ async def show(session: Session, name: str, form: str | None) -> None:
 
 async def versions_of(client: Client, pod: Pod) -> tuple[list[tuple[int, Pod]], bool]:
     """Return the stored versions of the pod by their revisions, and whether they begin with its creation. Raises ApiError."""
-    connection, key = client.connection, f"{PODS.prefix}{pod.metadata.namespace}/{pod.metadata.name}"
-    page = await connection.call(
-        "/pinnace.v1.Keys/List",
-        ListKeysRequest(prefix=key, limit=1),
-        ListKeysResponse,
-        timeout=LIST_TIMEOUT,
-        retry=True,
-    )
-    present = next((item for item in page.items if item.key == key), None)
+    key = f"{PODS.prefix}{pod.metadata.namespace}/{pod.metadata.name}"
+    present = await client.keys.get(key)
     if present is None:
         raise Failure(f'pods "{pod.metadata.name}" not found', code=ExitCode.NOT_FOUND)
     found: list[tuple[int, Pod]] = []
-    request = WatchKeysRequest(prefixes=[key], start_revision=present.create_revision)
-    stream = await connection.stream("/pinnace.v1.Keys/Watch", request, WatchKeysResponse)
     try:
-        while (response := await stream.read(SILENCE_TIMEOUT)) is not None:
-            found += [_version(each) for each in response.changes if each.key == key and not each.deleted]
-            if response.revision >= present.mod_revision:
-                return found, True
+        async with aclosing(client.keys.watch([key], present.create_revision, SILENCE_TIMEOUT)) as responses:
+            async for response in responses:
+                found += [_version(each) for each in response.changes if each.key == key and not each.deleted]
+                if response.revision >= present.mod_revision:
+                    return found, True
     except Expired:
         return [_version(present)], present.version == 1
-    finally:
-        stream.cancel()
     raise Failure("the watch of the pod's versions ended", hint=HINT, code=ExitCode.UNAVAILABLE)
 
 

@@ -1,7 +1,7 @@
 """What checks of labs share: the error, and the module of a lab.
 
 A check is a coroutine function in `pinnace.labs.labNN`, listed in its CHECKS by the id of its step. It reads the
-cluster, returns a sentence that states what it found, and raises Wrong with a sentence that names what is wrong. It can
+cluster, returns a sentence that states what it found, and raises Wrong with a sentence that names the fault. It can
 be asked again, so it changes nothing, and it reads what lasts: objects, events and the history of elections.
 """
 

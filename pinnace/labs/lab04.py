@@ -26,7 +26,7 @@ def _gap(term: Term, following: Term) -> float:
 async def start(client: Client) -> str:
     found = await terms(client)
     if not found:
-        raise Wrong('nobody has led the election "scheduler"')
+        raise Wrong('the election "scheduler" has had no leader')
     try:
         election = await client.elections.get("scheduler")
         present = {election.holder, *(each.holder for each in election.candidates)}

@@ -434,7 +434,7 @@ class IPAddressStrategy(Strategy[IPAddress]):
     """The API server itself writes the addresses of services (apiserver.registry.allocation). A client can reserve others."""
 
     @staticmethod
-    def check_name(name: str) -> Sequence[str]:  # type: ignore[override]
+    def check_name(name: str) -> Sequence[str]:  # type: ignore[override]  # the base has a replaceable attribute
         if not is_ip(name):
             return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
         return () if (canonical := str(ip_address(name))) == name else (f'must be in canonical form ("{canonical}")',)

@@ -22,7 +22,7 @@ def local_link(cluster: Cluster) -> str:
         raise Failure(f"the cluster in {folder} has no gateway", hint=hint, code=ExitCode.NOT_FOUND)
     alive = [each for each in gateways if running(each)]
     if not alive:
-        raise Failure("no gateway runs", hint="`pinnace start` starts what is down", code=ExitCode.UNAVAILABLE)
+        raise Failure("no gateway runs", hint="`pinnace start` starts stopped processes", code=ExitCode.UNAVAILABLE)
     try:
         return request_link(alive[0].plan.address, certificates.files(pki_folder(folder), ADMIN))
     except (LinkError, OSError) as error:

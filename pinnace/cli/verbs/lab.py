@@ -1,4 +1,4 @@
-"""`pinnace lab`: the labs, their predictions, and checks of what was done in them.
+"""`pinnace lab`: lists the labs, asks for predictions, and checks the steps on the cluster.
 
 Predictions are stored in `$XDG_STATE_HOME/pinnace/labs.json`. `check` compares them with the answers when all steps are done.
 """

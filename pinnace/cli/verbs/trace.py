@@ -5,7 +5,7 @@
     objects before the bind     --> filters and scores, computed again    until etcd compacts them
 
 Facts that no component stores are not shown as steps: the queue of the scheduler, and the moment at which it assumed the pod.
-A note names what is unknown.
+A note lists the unknown steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +64,7 @@ class Trace:
     """The revision of the objects by which `decision` was computed."""
     decision: Explanation | None = None
     unknown: Sequence[str] = field(default_factory=list)
-    """Sentences that name what is not known."""
+    """Notes on unknown steps, one sentence each."""
 
 
 @verb(
@@ -81,7 +81,7 @@ def trace(settings: Settings, what: tuple[str, ...], output: str | None) -> None
 
     The steps are the creation, rejected attempts, the decision, the bind, and changes of the status. They have revisions, and
     times since the creation of the pod. Times of objects have whole seconds. Filters and scores are computed again, with the
-    objects at the revision before the bind. Etcd keeps old revisions until they are compacted; a note names what is unknown.
+    objects at the revision before the bind. Etcd keeps old revisions until they are compacted; a note lists the unknown steps.
     The command needs the verbs list and watch of the resource "keys" in the group pinnace.io.
     """
     query = Query.of(what)

@@ -30,6 +30,7 @@ from kubelet.pod_manager import PodManager, PodWatch
 from kubelet.registration import Machine, Registrar, Registration
 from kubelet.runtime.fake import Volumes
 from kubelet.runtime.interface import Runtime
+from kubelet.service_variables import ServiceVariables
 from kubelet.stats import Declared, Meter, Stats
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node
@@ -135,11 +136,14 @@ class Fleet:
         *,
         volumes: Volumes | None = None,
         meter: Meter | None = None,
+        services: ServiceVariables | None = None,
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
     ) -> None:
-        """`meter`: measures the usage of containers; by default, the declared usage is reported."""
+        """`meter`: measures the usage of containers; by default, the declared usage is reported. `services`: read before the
+        nodes start, for the variables of containers."""
         self._clock = clock
+        self._services = services
         self._recorder = EventRecorder(client.events, "kubelet", name, clock=clock)
         self._session = NodeSession(client.connection, name, own, on_taken_over=self._taken_over_by, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
@@ -178,11 +182,14 @@ class Fleet:
     @property
     def checks(self) -> Mapping[str, Callable[[], str | None]]:
         """The checks of /readyz."""
-        return {
+        checks: dict[str, Callable[[], str | None]] = {
             "session": lambda: self._session.healthy,
             "nodes": self._nodes_healthy,
             "pods": lambda: self._watch.healthy,
         }
+        if (services := self._services) is not None:
+            checks["services"] = lambda: services.healthy
+        return checks
 
     async def run(self) -> None:
         """Runs the nodes until cancelled."""
@@ -196,6 +203,8 @@ class Fleet:
                 self._registration,
             ):  # fmt: skip
                 group.create_task(unending(type(part).__name__, part.run))
+            if self._services is not None:
+                group.create_task(unending("services", self._services.run))
 
     def _nodes_healthy(self) -> str | None:
         if not self._registration.tried:
@@ -226,7 +235,7 @@ class Fleet:
         self._work.set()
 
     async def _reconcile(self) -> None:
-        while self._session.healthy is not None or not self._informer.revision:
+        while self._session.healthy is not None or not self._informer.revision or not self._services_known:
             await self._clock.sleep(SESSION_POLL)
         while True:
             touched, self._touched = self._touched, set()
@@ -244,6 +253,10 @@ class Fleet:
             if not (self._touched or self._registration.pending):
                 self._work.clear()
                 await self._work.wait()
+
+    @property
+    def _services_known(self) -> bool:
+        return self._services is None or self._services.synced
 
     def _learn(self, node: Node) -> None:
         self._pods.set_node(node)

@@ -23,7 +23,9 @@ from kubelet.runtime.process.streams import ProcessStreams
 from kubelet.runtime.stages import SETS, Behaviour, Stages, StagesError
 from kubelet.runtime.stages import load as load_stages
 from kubelet.server import KubeletServer
+from kubelet.service_variables import ServiceVariables, Variables, no_services
 from kubelet.stats import Declared, Meter
+from pinnace.api.resources import SERVICES
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
@@ -121,7 +123,7 @@ def main(
             own=list(own),
             http=http,
             machine=machine,
-            runtime=lambda: _witnessed(runs(), witness) if witness else runs(),
+            runtime=lambda services: _witnessed(runs(services), witness) if witness else runs(services),
             volumes=lambda: FakeVolumes(Delays(attach_delay, mount_delay)),
             meter=meter,
             serving=_serving(listen, advertised, streams) if listen is not None else None,
@@ -156,7 +158,7 @@ class Options:
     own: Sequence[str]
     http: tuple[str, int]
     machine: Machine
-    runtime: Callable[[], Runtime]
+    runtime: Callable[[Variables], Runtime]
     volumes: Callable[[], Volumes]
     meter: Meter
     serving: Serving | None
@@ -170,12 +172,16 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         server = KubeletServer(serving.streams, servers.tls)
         machine = machine._replace(endpoint=serving.told(server.bind(serving.host, serving.port)))
     connection = Connection(servers.endpoints, tls=servers.tls)
-    lives = RestartSupervisor(
-        lambda: Fleet(
-            options.name, options.own, machine, Client(connection), options.runtime(),
-            volumes=options.volumes(), meter=options.meter, tracer=options.tracer,
-        )
-    )  # fmt: skip
+
+    def fleet() -> Fleet:
+        client = Client(connection)
+        services = ServiceVariables(client.of(SERVICES)) if machine.local else None
+        return Fleet(
+            options.name, options.own, machine, client, options.runtime(services or no_services),
+            volumes=options.volumes(), meter=options.meter, services=services, tracer=options.tracer,
+        )  # fmt: skip
+
+    lives = RestartSupervisor(fleet)
     if server is not None:
         await server.start(lambda: lives.now.stats)
     status = StatusServer(*options.http, lives.checks, asyncio.get_running_loop())
@@ -204,10 +210,10 @@ def _serving(listen: tuple[str, int], advertised: str | None, streams: Streams) 
 @contextmanager
 def _runtime(
     kind: str, folder: Path | None, start_delay: float, stages: str | None
-) -> Iterator[tuple[Callable[[], Runtime], Streams, Meter]]:
+) -> Iterator[tuple[Callable[[Variables], Runtime], Streams, Meter]]:
     if kind == "fake":
         behaviour, declared = Behaviour(start_seconds=start_delay), _stages(stages)
-        yield lambda: FakeRuntime(behaviour, declared), NoStreams(), Declared(SYSTEM_CLOCK)
+        yield lambda services: FakeRuntime(behaviour, declared), NoStreams(), Declared(SYSTEM_CLOCK)
         return
     if stages is not None:
         raise click.UsageError("--stages describes simulated containers: the process runtime runs the containers' commands")
@@ -218,7 +224,7 @@ def _runtime(
     except OSError as error:
         raise click.BadParameter(str(error), param_hint="--root-dir") from None
     with closing(root):
-        yield lambda: ProcessRuntime(root), ProcessStreams(root), ProcessMeter(root)
+        yield lambda services: ProcessRuntime(root, services=services), ProcessStreams(root), ProcessMeter(root)
 
 
 def _stages(name: str | None) -> Stages:

@@ -4,9 +4,9 @@ Authorizers read the watch cache, which may be stale. Before a call is denied, t
 repeated, so a new role takes effect on all servers immediately. An allowed call is not checked again. As in Kubernetes, a
 deleted role can still allow calls until the server receives the deletion.
 
-The node authorizer limits a kubelet fleet to its own nodes, their leases, and the pods that are bound to these nodes. A node
-belongs to a fleet if the certificate of the fleet names it, or if it has the label pinnace.io/fleet. The admission plugin
-NodeRestriction (apiserver.admission) limits the changes of a fleet to its nodes.
+The node authorizer limits a kubelet fleet to its own nodes, their leases, and the pods that are bound to these nodes. A fleet
+can read all services. A node belongs to a fleet if the certificate of the fleet names it, or if it has the label
+pinnace.io/fleet. The admission plugin NodeRestriction (apiserver.admission) limits the changes of a fleet to its nodes.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
 
@@ -29,7 +29,7 @@ from apiserver.cacher.cacher import ResourceCache
 from apiserver.errors import Rejected, bad_request
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.rbac_v1_pb2 import PolicyRule
-from pinnace.api.resources import EVENTS, LEASES, NODE_LEASE_NAMESPACE, NODES, PODS
+from pinnace.api.resources import EVENTS, LEASES, NODE_LEASE_NAMESPACE, NODES, PODS, SERVICES
 from pinnace.api.selectors import FIELDS, SelectorError, parse_fields, parse_labels
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import FLEET_LABEL, IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
@@ -60,6 +60,9 @@ class NodeAuthorizer:
             action_on(PODS, "update", "status"): _anything,
             action_on(PODS, "delete"): _anything,
             action_on(EVENTS, "create"): _anything,
+            action_on(SERVICES, "get"): _anything,  # for the variables of containers
+            action_on(SERVICES, "list"): _anything,
+            action_on(SERVICES, "watch"): _anything,
         }
 
     def decide(self, user: User, action: Action, target: Target) -> Decision:

@@ -9,6 +9,7 @@ Environment variables:
                         the file for terminationMessagePath
     POD_IP, PINNACE_VOLUME_<NAME>
                         the pod's address, and the path of each volume
+    WEB_SERVICE_HOST, ... addresses and ports of services: see kubelet.service_variables
 
 Variables of the spec come after these and override them. `$(NAME)` in commands, arguments and values is replaced by a variable
 that is defined before, or left as it is if there is none; `$$` becomes `$`. References to HOSTNAME,
@@ -28,6 +29,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from kubelet.addresses import Addresses
 from kubelet.runtime.interface import Unsupported
@@ -38,6 +40,7 @@ from pinnace.api.quantity import QuantityError, amount, parse
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 LONGEST = 128 << 10
 """Maximum length of an argument or variable: MAX_ARG_STRLEN, see execve(2)."""
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 LARGEST = 2 << 20
 """Maximum length of all arguments and variables: a quarter of the default stack limit of 8 MiB."""
 
@@ -101,10 +104,18 @@ def surroundings(pod: Pod, home: str) -> dict[str, str]:
 
 
 def environment(
-    pod: Pod, container: Container, addresses: Addresses, volumes: Mapping[str, str], expansion: Expansion
+    pod: Pod,
+    container: Container,
+    addresses: Addresses,
+    volumes: Mapping[str, str],
+    expansion: Expansion,
+    services: Mapping[str, str] = NO_VARIABLES,
 ) -> dict[str, str]:
-    """Variables that commands and arguments can refer to. `volumes`: paths by name. Raises Unsupported."""
-    variables = {"POD_IP": addresses.pod}
+    """Variables that commands and arguments can refer to. `volumes`: paths by name. `services`: variables of services. Raises
+    Unsupported."""
+    for name, text in services.items():
+        expansion.take(f"{name}={text}", "the variables of services (see enableServiceLinks)")
+    variables = {**services, "POD_IP": addresses.pod}
     for name, path in volumes.items():
         variables[f"PINNACE_VOLUME_{re.sub('[^A-Z0-9]', '_', name.upper())}"] = path
     if container.envFrom:
@@ -258,15 +269,22 @@ POD_MESSAGE_BYTES = 12 << 10
 """Maximum bytes of a termination message, and of all messages of a pod. The containers of a pod have equal shares."""
 
 
-def container_plan(pod: Pod, container: Container, addresses: Addresses, root: Path, where: dict[str, str]) -> Plan:
-    """`root`: of the container; `where`: the volumes of the pod. Raises Unsupported."""
+def container_plan(
+    pod: Pod,
+    container: Container,
+    addresses: Addresses,
+    root: Path,
+    where: Mapping[str, str],
+    services: Mapping[str, str] = NO_VARIABLES,
+) -> Plan:
+    """`root`: of the container; `where`: the volumes of the pod; `services`: variables of services. Raises Unsupported."""
     if not container.command:
         raise Unsupported(
             f'container "{container.name}": spec.containers[].command is required, because the '
             "process runtime does not pull images"
         )
     expansion = Expansion(container.name)
-    variables = environment(pod, container, addresses, where, expansion)
+    variables = environment(pod, container, addresses, where, expansion, services)
     words = {"command": container.command, "args": container.args}
     message_path = str(inside(root, container.terminationMessagePath or MESSAGE_PATH))
     memory = container.resources.limits.get("memory")

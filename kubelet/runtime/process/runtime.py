@@ -64,6 +64,7 @@ from kubelet.runtime.process.root import (
     start_shim,
     stop_shim,
 )
+from kubelet.service_variables import Variables, no_services
 from kubelet.stats import Running as RunningPod
 from kubelet.stats import Usage
 from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Pod
@@ -269,9 +270,11 @@ class _Ran:
 class ProcessRuntime:
     """All methods run on the event loop and do not block."""
 
-    def __init__(self, root: Root, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, root: Root, clock: Clock = SYSTEM_CLOCK, services: Variables = no_services) -> None:
+        """`services`: the variables of services, which a container gets when it starts."""
         self._root = root
         self._clock = clock
+        self._services = services
         self._pods: dict[str, _Sandbox] = {}
         self._notify: Callable[[str], None] = lambda uid: None
         self._removals: set[asyncio.Task[None]] = set()
@@ -314,7 +317,8 @@ class ProcessRuntime:
         sandbox.containers[container] = self._ran(sandbox, begun, before.attempt.exit if before else None)
         try:
             where = places(sandbox.pod, sandbox.folder / "volumes")
-            begun.begin(container_plan(sandbox.pod, sandbox.container(container), sandbox.addresses, home / "root", where), now)
+            spec, services = sandbox.container(container), self._services(sandbox.pod)
+            begun.begin(container_plan(sandbox.pod, spec, sandbox.addresses, home / "root", where, services), now)
         except Unsupported as error:  # of a pod that another runtime accepted
             begun.fail(str(error), now)
         shutil.rmtree(home / str(attempt - KEPT), ignore_errors=True)

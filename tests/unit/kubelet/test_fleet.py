@@ -11,8 +11,10 @@ from kubelet.fleet import Fleet
 from kubelet.registration import Machine
 from kubelet.runtime.fake import FakeRuntime
 from kubelet.runtime.stages import Behaviour
+from kubelet.service_variables import ServiceVariables
 from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.api.machines import MachineShape
+from pinnace.api.resources import SERVICES
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.client import Client
 from tests.builders import make_node, make_pod
@@ -188,3 +190,29 @@ async def test_kubernetes_115190_a_pod_runs_that_needs_what_was_added_to_the_cap
         await world.fleet._informer.wait_for(int(node.metadata.resourceVersion), 5.0)
         dongles = {"example.com/dongle": 3}
         assert await world.outcome("dongle", "edge-0", dongles) == "Running"
+
+
+class HeldServices(ServiceVariables):
+    """Services that are not read before `release` is set."""
+
+    release = asyncio.Event()
+
+    @property
+    def synced(self) -> bool:
+        return self.release.is_set() and super().synced
+
+
+async def test_nodes_start_after_the_services_have_been_read(world: World) -> None:
+    services = HeldServices(world.client.of(SERVICES))
+    services.release = asyncio.Event()
+    fleet = Fleet(
+        "edge", ["edge-0"], Machine(MachineShape(CAPACITY)), world.client, FakeRuntime(Behaviour()), services=services
+    )  # fmt: skip
+    world.fleet = fleet
+    async with played(world):
+        await eventually(lambda: fleet.checks["session"]() is None and bool(fleet._informer.revision))
+        await asyncio.sleep(0.1)
+        assert (await world.client.nodes.list()).items == []
+        services.release.set()
+        await eventually(lambda: world.ready() is None)
+        assert "services" in fleet.checks

@@ -37,6 +37,8 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._told = asyncio.Event()
+        self.services: dict[str, str] = {}
+        """The variables of services."""
         self.reopen()
 
     def reopen(self) -> None:
@@ -49,7 +51,7 @@ class Scene:
         self._take_up()
 
     def _take_up(self) -> None:
-        self.runtime = ProcessRuntime(self.root)
+        self.runtime = ProcessRuntime(self.root, services=lambda pod: self.services)
         self.runtime.listen(lambda uid: self._told.set())
 
     def run(self, pod: Pod) -> None:

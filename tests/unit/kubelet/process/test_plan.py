@@ -53,6 +53,24 @@ def test_a_variable_may_be_a_field_of_the_pod(path: str, value: str) -> None:
     assert environment(pod, container, ADDRESSES, {}, Expansion("c0"))["V"] == value
 
 
+def test_variables_of_services_can_be_referred_to_and_overridden() -> None:
+    pod, container = pod_and_container()
+    services = {"WEB_SERVICE_HOST": "10.96.0.7", "WEB_SERVICE_PORT": "80"}
+    container.env.add(name="URL", value="http://$(WEB_SERVICE_HOST):$(WEB_SERVICE_PORT)")
+    container.env.add(name="WEB_SERVICE_PORT", value="8080")
+    container.args[:] = ["$(WEB_SERVICE_PORT)"]
+    made = container_plan(pod, container, ADDRESSES, ROOT, {}, services)
+    assert (made["env"]["URL"], made["env"]["WEB_SERVICE_HOST"]) == ("http://10.96.0.7:80", "10.96.0.7")
+    assert made["env"]["WEB_SERVICE_PORT"] == made["argv"][-1] == "8080"
+
+
+def test_variables_of_services_count_for_the_limit() -> None:
+    pod, container = pod_and_container()
+    services = {f"S{index}_SERVICE_HOST": "x" * 1000 for index in range(LARGEST // 1000)}
+    with pytest.raises(Unsupported, match="the variables of services \\(see enableServiceLinks\\)"):
+        container_plan(pod, container, ADDRESSES, ROOT, {}, services)
+
+
 def test_a_variable_may_be_a_resource_in_units_of_its_divisor() -> None:
     pod, container = pod_and_container()
     container.resources.limits["memory"].CopyFrom(Quantity(string="100Mi"))

@@ -50,6 +50,16 @@ async def test_a_container_finds_its_variables_its_folder_and_its_volumes(scene:
     assert scene.log() == ["stdout F hello you, not $(WHO) or $(NOBODY) from 127.0.1.2", "stdout F a page"]
 
 
+async def test_container_has_the_variables_of_services_at_its_start(scene: Scene) -> None:
+    scene.services = {"WEB_SERVICE_HOST": "10.96.0.7"}
+    scene.run(shell('echo "$WEB_SERVICE_HOST $0"'))
+    await scene.exited()
+    scene.services = {"WEB_SERVICE_HOST": "10.96.0.8"}
+    scene.start("c0", 1)
+    await scene.exited()
+    assert [scene.log(attempt=each) for each in (0, 1)] == [["stdout F 10.96.0.7 /bin/sh"], ["stdout F 10.96.0.8 /bin/sh"]]
+
+
 async def test_what_cannot_be_started_says_why(scene: Scene) -> None:
     pod = shell("unused")
     pod.spec.containers[0].command[:] = ["/no/such/program"]

@@ -62,11 +62,15 @@ class ItemLog:
         self._items: deque[Item] = deque()
         self.last = last
         """The sequence number of the last item."""
+        self.last_term = last
+        """The sequence number of the last term."""
 
     def extend(self, items: Iterable[Item]) -> None:
         for item in items:
             self._items.append(item)
             self.last += 1
+            if item[0] == "t":
+                self.last_term = self.last
         while len(self._items) > self._limit:
             self._fold(self._items.popleft())
 

@@ -70,6 +70,8 @@ class RecordedSource:
     async def wait(self, sequence: int) -> None:
         await asyncio.Event().wait()
 
+    wait_for_term = wait
+
     async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
         if not self.has_values:
             raise DecisionError("this recording has no objects; `pinnace timeline record` keeps them")

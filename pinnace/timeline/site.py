@@ -9,9 +9,9 @@
     /api/action       POST: kill or freeze a process, and the like
     /api/export       the page with its data in one HTML file
 
-A frame is encoded once for all viewers and sent at most every FRAME_INTERVAL seconds. The id of an event is the sequence number
-of its last item, so that a browser that reconnects resumes there (`Last-Event-ID`). A viewer that does not read is disconnected
-after MAX_FRAMES frames.
+A frame is encoded once for all viewers. Frames are sent every FRAME_INTERVAL seconds, those with a term at once. The id of an
+event is the sequence number of its last item, so that a browser that reconnects resumes there (`Last-Event-ID`). A viewer that
+does not read is disconnected after MAX_FRAMES frames.
 
 Access: a link has a one-time token, which the site exchanges for a cookie. Requests that change something must come from the
 page itself (`Origin`). Text of objects is sent as JSON only, and the Content-Security-Policy allows no inline scripts.
@@ -38,6 +38,8 @@ from pinnace.timeline.source import DecisionError, Source
 log = logging.getLogger(__name__)
 
 FRAME_INTERVAL = 0.1
+TERM_DELAY = 0.01
+"""Seconds between a frame and the next one, if that has a term."""
 KEEPALIVE_INTERVAL = 1.0
 """Seconds between two events while there is nothing new. Each has the server's time, so a page sees a broken connection."""
 MAX_FRAMES = 100
@@ -200,7 +202,10 @@ class Site:
                     queue.put_nowait(b"")
                 else:
                     queue.put_nowait(frame)
-            await asyncio.sleep(FRAME_INTERVAL)
+            await asyncio.sleep(TERM_DELAY)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FRAME_INTERVAL - TERM_DELAY):
+                    await self._source.wait_for_term(sent)
 
     def _viewer(self, request: web.Request) -> Viewer:
         viewer = self._sessions.viewer(request.cookies.get(COOKIE, ""))

@@ -48,6 +48,10 @@ class Source(Protocol):
         """Return when the log has items after this sequence number."""
         ...
 
+    async def wait_for_term(self, sequence: int) -> None:
+        """Return when the log has a term after this sequence number."""
+        ...
+
     async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
         """The explanation of "namespace/name" as of a revision (0: now), as JSON. Raises DecisionError."""
         ...
@@ -132,6 +136,10 @@ class LiveSource:
     async def wait(self, sequence: int) -> None:
         async with self._grown:
             await self._grown.wait_for(lambda: self.log.last > sequence)
+
+    async def wait_for_term(self, sequence: int) -> None:
+        async with self._grown:
+            await self._grown.wait_for(lambda: self.log.last_term > sequence)
 
     async def _translate(self, versions: Sequence[KeyVersion]) -> None:
         now = self._now()

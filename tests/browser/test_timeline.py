@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -20,6 +22,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 NODES, PODS = 5000, 50_000
 MAX_MEMORY = 300 << 20
 MIN_FRAMES = 30
+KILLS, SEEN_WITHIN, SEEN_WITHIN_IF_BUSY = 5, 0.1, 0.5
+"""Failovers, and the seconds after which the page shows them: the median, and each of them on a busy machine."""
 HOSTILE = "<script>globalThis.hacked=1</script>"
 PENDING = """
 apiVersion: v1
@@ -32,6 +36,22 @@ spec:
 
 LATER = "((term) => term[4] > {0} && term[6] === null)(timeline.model.state.terms.get('scheduler'))"
 """A later term has begun."""
+PAINTED = """() => {
+  globalThis.painted = { ended: {}, begun: {} };
+  const note = (now) => {
+    for (const [, , , election, token, , ended] of timeline.model.terms.values())
+      if (election === "scheduler") {
+        painted.begun[token] ??= now;
+        if (ended !== null) painted.ended[token] ??= now;
+      }
+  };
+  note(0);
+  const channel = new MessageChannel();
+  channel.port1.onmessage = () => note(Date.now() / 1000);
+  new MutationObserver(() => requestAnimationFrame(() => channel.port2.postMessage(0)))
+    .observe(document.querySelector(".leaders"), { subtree: true, childList: true, characterData: true, attributes: true });
+}"""
+"""Notes when the header changed and the frame with the change was painted, by token."""
 FRAMES = """() => new Promise((resolve) => {
   let frames = 0;
   const began = performance.now();
@@ -91,22 +111,29 @@ def leader_changes(page: Any, holder: str) -> bool:
 
 
 def test_a_failover_is_on_the_page_within_a_tenth_of_a_second(timeline: Any, pinnace: Pinnace) -> None:
-    """The page learns of a term at most 100 ms, and one frame of a busy machine, after etcd has it."""
-    before = token(timeline)
-    timeline.evaluate(
-        """() => {
-          const index = timeline.model.index.bind(timeline.model);
-          globalThis.delays = [];
-          timeline.model.index = (item) => {
-            if (item[0] === "t" && item[6] === null) delays.push(Date.now() / 1000 - item[1]);
-            index(item);
-          };
-        }"""
-    )
-    pinnace("leader", "transfer")
-    wait_for(timeline, f"timeline.model.state.terms.get('scheduler')[4] > {before}")
-    (delay, *_) = timeline.evaluate("delays")
-    assert delay < 0.25
+    """Measured from the times of the leader history (the end of one term, the begin of the next) until the page has painted
+    them."""
+    timeline.evaluate(PAINTED)
+    ends, begins = [], []
+    for _ in range(KILLS):
+        before, holder = token(timeline), leader(timeline)
+        pinnace("kill", "leader")
+        assert leader_changes(timeline, holder)
+        wait_for(timeline, LATER.format(before))
+        terms = json.loads(pinnace("leader", "history", "-o", "json"))["items"]
+        ended = next(term for term in terms if term["token"] == before)
+        begun = terms[-1]
+        painted = timeline.evaluate("painted")
+        ends.append(painted["ended"][str(before)] - unix(ended["ended"]))
+        begins.append(painted["begun"][str(begun["token"])] - unix(begun["began"]))
+        pinnace("start")
+    print("painted after, in ms:", *(f"{end * 1000:.0f}/{begin * 1000:.0f}" for end, begin in zip(ends, begins, strict=True)))
+    assert median(ends) < SEEN_WITHIN and median(begins) < SEEN_WITHIN
+    assert max(*ends, *begins) < SEEN_WITHIN_IF_BUSY
+
+
+def unix(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 def test_a_frozen_leader_is_shown_and_resumes(timeline: Any, pinnace: Pinnace) -> None:

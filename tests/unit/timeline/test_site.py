@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientResponse, ClientSession, CookieJar
 
+from pinnace.timeline import site
 from pinnace.timeline.items import ItemLog
 from pinnace.timeline.site import COOKIE, TOKEN_TTL, ActionError, Sessions, Site, Viewer, export, serve
 from pinnace.timeline.source import DecisionError
@@ -27,8 +28,17 @@ class FakeSource:
         self.log.extend(["p", 1.0, 5, number, name, "pending", -1, 0, 0] for number, name in enumerate(names))
         self.grown.set()
 
+    def elect(self, holder: str) -> None:
+        self.log.extend([["t", 1.0, 5, "scheduler", 5, holder, None, ""]])
+        self.grown.set()
+
     async def wait(self, sequence: int) -> None:
         while self.log.last <= sequence:
+            self.grown.clear()
+            await self.grown.wait()
+
+    async def wait_for_term(self, sequence: int) -> None:
+        while self.log.last_term <= sequence:
             self.grown.clear()
             await self.grown.wait()
 
@@ -145,6 +155,19 @@ async def test_a_viewer_gets_everything_and_then_what_is_new(world: World) -> No
         name, sequence, data = await received(stream)
         assert (name, sequence) == ("frame", 2) and [item[4] for item in data["items"]] == ["default/b"]
     assert world.viewers[0] == 1
+
+
+async def test_a_term_is_sent_at_once_and_other_items_with_the_next_frame(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "FRAME_INTERVAL", 3600.0)
+    async with await world.session() as browser, browser.get("/api/stream") as stream:
+        await received(stream)
+        world.source.add("default/a")
+        assert [item[0] for item in (await received(stream))[2]["items"]] == ["p"]
+        world.source.add("default/b")
+        world.source.elect("scheduler-1")
+        assert [item[0] for item in (await received(stream))[2]["items"]] == ["p", "t"]
 
 
 async def test_a_viewer_that_reconnects_resumes(world: World) -> None:

@@ -13,6 +13,7 @@ Source: https://github.com/kubernetes/dns/blob/master/docs/specification.md
 
 import asyncio
 import logging
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from pinnace.api.core_v1_pb2 import Service
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointSlice
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.informer import Delta
+from proxy.plan import Frontend
 
 log = logging.getLogger(__name__)
 
@@ -297,6 +299,14 @@ def _record(name: str, data: Any) -> Any:
     return RR(name, getattr(QTYPE, type(data).__name__), CLASS.IN, TTL, data)
 
 
+def _frontends(host: str, port: int) -> tuple[Frontend, Frontend]:
+    return Frontend(host, port, "UDP"), Frontend(host, port, "TCP")
+
+
+def _descriptor(transport: asyncio.DatagramTransport) -> int:
+    return int(transport.get_extra_info("socket").fileno())
+
+
 class DnsServer:
     """Serves a resolver over UDP and TCP."""
 
@@ -305,19 +315,33 @@ class DnsServer:
         self._udp: asyncio.DatagramTransport | None = None
         self._tcp: asyncio.Server | None = None
         self._open = 0
+        self._descriptors: dict[Frontend, int] = {}
 
-    async def start(self, host: str, port: int) -> None:
-        """Raises OSError."""
+    @property
+    def descriptors(self) -> dict[Frontend, int]:
+        """The descriptors of the listening sockets."""
+        return self._descriptors
+
+    async def start(self, host: str, port: int, inherited: dict[Frontend, socket.socket] | None = None) -> None:
+        """`inherited`: see Userspace. Raises OSError."""
         loop = asyncio.get_running_loop()
+        sockets = inherited if inherited is not None else {}
+        udp, tcp = (sockets.pop(each, None) for each in _frontends(host, port))
         try:
             self._udp, _ = await loop.create_datagram_endpoint(
-                lambda: _Datagrams(self._resolver), local_addr=(host, port), reuse_port=True
+                lambda: _Datagrams(self._resolver),
+                **({"sock": udp} if udp is not None else {"local_addr": (host, port), "reuse_port": True}),
             )
-            self._tcp = await asyncio.start_server(self._serve, host, port, reuse_port=True)
+            where = {"sock": tcp} if tcp is not None else {"host": host, "port": port, "reuse_port": True}
+            self._tcp = await asyncio.start_server(self._serve, **where)
+            self._descriptors = dict(
+                zip(_frontends(host, port), (_descriptor(self._udp), self._tcp.sockets[0].fileno()), strict=True)
+            )
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --dns") from None
 
     def stop(self) -> None:
+        self._descriptors = {}
         if self._udp is not None:
             self._udp.close()
         if self._tcp is not None:

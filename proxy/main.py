@@ -17,8 +17,9 @@ from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
 from pinnace.client.informer import RestartSupervisor
 from pinnace.runtime import flags, process
-from pinnace.runtime.http import StatusServer, format_address
+from pinnace.runtime.http import Check, StatusServer, format_address, parse_address
 from proxy.dns import DnsServer, Resolver
+from proxy.handover import Handover, Predecessor
 from proxy.healthcheck import HealthChecks
 from proxy.nftables import NfTables
 from proxy.proxier import Backend, Proxier
@@ -30,6 +31,9 @@ USERSPACE, NFTABLES = "userspace", "nftables"
 LOOPBACK = ("127.0.0.1",)
 DRAIN_GRACE = 2.0
 """Seconds for which open connections may continue after SIGTERM."""
+SUCCESSOR_TIMEOUT = 6.0
+"""Seconds for which a proxy that is asked to stop waits for a successor that is starting."""
+SYNC_POLL = 0.01
 
 
 @click.command("pinnace-proxy", cls=flags.Component)
@@ -56,6 +60,11 @@ DRAIN_GRACE = 2.0
     type=click.IntRange(min=1),
     help="The maximum number of open TCP connections.  [default: from the limit of open files]",
 )
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take over the listeners of a running proxy with the same --http address. It ends when this one is ready.",
+)
 @click.option("--dns", type=flags.address, help="Address of the DNS server (UDP and TCP).  [default: none]", show_default=False)
 @click.option("--cluster-domain", default="cluster.local", help="The domain of the DNS server.")
 def main(
@@ -66,11 +75,12 @@ def main(
     node: str | None,
     nodeport_addresses: Sequence[str],
     max_connections: int | None,
+    take_over: bool,
     dns: tuple[str, int] | None,
     cluster_domain: str,
 ) -> None:
     """Forward connections to the addresses of services to their endpoints."""
-    options = Options(name, servers(), http, mode, node, nodeport_addresses, max_connections, dns, cluster_domain)
+    options = Options(name, servers(), http, mode, node, nodeport_addresses, max_connections, take_over, dns, cluster_domain)
     sys.exit(process.run(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
 
 
@@ -83,6 +93,7 @@ class Options:
     node: str | None
     nodeport_addresses: Sequence[str]
     max_connections: int | None
+    take_over: bool
     dns: tuple[str, int] | None
     cluster_domain: str
 
@@ -109,33 +120,80 @@ class _Current:
 
 
 async def serve(stop: asyncio.Event, options: Options) -> None:
-    """Forward until `stop` is set."""
+    """Forward until `stop` is set, or until a successor has taken over. Raises OSError, Fatal."""
+    predecessor = await asyncio.to_thread(Predecessor.find, format_address(options.http)) if options.take_over else None
+    inherited = predecessor.sockets if predecessor is not None else {}
     backend: Backend
     if options.mode == NFTABLES:
         backend = NfTables(options.nodeport_addresses)
     else:
-        backend = Userspace(options.nodeport_addresses or LOOPBACK, max_connections=options.max_connections)
+        addresses = options.nodeport_addresses or LOOPBACK
+        backend = Userspace(addresses, max_connections=options.max_connections, inherited=inherited)
     connection = Connection(options.servers.endpoints, tls=options.servers.tls)
     health = HealthChecks((options.nodeport_addresses or ("0.0.0.0" if options.mode == NFTABLES else LOOPBACK[0],))[0])
     lives = RestartSupervisor(lambda: Proxier(Client(connection), backend, options.node, applied=health.apply))
-    status = StatusServer(*options.http, lives.checks, asyncio.get_running_loop())
+    status = _Status(options.http, lives.checks)
     server = DnsServer(Resolver(_Current(lives), options.cluster_domain))
     if options.dns is not None:
-        await server.start(*options.dns)
+        await server.start(*options.dns, inherited)
         log.info("DNS of %s on %s", options.cluster_domain, format_address(options.dns))
-    status.start()
-    log.info("proxy %s, status on %s, API servers at %s", options.name, status.address, ",".join(options.servers.endpoints))
+    await status.start()
+    handover = Handover(status.address, lambda: {**backend.descriptors, **server.descriptors}, status.stop, status.start)
+    endpoints = ",".join(options.servers.endpoints)
+    log.info("proxy %s, status on %s, API servers at %s", options.name, status.address, endpoints)
     try:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(lives.run())
-            await stop.wait()
-            running.cancel()
+            taken_over = group.create_task(_succeed(lives, predecessor, handover))
+            stopped = group.create_task(stop.wait())
+            await asyncio.wait((running, taken_over, stopped), return_when=asyncio.FIRST_COMPLETED)
+            await handover.settled(SUCCESSOR_TIMEOUT)
+            for each in (running, taken_over, stopped):
+                each.cancel()
     finally:
+        if predecessor is not None:
+            predecessor.close()
         server.stop()
         await backend.close(DRAIN_GRACE)
         await health.close()
-        status.stop()
+        await status.stop()
         await connection.close()
+
+
+async def _succeed(lives: RestartSupervisor[Proxier], predecessor: Predecessor | None, handover: Handover) -> None:
+    """Let the predecessor end, and wait for a successor."""
+    if predecessor is not None:
+        while not lives.now.synced:  # noqa: ASYNC110 (of the instance that is current)
+            await asyncio.sleep(SYNC_POLL)
+        await asyncio.to_thread(predecessor.ready)
+        log.info("took over from the proxy that ran before")
+    try:
+        await handover.wait()
+    except OSError as error:  # another user has bound the name
+        log.warning("no successor can take over: %s", error)
+        await asyncio.Future()
+    log.info("a successor has taken over")
+
+
+class _Status:
+    """The status server, which can be started again."""
+
+    def __init__(self, address: tuple[str, int], checks: Mapping[str, Check]) -> None:
+        self._address, self._checks = address, checks
+        self._server: StatusServer | None = None
+        self.address = format_address(address)
+
+    async def start(self) -> None:
+        """Raises OSError."""
+        self._server = StatusServer(*self._address, self._checks, asyncio.get_running_loop())
+        self._server.start()
+        self.address = self._server.address
+        self._address = parse_address(self.address)
+
+    async def stop(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await asyncio.to_thread(server.stop)
 
 
 if __name__ == "__main__":

@@ -257,6 +257,10 @@ class NfTables:
             found[key] = ServiceRules(own, rules.health_check)
         return found
 
+    @property
+    def descriptors(self) -> Mapping[Frontend, int]:
+        return {}
+
     async def retry(self) -> None:
         """Nothing: a failed sync is repeated."""
 

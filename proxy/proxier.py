@@ -25,7 +25,7 @@ from pinnace.runtime.supervise import supervise, unending
 from pinnace.runtime.tasks import TimeSlice
 from proxy import metrics
 from proxy.dns import AddressIndex
-from proxy.plan import NO_RULES, NodeInfo, ServiceRules, plan_service, service_of
+from proxy.plan import NO_RULES, Frontend, NodeInfo, ServiceRules, plan_service, service_of
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,11 @@ class Backend(Protocol):
 
     async def retry(self) -> None:
         """Retry what failed."""
+        ...
+
+    @property
+    def descriptors(self) -> Mapping[Frontend, int]:
+        """The descriptors of the listening sockets, for a successor."""
         ...
 
     async def close(self, grace: float = 0.0) -> None: ...

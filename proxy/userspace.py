@@ -7,8 +7,8 @@ A frontend without endpoints has no listener, so that the kernel refuses connect
 connection and keeps its connections. UDP datagrams of one client address form a flow, which keeps its endpoint until it is idle
 for UDP_IDLE, or its endpoint is removed or refuses a datagram.
 
-Listeners use SO_REUSEPORT: a new proxy can listen before the old one stops. `close` accepts all connections that wait and
-lets open connections finish.
+A new proxy takes the listening sockets over before the old one ends (proxy/handover.py). `close` accepts all connections that
+wait and lets open connections finish.
 """
 
 import asyncio
@@ -105,12 +105,15 @@ class Userspace:
         nodeport_addresses: Sequence[str] = ("127.0.0.1",),
         *,
         max_connections: int | None = None,
+        inherited: dict[Frontend, socket.socket] | None = None,
         clock: Callable[[], float] = time.monotonic,
         seed: int | None = None,
     ) -> None:
+        """`inherited`: listening sockets of the previous process. They are taken out when they are used."""
         self._loop = asyncio.get_running_loop()
         self._node = tuple(nodeport_addresses)
         self.limit = max_connections or connection_limit()
+        self._inherited = inherited if inherited is not None else {}
         self.clock = clock
         self.random = random.Random(seed)
         self._rules: dict[str, ServiceRules] = {}
@@ -139,6 +142,11 @@ class Userspace:
         frontend, why = next(iter(self._failed.items()))
         more = f" (and {len(self._failed) - 1} more)" if len(self._failed) > 1 else ""
         return f"cannot listen on {_text(frontend)}: {why}{more}"
+
+    @property
+    def descriptors(self) -> dict[Frontend, int]:
+        """The descriptors of the listening sockets."""
+        return {frontend: each.descriptor for frontend, each in self._listeners.items()}
 
     @property
     def open_connections(self) -> int:
@@ -172,18 +180,27 @@ class Userspace:
                 self._set(service, frontend, rule)
 
     async def close(self, grace: float = 0.0) -> None:
-        """Close all listeners, and let connections finish for `grace` seconds."""
+        """Close all listeners. Let connections finish, and forward the answers of UDP flows, for `grace` seconds."""
         self._sweeping.cancel()
+        answering: list[_UdpListener] = []
         for listener in self._listeners.values():
-            listener.close()
+            if isinstance(listener, _UdpListener) and listener.flows and grace:
+                listener.pause()
+                answering.append(listener)
+            else:
+                listener.close()
         self._listeners.clear()
         self._idle.clear()
-        if self.open_connections:
+        if answering:
+            await asyncio.sleep(grace)
+        elif self.open_connections:
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace):
                     await self._idle.wait()
-        for each in list(self._connections):
+        for each in answering:
             each.close()
+        for connection in list(self._connections):
+            connection.close()
 
     def _expand(self, rules: ServiceRules) -> dict[Frontend, Rule]:
         """Replace node ports by addresses of the node."""
@@ -233,6 +250,13 @@ class Userspace:
                 self._failed[frontend] = why
             else:
                 self._failed.pop(frontend, None)
+
+    def take(self, frontend: Frontend) -> socket.socket | None:
+        """Take the socket that the previous process left for this frontend."""
+        found = self._inherited.pop(frontend, None)
+        if found is not None:
+            found.setblocking(False)
+        return found
 
     def admit(self) -> bool:
         """Return False if there are too many connections."""
@@ -317,9 +341,13 @@ class _TcpListener:
         """Raises OSError."""
         self._proxy, self._loop = proxy, loop
         self.balancer = Balancer(rule, proxy.clock, proxy.random)
-        self._socket = _bind(frontend, socket.SOCK_STREAM)
+        self._socket = proxy.take(frontend) or _bind(frontend, socket.SOCK_STREAM)
         self._socket.listen(BACKLOG)
         loop.add_reader(self._socket, self._accept)
+
+    @property
+    def descriptor(self) -> int:
+        return self._socket.fileno()
 
     def update(self, rule: Rule) -> None:
         self.balancer.update(rule)
@@ -448,9 +476,17 @@ class _UdpListener:
         """Raises OSError."""
         self._proxy, self._loop = proxy, loop
         self.balancer = Balancer(rule, proxy.clock, proxy.random)
-        self._socket = _bind(frontend, socket.SOCK_DGRAM)
+        self._socket = proxy.take(frontend) or _bind(frontend, socket.SOCK_DGRAM)
         self._flows: dict[tuple[str, int], _Flow] = {}
         loop.add_reader(self._socket, self._from_clients)
+
+    @property
+    def descriptor(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def flows(self) -> int:
+        return len(self._flows)
 
     def update(self, rule: Rule) -> None:
         """End flows to removed endpoints: the next datagram of the client gets another endpoint."""
@@ -461,6 +497,10 @@ class _UdpListener:
     def sweep(self, now: float) -> None:
         for client in [client for client, flow in self._flows.items() if now - flow.used >= UDP_IDLE]:
             self._end(client)
+
+    def pause(self) -> None:
+        """Receive nothing from clients, and continue to forward answers."""
+        self._loop.remove_reader(self._socket)
 
     def close(self) -> None:
         self._loop.remove_reader(self._socket)

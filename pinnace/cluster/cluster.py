@@ -41,6 +41,7 @@ from pinnace.cluster.spec import (
     PLAIN,
     PROXY,
     SCHEDULER,
+    TAKE_OVER,
     ClusterSpec,
     ClusterState,
     Plan,
@@ -356,6 +357,43 @@ class Cluster:
         await self._waiting.until(lambda: startup.readiness(list(map(self.state.find, left))), drop, progress)
         if left:
             progress.done(f"{', '.join(left)} ready")
+
+    def can_succeed(self, name: str) -> bool:
+        """Whether `succeed` can replace the process. Raises KeyError."""
+        record = self.state.find(name)
+        return TAKE_OVER in record.plan.argv and processes.running(record) is not None
+
+    async def succeed(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
+        """Replaces a process by a successor that takes over its listeners. The process ends when the successor is ready. If
+        the successor fails, the process continues. Raises KeyError, ClusterError, StartFailed."""
+        with self.folder.locked():
+            self._refresh()
+            record = self.state.find(name)
+            before = processes.running(record)
+            if before is None:
+                raise ClusterError(f"{name} does not run")
+            anew = ProcessRecord(by_us(record.plan))
+            child = processes.spawn(anew.plan, self.folder.log(name), successor=True)
+            try:
+                if (process := procfs.identify(child.pid)) is not None:
+                    anew = replace(anew, process=process)
+                    async with asyncio.timeout(timeout):
+                        while procfs.alive(before) and child.poll() is None:  # noqa: ASYNC110 (a process)
+                            await asyncio.sleep(processes.POLL)
+                if child.poll() is not None:
+                    raise startup.ended(name, child.returncode, self.folder)
+            except BaseException as error:
+                child.kill()
+                child.wait()
+                if isinstance(error, TimeoutError):
+                    message = f"a successor of {name} was not ready within {timeout:g} s"
+                    raise StartFailed(message, hint="the running process continues; see its log") from None
+                raise
+            if name in self._children:
+                self._children[name].wait()
+            self._children[name] = child
+            self._state = self.state.with_record(anew)
+            self.folder.write(self._state)
 
     def _staged(self, stage: Sequence[str]) -> list[ProcessRecord]:
         return [record for record in self.state.processes if record.component in stage]

@@ -56,11 +56,12 @@ GRACE = 5.0
 POLL = 0.02
 
 
-def spawn(plan: Plan, log: Path) -> subprocess.Popen[bytes]:
-    """Starts a process, with its output appended to `log`. Keep the handle, so that the process is reaped when it exits. Raises
-    StartFailed if it cannot be started, or if another program uses its address.
+def spawn(plan: Plan, log: Path, *, successor: bool = False) -> subprocess.Popen[bytes]:
+    """Starts a process, with its output appended to `log`. Keep the handle, so that the process is reaped when it exits.
+    `successor`: it takes the addresses over from the running process. Raises StartFailed if it cannot be started, or if another
+    program uses its address.
     """
-    for address in sorted({plan.address, plan.http}):
+    for address in sorted({plan.address, plan.http}) if not successor else ():
         if not is_free(address):
             raise StartFailed(
                 f"{address}, the address of {plan.name}, is in use by another program",

@@ -78,6 +78,8 @@ ELECTION_LEASE, SLOW_LEASE = "--election-lease-duration", 10
 """The flag of API servers, and its value in seconds in slow motion."""
 DNS = "--dns"
 """The flag of a proxy for its DNS address."""
+TAKE_OVER = "--take-over"
+"""The flag of a process that takes over from the running process with the same addresses."""
 STORE = "--data-dir="
 """The flags of a member of etcd for its own addresses."""
 MOST_PROCESSES = 1_000
@@ -277,7 +279,7 @@ def plan(
         name, http = f"{PROXY}-0", address()
         argv = _module(
             PROXY, "--name", name, "--server", reaching(name, endpoints), "--http", http,
-            "--kubeconfig", str(certificates.configuration(pki, PROXY)), DNS, address(),
+            "--kubeconfig", str(certificates.configuration(pki, PROXY)), DNS, address(), TAKE_OVER,
         )  # fmt: skip
         plans.append(Plan(PROXY, name, http, http, argv))
 

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,15 +13,18 @@ import pytest
 from dnslib import DNSRecord
 
 from pinnace.api.core_v1_pb2 import Service
-from pinnace.api.resources import DEPLOYMENTS
+from pinnace.api.resources import DEPLOYMENTS, SERVICES
 from pinnace.bench import pages
 from pinnace.bench.load import NAMESPACE
 from pinnace.bench.pages import PageLoad
 from pinnace.bench.services import kill_listener
 from pinnace.client.client import Client
+from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.spec import DNS, PROCESS, ClusterSpec
+from pinnace.cluster.errors import StartFailed
+from pinnace.cluster.spec import DNS, PROCESS, ClusterSpec, pki_folder
 from tests.conftest import free_port
+from tests.integration.processes import pinnace
 
 pytestmark = [pytest.mark.stories, pytest.mark.timeout(240)]
 
@@ -110,6 +115,75 @@ async def test_a_page_of_three_pods_is_served_evenly_through_crashes_and_updates
         await scale(client, 2)
         await served(service)
         assert await pages.request("127.0.0.1", node_port)
+
+
+async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_drained(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
+        service = await client.of(SERVICES).create(pages.service("web"))
+        await pages.ready(client, "web", 3)
+        await served(service)
+        address = service.spec.clusterIP
+
+        # a graceful restart of the proxy under load
+        async with PageLoad(address, 80, interval=0.005) as load:
+            await load.reach(50, 20)
+            for _ in range(3):
+                before = cluster.pid("proxy-0")
+                await cluster.succeed("proxy-0", timeout=30)
+                assert cluster.pid("proxy-0") not in (0, before)
+                await load.reach(load.requests + 50, 20)
+            command = [sys.executable, "-m", "pinnace.cli.main", "restart", "proxy-0", "--data-dir", str(cluster.spec.data_dir)]
+            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=40, check=False)
+            assert "proxy-0 was replaced without interruption (pid" in done.stdout, (done.stdout, done.stderr)
+            cluster._refresh()
+            await load.reach(load.requests + 50, 20)
+        assert load.failures == []
+        assert await asyncio.to_thread(_resolve, cluster, "web.default.svc.cluster.local") == address
+
+        # a successor that cannot get ready: the running proxy continues
+        before = cluster.pid("proxy-0")
+        cluster.kill("apiserver-0", signal.SIGSTOP)
+        async with PageLoad(address, 80, interval=0.01) as load:
+            with pytest.raises(StartFailed, match="a successor of proxy-0 was not ready within 3 s"):
+                await cluster.succeed("proxy-0", timeout=3)
+            await load.reach(load.requests + 50, 20)
+        cluster.kill("apiserver-0", signal.SIGCONT)
+        assert load.failures == [] and cluster.pid("proxy-0") == before
+
+        # a drain under load
+        pod = (await client.pods.list(NAMESPACE)).items[0]
+        config = certificates.configuration(pki_folder(cluster.spec.data_dir), "admin")
+        async with PageLoad(address, 80, interval=0.01) as load:
+            await load.reach(50, 20)
+            drained = await asyncio.to_thread(
+                pinnace, ",".join(cluster.endpoints), "drain", pod.spec.nodeName, "--timeout", "25s", config=config
+            )
+            assert drained.returncode == 0, drained.stderr
+            await pages.ready(client, "web", 3)
+            await load.reach(load.requests + 50, 20)
+        assert load.failures == []
+        left = await client.pods.list(NAMESPACE, fields=f"spec.nodeName={pod.spec.nodeName}")
+        assert left.items == []
+
+
+async def test_requests_succeed_while_all_api_servers_are_dead(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
+        service = await client.of(SERVICES).create(pages.service("web"))
+        await pages.ready(client, "web", 3)
+        await served(service)
+        async with PageLoad(service.spec.clusterIP, 80, interval=0.01) as load:
+            await load.reach(50, 20)
+            cluster.kill("apiserver-0")
+            await load.reach(load.requests + 300, 30)
+            await cluster.restart(["apiserver-0"])
+            await load.reach(load.requests + 50, 20)
+        assert load.failures == [] and len(load.answers) == 3
+        await scale(client, 1)
+        async with asyncio.timeout(20):
+            while len({await pages.request(service.spec.clusterIP, 80) for _ in range(6)}) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
 
 
 def _resolve(cluster: Cluster, name: str) -> str:

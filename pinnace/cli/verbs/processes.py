@@ -100,6 +100,11 @@ async def _prepared(cluster: Cluster, names: Sequence[str], steps: Steps, *, end
     """The processes to start: with `end` all of them, after stopping them; otherwise those that do not run."""
     await cluster.settle(steps, names)
     run = [name for name in names if name not in cluster.ended()]
+    for name in [name for name in run if end and cluster.can_succeed(name)]:
+        steps.waiting(f"the successor of {name}")
+        await cluster.succeed(name)
+        click.echo(f"{name} was replaced without interruption (pid {cluster.pid(name)})")
+        names, run = [each for each in names if each != name], [each for each in run if each != name]
     if end and run:
         steps.waiting(f"{', '.join(run)} to end")
         if killed := await cluster.stop(names=run):
@@ -167,7 +172,8 @@ def start(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> 
 def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> None:
     """Restart processes of a local cluster, and renew its certificates.
 
-    Named processes are stopped if they run, and started again. Without names, only the processes that do not run are started.
+    Named processes are stopped if they run, and started again. A service proxy ends when its successor has taken over its
+    listeners. Without names, only the processes that do not run are started.
     They keep the arguments and the configuration that the cluster was created with, and the data of etcd. The processes run
     the version of this command. The command returns when they are ready.
 

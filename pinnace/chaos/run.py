@@ -274,6 +274,7 @@ def lacking(kind: Kind, spec: ClusterSpec) -> str:
         Need.DISK: host.available,
         Need.DEV_FULL: FULL.exists,
         Need.GATEWAYS: lambda: spec.gateways > 0,
+        Need.PROXY: lambda: spec.proxy,
         Need.LIMITS: lambda: hasattr(resource, "prlimit"),
     }
     return next((need.value for need in kind.needs if not there[need]()), "")

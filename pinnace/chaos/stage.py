@@ -112,6 +112,8 @@ CATCH_UP = 30.0
 """Seconds within which the recorder must be up to date after its start."""
 JOURNAL, STORED, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "{}.run.jsonl"
 LOGS = "logs"
+SERVICES = "127.254.0.0/16"
+"""The addresses of services of a cluster with a proxy, which must be able to listen on them."""
 JSON_LOGS = ("--logging-format", "json")
 """The log format of all components. Timelines and verdicts read the events in their logs (pinnace/runtime/logs.py)."""
 
@@ -175,7 +177,8 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
 
     def parts(process: str) -> Sequence[str]:
         if process.startswith(APISERVER):
-            return ("--token-auth-file", str(tokens), "--token-listen", f"127.0.0.1:{ports.next()}")
+            tokens_ = ("--token-auth-file", str(tokens), "--token-listen", f"127.0.0.1:{ports.next()}")
+            return (*tokens_, "--service-cluster-ip-range", SERVICES) if spec.proxy else tokens_
         if process.startswith(SCHEDULER):
             return ("--config", str(saboteur))
         return ("--run-log", str(folder / RUN_LOG.format(process))) if process.startswith(KUBELET) else ()
@@ -186,7 +189,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
     def environment(process: str) -> Mapping[str, str]:
         return {} if clocks is None or process.startswith(ETCD) else clocks.environment(process)
 
-    count = (spec.schedulers + spec.kubelets + spec.etcd_members + spec.gateways) * spec.apiservers
+    count = (spec.schedulers + spec.kubelets + spec.etcd_members + spec.gateways + spec.proxy) * spec.apiservers
     data_dir = folder / "cluster"
     guarded = [f"--disk={mount}" for mount in mounts.values()]
     async with (

@@ -100,10 +100,14 @@ async def test_a_page_of_three_pods_is_served_evenly_through_crashes_and_updates
         assert len(load.failures) <= load.callers, load.failures
 
         # the proxy is killed and started again
+        assert "services with ready endpoints that accept connections: 1 of 1" in await asyncio.to_thread(_doctor, cluster)
         cluster.kill("proxy-0")
         await refused(service)
+        diagnosis = await asyncio.to_thread(_doctor, cluster)
+        assert "no connection to default/web" in diagnosis and "proxy-0 is not running" in diagnosis
         await cluster.restart(["proxy-0"])
         await served(service, 1.0)
+        assert {each.name: each.ready for each in await cluster.status()}["proxy-0"]
 
         # the API server is away: the proxy goes on with what it knows
         cluster.kill("apiserver-0", signal.SIGSTOP)
@@ -184,6 +188,13 @@ async def test_requests_succeed_while_all_api_servers_are_dead(cluster: Cluster)
         async with asyncio.timeout(20):
             while len({await pages.request(service.spec.clusterIP, 80) for _ in range(6)}) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
+
+
+def _doctor(cluster: Cluster) -> str:
+    command = [sys.executable, "-m", "pinnace.cli.main", "doctor", "--data-dir", str(cluster.spec.data_dir)]
+    config = certificates.configuration(pki_folder(cluster.spec.data_dir), "admin")
+    environment = {**os.environ, "COLUMNS": "200", "PINNACE_CONFIG": str(config)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=40, check=False, env=environment).stdout
 
 
 def _resolve(cluster: Cluster, name: str) -> str:

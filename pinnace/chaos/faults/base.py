@@ -19,6 +19,7 @@ class Area(StrEnum):
     APISERVERS = "apiservers"
     KUBELETS = "kubelets"
     GATEWAYS = "gateways"
+    PROXY = "proxy"
     ETCD = "etcd"
     NONE = ""
     """No other component is affected. The fault can overlap with any other fault."""
@@ -35,6 +36,7 @@ class Need(StrEnum):
     DEV_FULL = "/dev/full does not exist"
     LIMITS = "prlimit is not available"
     GATEWAYS = "the cluster has no gateway"
+    PROXY = "the cluster has no service proxy (--proxy)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +109,4 @@ def named(component: str, count: Callable[[ClusterSpec], int]) -> Targets:
 apiservers = named("apiserver", lambda spec: spec.apiservers)
 gateways = named("gateway", lambda spec: spec.gateways)
 kubelets = named("kubelet", lambda spec: spec.kubelets)
+proxies = named("proxy", lambda spec: int(spec.proxy))

@@ -1,6 +1,6 @@
 """The table of all faults. To add a fault, add a class and a row here; see `docs/design/chaos.md`."""
 
-from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, gateways, kubelets, roles
+from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, gateways, kubelets, proxies, roles
 from pinnace.chaos.faults.clients import (
     FailingPlugin,
     Flood,
@@ -26,6 +26,7 @@ from pinnace.chaos.faults.environment import (
     Rotate,
 )
 from pinnace.chaos.faults.processes import BlackHole, Freeze, Kill, Partition, Quorum, Reset, Roll, Slow, Terminate, Twin
+from pinnace.chaos.faults.services import KillProxy
 from pinnace.chaos.faults.storage import Compact, FullDisk, NoSpace, ReplaceMember, Transfer
 from pinnace.chaos.world import ETCD_FOLLOWER, ETCD_LEADER, LEADER, STANDBY
 
@@ -74,6 +75,7 @@ _PROCESSES = (
         1,
         (Need.GATEWAYS,),
     ),
+    Kind("kill-proxy", "kill -9 of the service proxy", Area.PROXY, proxies, KillProxy, (0.2, 3.0), 1, (Need.PROXY,)),
     Kind("resign-leader", "the leading scheduler terminated: it resigns", Area.SCHEDULERS, leader, Terminate, (0.2, 2.0)),
     Kind("twin-kubelet", "a second kubelet with the same name and nodes", Area.KUBELETS, kubelets, Twin, (3.0, 8.0), 1),
 )
@@ -329,7 +331,8 @@ DOUBLING = ("twin-kubelet",)
 _KUBELETS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.KUBELETS)
 _GATEWAYS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.GATEWAYS)
 HARMLESS = (
-    "compact", "stuck-watchers", "second-control-plane", "failing-plugin", "hostile-pods", "flood", *_KUBELETS, *_GATEWAYS
+    "compact", "stuck-watchers", "second-control-plane", "failing-plugin", "hostile-pods", "flood", "kill-proxy",
+    *_KUBELETS, *_GATEWAYS,
 )  # fmt: skip
 """For history.Run: faults that do not affect elections."""
 HOSTILE = ("hostile-pods", "flood")
@@ -346,5 +349,6 @@ OBSERVING = (
     "failing-plugin",
     "hanging-plugin",
     "flood",
+    "kill-proxy",
 )
 """For history.Run: faults that read values from their targets."""

@@ -1,11 +1,14 @@
 """The checks of `pinnace doctor` on API servers, leaders, and the processes of a local cluster."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pinnace.api.core_v1_pb2 import Namespace
+from pinnace.api.core_v1_pb2 import Namespace, Service
+from pinnace.api.resources import ENDPOINT_SLICES, SERVICES, store_key
 from pinnace.api.scalars import to_seconds
+from pinnace.api.wellknown import SERVICE_LABEL
 from pinnace.cli.client_errors import OUT_OF_SPACE
 from pinnace.cli.doctor.machine import Finding, ok, problem, warning
 from pinnace.cli.outcomes import Failure
@@ -17,7 +20,7 @@ from pinnace.client.errors import ApiError, Forbidden
 from pinnace.cluster import etcd
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.processes import is_free
-from pinnace.cluster.spec import ELECTIONS, ETCD, ClusterState, ProcessRecord, data_dir_flag
+from pinnace.cluster.spec import ELECTIONS, ETCD, PROXY, ClusterState, ProcessRecord, data_dir_flag
 from pinnace.cluster.view import DEAD, problems
 from pinnace.runtime import build
 
@@ -25,6 +28,10 @@ TIMEOUT = 3.0
 """Timeout of a request, in seconds."""
 SKEW = 3.0
 """Maximum clock difference without a warning, in seconds. The server's time has a resolution of 1 s."""
+CONNECT_TIMEOUT = 2.0
+MAX_SERVICES = 100
+"""Services to which the check connects."""
+SHOWN = 3
 UPGRADING = "docs/upgrading.md lists compatible versions"
 
 
@@ -91,6 +98,49 @@ def led(holders: Mapping[str, str], expected: Sequence[str]) -> Sequence[Finding
     ]
     said = ", ".join(f"{holder} leads {name}" for name, holder in sorted(holders.items()) if holder)
     return [*missing, *([ok("leaders", said)] if said else [])]
+
+
+async def services(config: ClientConfig, state: ClusterState) -> Sequence[Finding]:
+    """Connect to the services of a local cluster through its proxy: one TCP port of each service with ready endpoints."""
+    connection = Connection(config.endpoints, tls=config.tls)
+    try:
+        client = Client(connection)
+        found = (await client.of(SERVICES).list()).items
+        slices = (await client.of(ENDPOINT_SLICES).list()).items
+    except ApiError as error:
+        return [warning("services", f"not known: {error}")]
+    finally:
+        await connection.close()
+    ready = {
+        f"{each.metadata.namespace}/{each.metadata.labels.get(SERVICE_LABEL, '')}"
+        for each in slices
+        if any(endpoint.conditions.ready for endpoint in each.endpoints)
+    }
+    asked = [each for each in found if store_key(each) in ready and _port(each)][:MAX_SERVICES]
+    silent = [store_key(each) for each, why in zip(asked, await asyncio.gather(*map(_refused, asked)), strict=True) if why]
+    if silent:
+        names = ", ".join(silent[:SHOWN]) + (f" and {len(silent) - SHOWN} more" if len(silent) > SHOWN else "")
+        log = Folder(state.spec.data_dir).log(state.of(PROXY)[0].name)
+        hint = f"`pinnace describe service` shows the endpoints; see the log of the proxy, {log}"
+        return [problem("services", f"no connection to {names}", hint)]
+    return [ok("services", f"services with ready endpoints that accept connections: {len(asked)} of {len(asked)}")]
+
+
+def _port(service: Service) -> int:
+    """Return the first TCP port; 0 if there is none, or the service has no address."""
+    if service.spec.clusterIP in ("", "None"):
+        return 0
+    return next((each.port for each in service.spec.ports if each.protocol in ("", "TCP")), 0)
+
+
+async def _refused(service: Service) -> bool:
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            _, writer = await asyncio.open_connection(service.spec.clusterIP, _port(service))
+    except (OSError, TimeoutError):
+        return True
+    writer.close()
+    return False
 
 
 async def processes(state: ClusterState) -> Sequence[Finding]:

@@ -245,6 +245,7 @@ def faults_verb(settings: Settings) -> None:
     "--apiservers", type=click.IntRange(min=2), default=2, show_default=True, help="API servers; all of them serve requests."
 )
 @click.option("--gateways", type=click.IntRange(min=0), default=0, show_default=True, help="Gateways; their clients use HTTP.")
+@click.option("--proxy", is_flag=True, help="Start a service proxy; clients send requests through it.")
 @click.option(
     "--etcd-members",
     type=click.Choice(["1", "3"]),
@@ -264,6 +265,7 @@ def run_verb(
     schedulers: int,
     apiservers: int,
     gateways: int,
+    proxy: bool,
     etcd_members: str,
 ) -> None:
     """Inject faults into a cluster under load, and check its history.
@@ -272,9 +274,11 @@ def run_verb(
     that are not possible on this machine (not root, no libfaketime, a single etcd member) are skipped, and the report gives
     the reason. The history and the logs are kept when the verdict is bad, and with --save.
     """
-    spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members=int(etcd_members), gateways=gateways)
+    members = int(etcd_members)
+    spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members=members, gateways=gateways, proxy=proxy)
     repeat = f"pinnace chaos run --faults {names} --minutes {minutes:g} --seed {seed}"
     repeat += f" --gateways {gateways}" if gateways else ""
+    repeat += " --proxy" if proxy else ""
     repeat += "" if spec.etcd_members == 3 else f" --etcd-members {etcd_members}"
     options = Options(spec, chosen(names), names != "all", minutes * 60, seed, repeat)
     folder = new_folder(save, f"pinnace-chaos-{seed}-")

@@ -22,7 +22,7 @@ from pinnace.cli.terminal import out
 from pinnace.client.config import ClientConfig, config_path
 from pinnace.cluster.errors import FolderError
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ELECTION, ClusterState, data_dir_flag, default_data_dir, pki_folder
+from pinnace.cluster.spec import ELECTION, PROXY, ClusterState, data_dir_flag, default_data_dir, pki_folder
 from pinnace.runtime import process
 
 
@@ -139,4 +139,6 @@ async def _of_servers(config: ClientConfig, state: ClusterState | None, deadline
         Check("clock", partial(servers.clock, config)),
         Check("leaders", partial(servers.leaders, config, expected)),
     ]
+    if state is not None and ours and state.of(PROXY):
+        more.append(Check("services", partial(servers.services, config, state)))
     return found + await run(more, deadline)

@@ -11,7 +11,7 @@ from pinnace.chaos.faults.base import Area, Kind
 from pinnace.chaos.faults.table import KINDS
 from pinnace.cluster.spec import ClusterSpec
 
-SPEC = ClusterSpec(nodes=20, kubelets=2, etcd_members=3, gateways=2)
+SPEC = ClusterSpec(nodes=20, kubelets=2, etcd_members=3, gateways=2, proxy=True)
 SEEDS = range(10)
 
 

@@ -92,7 +92,9 @@ async def test_a_page_of_three_pods_is_served_evenly_through_crashes_and_updates
         assert len(set(load.answers) - set(counts)) == 3, "the pods were not replaced"
 
         # a killed pod: only requests that it was serving fail
-        victim = (await client.pods.list(NAMESPACE)).items[0]
+        victim = next(
+            pod for pod in (await client.pods.list(NAMESPACE)).items if not pod.metadata.HasField("deletionTimestamp")
+        )
         async with PageLoad(address, 80, callers=4, interval=0.01) as load:
             await load.reach(50, 20)
             kill_listener(victim.status.podIP, pages.PORT)

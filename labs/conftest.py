@@ -1,9 +1,7 @@
 """Runs the console blocks of the labs: `make labs`. README.md describes the format."""
 
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import pytest
 from sybil import Document, Sybil
 
-from tests.labs.console import ConsoleParser, Runner, Shell
+from tests.labs.console import ConsoleParser, Runner, Shell, environment
 
 LONGEST = 300
 """Seconds for one block, with all its repetitions."""
@@ -33,14 +31,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 update = False
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """That of a learner with nothing: an own home, and so no cluster and no configuration."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PINNACE_", "KUBECONFIG", "XDG_"))}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
-    own = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), "PATH": path}
-    return kept | own | {"NO_COLOR": "1", "COLUMNS": "200"}
 
 
 def set_up(namespace: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import select
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -154,6 +155,14 @@ def updated(expected: list[str], actual: str, known: Mapping[str, str]) -> list[
             del left[: left.index(kept) + 1]
         lines.append(line if kept is None else kept)
     return lines
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of a user without a cluster and without configuration: its home is the folder."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PINNACE_", "KUBECONFIG", "XDG_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+    own = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), "PATH": path}
+    return kept | own | {"NO_COLOR": "1", "COLUMNS": "200"}
 
 
 class Shell:

@@ -41,8 +41,10 @@ NAMES = tuple(name for checker in CHECKERS for name, _ in checker.invariants)
 
 
 def check(records: Iterable[Record], only: Collection[str] | None = None) -> CheckReport:
-    """Check a history. `only`: the names of the invariants to check; other invariants are reported as "not checked"."""
+    """Check a history. `only`: the names of the invariants to check, by default those that the run is made for. Other
+    invariants are reported as "not checked"."""
     history = History(records)
+    only = only or (history.run.judged if history.run else None) or None
     verdicts: list[Verdict] = []
     void = _void(history)
     for checker in CHECKERS:

@@ -278,6 +278,10 @@ class Run:
     """F: faults that must write an Observed record each time they fire."""
     doubling: tuple[str, ...] = ()
     """I13: faults that start a second process for the same nodes. They do not excuse a pod that runs in both processes."""
+    judged: tuple[str, ...] = ()
+    """The names of the invariants that the run is made for. () means all."""
+    bug: str = ""
+    """The name of the bug that was planted in the code of the run, or ""."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@
 A check is a coroutine function in `pinnace.labs.labNN`, listed in its CHECKS by the id of its step. It reads the
 cluster, returns a sentence that states what it found, and raises Wrong with a sentence that names the fault. It can
 be asked again, so it changes nothing, and it reads what lasts: objects, events and the history of elections.
+
+The checks of a module with CLUSTER = False read files of the current directory. They ignore the client.
 """
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import TypeAlias
 
 from pinnace.api.core_v1_pb2 import Event, Node, Pod
@@ -26,14 +29,23 @@ class Wrong(Exception):
 
 def checks(number: int) -> Mapping[str, Check]:
     """The checks of a lab by step, in order. Empty if it has none."""
+    found: Mapping[str, Check] = getattr(_module(number), "CHECKS", {})
+    return found
+
+
+def has_cluster(number: int) -> bool:
+    """Whether the checks of a lab read a cluster."""
+    return bool(getattr(_module(number), "CLUSTER", True))
+
+
+def _module(number: int) -> ModuleType | None:
     name = f"pinnace.labs.lab{number:02}"
     try:
-        found: Mapping[str, Check] = import_module(name).CHECKS
+        return import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        return {}
-    return found
+        return None
 
 
 async def pod(client: Client, name: str, namespace: str = "default") -> Pod:

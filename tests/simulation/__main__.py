@@ -1,4 +1,4 @@
-"""python -m tests.simulation --seeds 1000 [--first 0] [--jobs 2], or --seed N [-v] to replay one.
+"""python -m tests.simulation --seeds 1000 [--first 0] [--jobs 2], or --seed N [-v] [--bug NAME] [--save FILE] to replay one.
 
 Exit code 0: everything holds; 10: something is violated, as of `pinnace check`.
 """
@@ -6,11 +6,15 @@ Exit code 0: everything holds; 10: something is violated, as of `pinnace check`.
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from multiprocessing import get_context
+from pathlib import Path
 
 import click
 
+from tests.simulation.bugs import named
+from tests.simulation.hunt import save
 from tests.simulation.run import Outcome, play
 
 VIOLATED = 10
@@ -26,12 +30,30 @@ BATCHES = 20
 @click.option("--first", default=0, help="The first of them.")
 @click.option("--jobs", default=2, type=click.IntRange(min=1), help="Processes.")
 @click.option("-v", "--verbose", is_flag=True, help="With --seed: print what happens.")
+@click.option("--bug", help="With --seed: plant this bug.")
+@click.option("--file", "files", multiple=True, type=click.Path(exists=True, path_type=Path), help="Python with more bugs.")
+@click.option("--save", "saved", type=click.Path(path_type=Path), help="With --seed: save the history for `pinnace check`.")
 @click.option("--stop", default=10, help="Stop after so many seeds that failed.")
-def main(seed: int | None, seeds: int, first: int, jobs: int, verbose: bool, stop: int) -> None:
+def main(
+    seed: int | None,
+    seeds: int,
+    first: int,
+    jobs: int,
+    verbose: bool,
+    bug: str | None,
+    files: tuple[Path, ...],
+    saved: Path | None,
+    stop: int,
+) -> None:
     """Simulates clusters, one for each seed, and judges what happened in them."""
+    if seed is None and (bug or saved):
+        raise click.UsageError("--bug and --save need --seed")
     if seed is not None:
-        outcome = play(seed, say=print if verbose else None)
-        print(describe(outcome))
+        with named(bug, files).planted() if bug else nullcontext():
+            outcome = play(seed, say=print if verbose else None, bug=bug or "", keep=saved is not None)
+        if saved:
+            save(outcome, saved)
+        print(describe(outcome, bug, files))
         sys.exit(VIOLATED if outcome.problems else 0)
     began = time.monotonic()
     failed, count, examined = 0, 0, Counter[str]()
@@ -54,7 +76,7 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
         yield from pool.imap_unordered(play, seeds, chunksize=BATCH)
 
 
-def describe(outcome: Outcome) -> str:
+def describe(outcome: Outcome, bug: str | None = None, files: Sequence[Path] = ()) -> str:
     """What was found, and how to see it again."""
     plan = outcome.plan
     lines = [
@@ -64,7 +86,8 @@ def describe(outcome: Outcome) -> str:
     ]
     lines += [f"  {problem}" for problem in outcome.problems]
     if outcome.problems:
-        lines.append(f"  replay: python -m tests.simulation --seed {plan.seed} -v")
+        planted = "".join(f" --file {file}" for file in files) + (f" --bug {bug}" if bug else "")
+        lines.append(f"  replay: python -m tests.simulation --seed {plan.seed}{planted} -v")
     return "\n".join(lines)
 
 

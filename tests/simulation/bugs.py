@@ -8,10 +8,14 @@ AttributeError: it must not become a test of nothing.
 """
 
 import asyncio
+import runpy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import click
 
 from apiserver.cacher.cacher import Cacher, ResourceCache
 from apiserver.cacher.history import EventLog
@@ -86,6 +90,15 @@ def bug(name: str, *invariants: str) -> Callable[[Callable[[Surgery], None]], Ca
         return plant
 
     return register
+
+
+def named(name: str, files: Sequence[Path]) -> Bug:
+    """The bug with this name, of this module or of one of the Python files. Raises click.UsageError if there is none."""
+    for file in files:
+        runpy.run_path(str(file))
+    if name not in BUGS:
+        raise click.UsageError(f'there is no bug "{name}"; there are {", ".join(BUGS)}')
+    return BUGS[name]
 
 
 # --- binding and the fence

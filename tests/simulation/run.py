@@ -6,14 +6,14 @@ prepare --> load, and blows --> quiet: faults are over --> all is well, or PATIE
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pinnace.api.resources import PODS
 from pinnace.chaos.load import FENCED
 from pinnace.chaos.workers import ANOTHER, CONTESTED
 from pinnace.check.check import NAMES, check
-from pinnace.check.history import Phase, Run
+from pinnace.check.history import Phase, Record, Run
 from pinnace.check.verdict import Verdict
 from tests.simulation.cluster import Cluster
 from tests.simulation.determinism import sealed
@@ -52,6 +52,8 @@ class Outcome:
     """Virtual."""
     records: int
     faults: list[str] = field(default_factory=list)
+    history: Sequence[Record] = ()
+    """If it is kept."""
 
 
 class Complaints(logging.Handler):
@@ -77,8 +79,9 @@ class Complaints(logging.Handler):
             self._say(text)
 
 
-def play(seed: int, *, say: Callable[[str], None] | None = None) -> Outcome:
-    """Runs a seed. `say` gets the lines of a trace: time, process, what."""
+def play(seed: int, *, say: Callable[[str], None] | None = None, bug: str = "", keep: bool = False) -> Outcome:
+    """Runs a seed. `say` gets the lines of a trace: time, process, what. `bug`: the name of the planted bug, for the history.
+    `keep`: whether the outcome contains the history."""
     made = plan(seed)
     loop = SimLoop(seed)
 
@@ -113,7 +116,7 @@ def play(seed: int, *, say: Callable[[str], None] | None = None) -> Outcome:
             cluster = Cluster(loop, network, etcd, journal, rng, made.servers)
             complaints.ending = cluster.ending
             try:
-                problems += loop.run(_story(made, cluster, tell))
+                problems += loop.run(_story(made, cluster, tell, bug))
             except Stuck as stuck:
                 problems.append(f"stuck: {stuck}")
             problems += loop.failures
@@ -121,7 +124,7 @@ def play(seed: int, *, say: Callable[[str], None] | None = None) -> Outcome:
         root.removeHandler(complaints)
         root.setLevel(level)
     problems += complaints.errors
-    report = check(journal.records, JUDGED[made.kind])
+    report = check(journal.records)
     for verdict in report.violated:
         problems += [f"{verdict.name} ({verdict.statement}): {violation.text}" for violation in verdict.violations[:3]]
     return Outcome(
@@ -133,10 +136,11 @@ def play(seed: int, *, say: Callable[[str], None] | None = None) -> Outcome:
         seconds=loop.time() - START,
         records=len(journal.records),
         faults=[blow.fault for blow in made.blows],
+        history=tuple(journal.records) if keep else (),
     )
 
 
-async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None]) -> list[str]:
+async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None], bug: str) -> list[str]:
     """What was lacking at the end."""
     clock, journal = cluster.loop.world.clock, cluster.journal
     names = tuple(dict.fromkeys(blow.fault for blow in made.blows))
@@ -145,6 +149,8 @@ async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None]) -> l
             EPOCH,
             made.seed,
             f"simulation of {made.kind.value}: {', '.join(names)}",
+            judged=JUDGED[made.kind],
+            bug=bug,
             private=(f"{PODS.prefix}{CONTESTED}/",),
             fenced=FENCED,
             settle=PATIENCE,

@@ -6,9 +6,9 @@ Predictions are stored in `$XDG_STATE_HOME/pinnace/labs.json`. `check` compares 
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -16,13 +16,15 @@ from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import clusters, running
 from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, Reported, usage
-from pinnace.cli.session import Session, run
+from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import Table, note, out
+from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
-from pinnace.labs.checks import Wrong, checks
-from pinnace.labs.document import Document, Prediction, read, texts
+from pinnace.labs.checks import Wrong, checks, has_cluster
+from pinnace.labs.document import Document, Prediction, Step, read, texts
+from pinnace.runtime import process
 
 STATE = "labs.json"
 
@@ -31,7 +33,8 @@ STATE = "labs.json"
 def lab() -> None:
     """List and start labs, and check their steps.
 
-    A lab is a page to read and follow in a terminal. Its steps are checked on the cluster of the current context.
+    A lab is a page to read and follow in a terminal. Its steps are checked on the cluster of the current context. The steps of
+    lab 9 are checked in the files of the current directory.
     """
 
 
@@ -102,34 +105,41 @@ def check(settings: Settings, number: int | None, step: str | None) -> None:
         raise Failure(message, hint=f"there are {', '.join(known)}", code=ExitCode.NOT_FOUND)
     wanted = [step] if step else list(known)
 
-    async def ask(session: Session) -> None:
-        wrong = await _failing(session, document, wanted)
+    async def ask(client: Client) -> None:
+        wrong = await _failing(client, document, wanted)
         if wrong:
             note(f"`pinnace lab hint {document.number}` shows a hint")
             raise Reported(ExitCode.VERDICT)
         if not step:
             _compare(document)
 
-    run(settings, ask)
+    _examine(settings, document, ask)
 
 
 @verb("hint", examples="pinnace lab hint 1")
 @number_argument
 def hint(settings: Settings, number: int | None) -> None:
-    """Show a hint for the first step whose check fails."""
+    """Show a hint for the first step whose check fails. Without a cluster, this is the first step."""
     document = _document(_current(number))
 
-    async def ask(session: Session) -> None:
-        for each in checks(document.number):
-            if message := await _wrong(session, document.number, each):
-                found = next((step for step in document.steps if step.id == each), None)
-                out(f"{each}: {message}\n")
-                for line in found.hints if found else ():
-                    out(f"hint: {line}\n")
+    def tell(step: Step, message: str) -> None:
+        out(f"{step.id}: {message}\n")
+        for line in step.hints:
+            out(f"hint: {line}\n")
+
+    async def ask(client: Client) -> None:
+        for step in document.steps:
+            if message := await _wrong(client, document.number, step.id):
+                tell(step, message)
                 return
         out(f"all steps of lab {document.number} are done\n")
 
-    run(settings, ask)
+    try:
+        _examine(settings, document, ask)
+    except Failure as error:
+        if error.report.code != ExitCode.UNAVAILABLE or settings.server or settings.context:
+            raise
+        tell(document.steps[0], error.report.lines[0])
 
 
 @verb("reset", examples="pinnace lab reset 1")
@@ -146,13 +156,17 @@ def reset(settings: Settings, number: int | None) -> None:
     if state.get("current") == document.number:
         del state["current"]
     _write_state(state)
+    if not has_cluster(document.number):
+        out(f"lab {document.number} has no cluster\n")
+        return
     try:
         folder = clusters.present_data_dir(settings, None)
+        cluster = Cluster.load(folder)
         if folder.name != f"lab-{document.number}":
             out(f"the current cluster, in {folder}, is not the one of lab {document.number}: it is kept\n")
             return
         with running.translated(), Steps(settings) as steps:
-            running.run(running.remove(Cluster.load(folder), steps))
+            running.run(running.remove(cluster, steps))
         clusters.remove_context(folder)
     except (ClusterError, Failure):
         out(f"lab {document.number} has no cluster\n")
@@ -181,21 +195,33 @@ def _current(number: int | None) -> int:
     return int(found)
 
 
-async def _failing(session: Session, document: Document, wanted: Sequence[str]) -> int:
+def _examine(settings: Settings, document: Document, ask: Callable[[Client], Awaitable[None]]) -> None:
+    """Run checks. Those of a lab without a cluster get no client."""
+
+    async def without_client() -> None:
+        await ask(cast(Client, None))
+
+    if has_cluster(document.number):
+        run(settings, lambda session: ask(session.client))
+    else:
+        process.run_command(without_client())
+
+
+async def _failing(client: Client, document: Document, wanted: Sequence[str]) -> int:
     """Print the result of each check. Returns the number of failing ones."""
     known, width, failing = checks(document.number), max(map(len, wanted), default=0), 0
     for each in wanted:
         try:
-            out(f"✓ {each:<{width}}  {await known[each](session.client)}\n")
+            out(f"✓ {each:<{width}}  {await known[each](client)}\n")
         except Wrong as error:
             failing += 1
             out(f"✗ {each:<{width}}  {error}\n")
     return failing
 
 
-async def _wrong(session: Session, number: int, step: str) -> str:
+async def _wrong(client: Client, number: int, step: str) -> str:
     try:
-        await checks(number)[step](session.client)
+        await checks(number)[step](client)
     except Wrong as error:
         return str(error)
     return ""

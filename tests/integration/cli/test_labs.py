@@ -1,0 +1,194 @@
+"""`pinnace lab`: predictions are asked for and compared, checks read the cluster, hints help, a reset deletes."""
+
+import json
+import os
+import pty
+import subprocess
+import time
+from pathlib import Path
+from select import select
+
+import pytest
+
+from pinnace.client.client import Client
+from pinnace.labs.document import read, texts
+from tests.builders import make_node, make_pod
+from tests.integration.cli.commands import Commands, command
+
+PATIENCE = 30.0
+PRICES = (1, 1, 4, 4, 9, 9)
+NO_NODES = "the cluster has 0 nodes, not 6: it may be another cluster"
+
+
+@pytest.fixture
+def state(tmp_path: Path, pinnace: Commands) -> Path:
+    """The file with the predictions of the test's commands."""
+    pinnace.environment = {"XDG_STATE_HOME": str(tmp_path)}
+    return tmp_path / "pinnace" / "labs.json"
+
+
+async def nodes(client: Client) -> None:
+    """Step `start` of lab 8."""
+    for number, price in enumerate(PRICES):
+        await client.nodes.create(make_node(f"node-{number}").capacity(cpu=4, pods=110).label("price", str(price)).new())
+
+
+async def load(client: Client, app: str, scheduler: str, on: list[int]) -> None:
+    """A running pod on each of these nodes."""
+    for number, node in enumerate(on):
+        pod = make_pod(f"{app}-{number}").req(cpu="1").label("app", app).scheduler(scheduler).node(f"node-{node}")
+        created = await client.pods.create(pod.new())
+        created.status.phase = "Running"
+        await client.pods.update_status(created)
+
+
+async def drained(client: Client) -> None:
+    await client.nodes.modify("node-0", "", lambda node: setattr(node.spec, "unschedulable", True))
+
+
+async def test_checks_name_what_is_missing_and_hints_follow_them(pinnace: Commands, client: Client, state: Path) -> None:
+    assert (await pinnace("lab", "start", "8")).code == 0
+    checked = await pinnace("lab", "check")
+    assert checked.code == 10
+    assert checked.lines[0] == f"✗ start    {NO_NODES}"
+    assert [line.split()[:2] for line in checked.lines] == [["✗", step] for step in ("start", "default", "policy", "risk")]
+    assert checked.errors == ["note: `pinnace lab hint 8` shows a hint"]
+    hinted = await pinnace("lab", "hint")
+    assert hinted.code == 0 and hinted.lines[0] == f"start: {NO_NODES}"
+    assert hinted.lines[1].startswith("hint: `pinnace label node node-0 node-1 price=1`")
+
+    await nodes(client)
+    assert (await pinnace("lab", "check", "8", "start")).lines == ["✓ start  6 nodes have prices, 28 together"]
+    hinted = await pinnace("lab", "hint", "8")
+    assert hinted.lines[0] == "default: 0 of 6 pods of deployment/default-load run"
+
+    await load(client, "default-load", "default-scheduler", [0, 1, 2, 3, 4, 5])
+    await load(client, "cheap-load", "default-scheduler", [1, 1, 1, 2, 2, 2])
+    checked = await pinnace("lab", "check", "8", "policy")
+    assert checked.code == 10 and "has the schedulerName default-scheduler, not cheap" in checked.out
+
+
+async def test_predictions_are_compared_when_all_steps_are_done(pinnace: Commands, client: Client, state: Path) -> None:
+    started = await pinnace("lab", "start", "8", "--predict", "default=b", "--predict", "policy=c")
+    assert started.lines[-1] == "2 of 3 predictions recorded"
+    await nodes(client)
+    await load(client, "default-load", "default-scheduler", [0, 1, 2, 3, 4, 5])
+    await load(client, "cheap-load", "cheap", [1, 1, 1, 2, 2, 2])
+    assert "prediction" not in (await pinnace("lab", "check")).out, "a step fails"
+    await drained(client)
+    checked = await pinnace("lab", "check")
+    assert checked.code == 0
+    assert [line for line in checked.lines if line.startswith("prediction")] == [
+        "prediction default: b) Six: it spreads the pods: was right",
+        "prediction policy: c) One node, price 1: the answer is a) Two nodes, price 2",
+    ]
+    assert "prediction" not in (await pinnace("lab", "check", "8", "risk")).out
+    assert (await pinnace("lab", "hint")).out == "all steps of lab 8 are done\n"
+
+
+async def test_a_reset_forgets_predictions_and_touches_no_other_cluster(pinnace: Commands, state: Path) -> None:
+    await pinnace("lab", "start", "8", "--predict", "default=b")
+    reset = await pinnace("lab", "reset")
+    assert (reset.code, reset.out) == (0, "deleted the predictions of lab 8\nlab 8 has no cluster\n")
+    assert json.loads(state.read_text()) == {"labs": {}}
+    without = await pinnace("lab", "check")
+    assert without.code == 2 and without.errors[0] == "error: which lab?"
+    assert (await pinnace("lab", "start", "8")).lines[-1] == "0 of 3 predictions recorded"
+    assert (await pinnace("lab", "reset", "9")).out == "lab 9 has no cluster\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("start", "99"), 3, "error: there is no lab 99"),
+        (("check", "8", "nonsense"), 3, 'error: lab 8 has no check "nonsense"'),
+        (("start", "8", "--predict", "nonsense=a"), 2, 'error: --predict: there is no prediction "nonsense"'),
+        (("start", "8", "--predict", "default=z"), 2, 'error: --predict: "z" is no answer of default'),
+    ],
+)
+async def test_mistakes_are_named(pinnace: Commands, state: Path, arguments: tuple[str, ...], code: int, says: str) -> None:
+    ended = await pinnace("lab", *arguments)
+    assert (ended.code, ended.errors[0]) == (code, says)
+    assert not state.exists()
+
+
+async def test_a_broken_file_of_predictions_counts_as_empty(pinnace: Commands, state: Path) -> None:
+    state.parent.mkdir(parents=True)
+    state.write_text("{")
+    assert (await pinnace("lab", "start", "8")).lines[-1] == "0 of 3 predictions recorded"
+
+
+async def test_without_a_cluster_the_first_hint_is_shown_and_a_check_fails(pinnace: Commands, state: Path) -> None:
+    pinnace.servers = []
+    hinted = await pinnace("lab", "hint", "8")
+    assert hinted.code == 0 and hinted.lines[0].startswith("start: no configuration has been provided")
+    assert hinted.lines[1].startswith("hint: `pinnace label node")
+    assert (await pinnace("lab", "check", "8")).code == 6
+
+
+async def test_checks_of_lab_9_read_files_and_need_no_cluster(
+    pinnace: Commands, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pinnace.servers = []
+    checked = await pinnace("lab", "check", "9")
+    assert checked.code == 10 and checked.lines[0] == f"✗ right   lab-9/right.jsonl does not exist in {tmp_path}"
+
+
+class Terminal:
+    """A command in a terminal."""
+
+    def __init__(self, *arguments: str, environment: dict[str, str]) -> None:
+        self._ours, theirs = pty.openpty()
+        self._process = subprocess.Popen(
+            command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | environment, start_new_session=True
+        )
+        os.close(theirs)
+        self.printed = ""
+
+    def until(self, text: str, times: int = 1) -> None:
+        """Read until the text was printed so often."""
+        deadline = time.monotonic() + PATIENCE
+        while self.printed.count(text) < times:
+            assert select([self._ours], [], [], max(0.0, deadline - time.monotonic()))[0], self.printed
+            self.printed += os.read(self._ours, 65536).decode()
+
+    def answer(self, text: str) -> None:
+        os.write(self._ours, f"{text}\n".encode())
+
+    def end(self) -> int:
+        try:
+            return self._process.wait(PATIENCE)
+        finally:
+            self._process.kill()
+            os.close(self._ours)
+
+
+def test_predictions_are_asked_for_in_a_terminal(tmp_path: Path) -> None:
+    document = read(texts()[8])
+    first, second, third = document.predictions
+    environment = {"XDG_STATE_HOME": str(tmp_path), "NO_COLOR": "1"}
+    terminal = Terminal("lab", "start", "8", environment=environment)
+    prompt = "Your prediction"
+    terminal.until(prompt)
+    assert first.question in " ".join(terminal.printed.split()) and second.question not in terminal.printed
+    assert all(f"{letter}) {text}" in terminal.printed for letter, text in first.options.items())
+    terminal.answer("z")
+    terminal.until(prompt, 2)
+    assert "'z' is not one of" in terminal.printed
+    terminal.answer("b")
+    terminal.until(prompt, 3)
+    terminal.answer("")  # skips the question
+    terminal.until(prompt, 4)
+    terminal.answer("a")
+    terminal.until("2 of 3 predictions recorded")
+    assert terminal.end() == 0
+    recorded = json.loads((tmp_path / "pinnace" / "labs.json").read_text())
+    assert recorded == {"labs": {"8": {"predictions": {first.id: "b", third.id: "a"}}}, "current": 8}
+
+    again = Terminal("lab", "start", "8", environment=environment)  # only the skipped question
+    again.until(prompt)
+    assert second.question in " ".join(again.printed.split()) and first.question not in again.printed
+    again.answer("a")
+    again.until("3 of 3 predictions recorded")
+    assert again.end() == 0

@@ -73,7 +73,9 @@ async def level(client: Client) -> str:
     await _replaced(client, "web-2")
     first, *later = (pods[name].metadata.labels.get(MADE_BY, "") for name in ("web-0", "web-2", "web-3", "web-4"))
     if first in later:
-        raise Wrong(f"pods of the second change were created by process {first}, as pod/web-0: the operator was not killed before it")
+        raise Wrong(
+            f"pods of the second change were created by process {first}, as pod/web-0: the operator was not killed before it"
+        )
     return f"process {first} created pod/web-0, and process {later[0]} did the work that it could not do"
 
 

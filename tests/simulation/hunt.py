@@ -60,9 +60,7 @@ def hunt(name: str, seeds: range, file: Path | None = None) -> Find:
 @click.option("--seeds", default=1000, help="How many seeds to try for each.")
 @click.option("--first", default=0, help="The first of them.")
 @click.option("--jobs", default=2, type=click.IntRange(min=1), help="Processes.")
-def main(
-    names: tuple[str, ...], files: tuple[Path, ...], saved: Path | None, seeds: int, first: int, jobs: int
-) -> None:
+def main(names: tuple[str, ...], files: tuple[Path, ...], saved: Path | None, seeds: int, first: int, jobs: int) -> None:
     """Plants bugs, one at a time, and looks for a seed that finds each."""
     if saved and len(names) != 1:
         raise click.UsageError("--save needs one --bug")

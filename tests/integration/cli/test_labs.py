@@ -27,6 +27,16 @@ def state(tmp_path: Path, pinnace: Commands) -> Path:
     return tmp_path / "pinnace" / "labs.json"
 
 
+def recorded(state: Path) -> object:
+    """None: there is no file."""
+    return json.loads(state.read_text()) if state.exists() else None
+
+
+def broken(state: Path) -> None:
+    state.parent.mkdir(parents=True)
+    state.write_text("{")
+
+
 async def nodes(client: Client) -> None:
     """Step `start` of lab 8."""
     for number, price in enumerate(PRICES):
@@ -90,7 +100,7 @@ async def test_a_reset_forgets_predictions_and_touches_no_other_cluster(pinnace:
     await pinnace("lab", "start", "8", "--predict", "default=b")
     reset = await pinnace("lab", "reset")
     assert (reset.code, reset.out) == (0, "deleted the predictions of lab 8\nlab 8 has no cluster\n")
-    assert json.loads(state.read_text()) == {"labs": {}}
+    assert recorded(state) == {"labs": {}}
     without = await pinnace("lab", "check")
     assert without.code == 2 and without.errors[0] == "error: which lab?"
     assert (await pinnace("lab", "start", "8")).lines[-1] == "0 of 3 predictions recorded"
@@ -109,12 +119,11 @@ async def test_a_reset_forgets_predictions_and_touches_no_other_cluster(pinnace:
 async def test_mistakes_are_named(pinnace: Commands, state: Path, arguments: tuple[str, ...], code: int, says: str) -> None:
     ended = await pinnace("lab", *arguments)
     assert (ended.code, ended.errors[0]) == (code, says)
-    assert not state.exists()
+    assert recorded(state) is None
 
 
 async def test_a_broken_file_of_predictions_counts_as_empty(pinnace: Commands, state: Path) -> None:
-    state.parent.mkdir(parents=True)
-    state.write_text("{")
+    broken(state)
     assert (await pinnace("lab", "start", "8")).lines[-1] == "0 of 3 predictions recorded"
 
 
@@ -141,7 +150,12 @@ class Terminal:
     def __init__(self, *arguments: str, environment: dict[str, str]) -> None:
         self._ours, theirs = pty.openpty()
         self._process = subprocess.Popen(
-            command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | environment, start_new_session=True
+            command(*arguments),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=os.environ | environment,
+            start_new_session=True,
         )
         os.close(theirs)
         self.printed = ""
@@ -183,8 +197,10 @@ def test_predictions_are_asked_for_in_a_terminal(tmp_path: Path) -> None:
     terminal.answer("a")
     terminal.until("2 of 3 predictions recorded")
     assert terminal.end() == 0
-    recorded = json.loads((tmp_path / "pinnace" / "labs.json").read_text())
-    assert recorded == {"labs": {"8": {"predictions": {first.id: "b", third.id: "a"}}}, "current": 8}
+    assert recorded(tmp_path / "pinnace" / "labs.json") == {
+        "labs": {"8": {"predictions": {first.id: "b", third.id: "a"}}},
+        "current": 8,
+    }
 
     again = Terminal("lab", "start", "8", environment=environment)  # only the skipped question
     again.until(prompt)

@@ -17,12 +17,13 @@ import yaml
 
 from gateway.http import JSON, ApiStatus, bad_request
 from gateway.wire import WireError, last_bytes
-from pinnace.api.wire import field
+from pinnace.api.wire import KUBERNETES_MAGIC, kubernetes_envelope
 
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 APPLY = "application/apply-patch+yaml"
-MAGIC = b"k8s\x00"
+MAGIC = KUBERNETES_MAGIC
+envelope = kubernetes_envelope
 TABLE = "Table"
 METADATA = "PartialObjectMetadata"
 METADATA_LIST = "PartialObjectMetadataList"
@@ -106,12 +107,6 @@ def body_type(content_type: str) -> str:
 def unsupported(media_type: str, accepted: Iterable[str]) -> ApiStatus:
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return ApiStatus(415, "UnsupportedMediaType", message, {})
-
-
-def envelope(api_version: str, kind: str, data: bytes) -> bytes:
-    """Wrap the protobuf bytes of an object in Kubernetes' envelope."""
-    type_meta = field(1, api_version.encode()) + field(2, kind.encode())
-    return b"".join((MAGIC, field(1, type_meta), field(2, data), b"\x1a\x00\x22\x00"))
 
 
 class Unwrapped(NamedTuple):

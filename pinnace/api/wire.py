@@ -76,6 +76,18 @@ def list_response(items: Iterable[bytes], revision: int, continue_token: str = "
     return b"".join(parts)
 
 
+KUBERNETES_MAGIC = b"k8s\x00"
+
+
+def kubernetes_envelope(api_version: str, kind: str, encoded: bytes) -> bytes:
+    """Wrap an encoded object as in HTTP bodies of Kubernetes: the magic number, and a runtime.Unknown with its type and bytes.
+
+    Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
+    """
+    type_meta = field(1, api_version.encode()) + field(2, kind.encode())
+    return b"".join((KUBERNETES_MAGIC, field(1, type_meta), field(2, encoded), b"\x1a\x00\x22\x00"))
+
+
 M = TypeVar("M")
 LIMIT = 100
 """The maximum nesting that protobuf readers support, including the outermost message."""

@@ -18,11 +18,11 @@ from typing import Any
 import aiohttp
 import grpc.aio
 
-from pinnace.api import wire
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.verbs_pb2 import ListRequest
+from pinnace.api.wire import kubernetes_envelope
 from pinnace.bench import BenchError
 from pinnace.bench.calibration import Bench
 from pinnace.bench.load import CALLERS, NAMESPACE, Load, pod
@@ -112,7 +112,7 @@ def _creates(bench: Bench, callers: Sequence[aiohttp.ClientSession], count: int)
 
     bodies = {
         "JSON": [json.dumps({"apiVersion": "v1", "kind": "Pod"} | to_dict(each)).encode() for each in prepared("json-")],
-        "protobuf": [envelope("v1", "Pod", each.SerializeToString()) for each in prepared("protobuf-")],
+        "protobuf": [kubernetes_envelope("v1", "Pod", each.SerializeToString()) for each in prepared("protobuf-")],
     }
     direct = prepared("grpc-")
 
@@ -290,15 +290,6 @@ async def _request(
         if answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED):
             raise BenchError(f"{method} {path}: {answer.status} {data[:200].decode(errors='replace')}")
         return len(data)
-
-
-def envelope(api_version: str, kind: str, encoded: bytes) -> bytes:
-    """Return an object in Kubernetes' protobuf format: a magic number, and a runtime.Unknown with the type and the object.
-
-    Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
-    """
-    meta = wire.field(1, api_version.encode()) + wire.field(2, kind.encode())
-    return b"k8s\0" + wire.field(1, meta) + wire.field(2, encoded)
 
 
 def _servers_cpu(usage: Mapping[str, ProcessUsage]) -> float:

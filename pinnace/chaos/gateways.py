@@ -22,7 +22,7 @@ from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest
-from pinnace.api.wire import field
+from pinnace.api.wire import KUBERNETES_MAGIC, field, kubernetes_envelope
 from pinnace.chaos.clients import CALL_TIMEOUT, MOVED, PAUSE, STAY, Attempt, Journal
 from pinnace.chaos.workers import NOBODY, pod
 from pinnace.check.history import Told, Verb, Word, digest
@@ -33,8 +33,6 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 WATCHER = "watcher-gateways"
 _WORDS: dict[str, Word] = {"ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted"}
-_TYPE = field(1, field(1, b"v1") + field(2, b"Pod"))
-_MAGIC = b"k8s\x00"
 
 
 def _pair() -> Any:
@@ -59,7 +57,7 @@ class Event(NamedTuple):
 
 def unwrap(body: bytes) -> bytes:
     """Return the encoded object of a protobuf response."""
-    return bytes(_Pair.FromString(body.removeprefix(_MAGIC)).second)
+    return bytes(_Pair.FromString(body.removeprefix(KUBERNETES_MAGIC)).second)
 
 
 async def events(content: aiohttp.StreamReader) -> AsyncIterator[Event]:
@@ -149,12 +147,12 @@ class Gateways:
             if self._random.random() < 0.7:  # the others show at the end that acknowledged creates survive
                 delete = DeleteRequest(namespace=NAMESPACE, name=name, options=DeleteOptions(gracePeriodSeconds=0))
                 delete.options.preconditions.uid = created.metadata.uid
-                body = _MAGIC + field(2, delete.options.SerializeToString())
+                body = KUBERNETES_MAGIC + field(2, delete.options.SerializeToString())
                 await self._call(client, "delete", delete, "DELETE", f"{PATH}/{name}", body)
 
     async def _create(self, client: str, name: str) -> Pod | None:
         obj = pod(NAMESPACE, name, scheduler=NOBODY)
-        body = _MAGIC + _TYPE + field(2, obj.SerializeToString())
+        body = kubernetes_envelope("v1", "Pod", obj.SerializeToString())
         return await self._call(client, "create", CreatePodRequest(object=obj), "POST", PATH, body)
 
     async def _call(self, client: str, verb: Verb, request: Any, method: str, path: str, body: bytes = b"") -> Pod | None:

@@ -29,7 +29,9 @@ def describe_service(service: Service, slices: Sequence[EndpointSlice] | NotShow
     )
     fields |= {label: text for label, text in told if text}
     fields["Ports"] = Rows(("Name", "Port", "TargetPort", "NodePort"), [_port(port) for port in spec.ports])
-    fields["Endpoints"] = slices if isinstance(slices, NotShown) else _endpoints(spec.ports, slices)
+    fields["Endpoints"] = slices if isinstance(slices, NotShown) else _endpoints(spec.ports, slices, ready=True)
+    if not isinstance(slices, NotShown) and any(not _ready(each) for part in slices for each in part.endpoints):
+        fields["Not Ready Endpoints"] = _endpoints(spec.ports, slices, ready=False)
     policies = (
         ("Session Affinity", spec.sessionAffinity),
         ("External Traffic Policy", spec.externalTrafficPolicy),
@@ -46,19 +48,19 @@ def _port(port: ServicePort) -> tuple[str, ...]:
     return port.name or UNSET, f"{port.port}/{port.protocol}", f"{target}/{port.protocol}", node
 
 
-def _endpoints(ports: Iterable[ServicePort], slices: Sequence[EndpointSlice]) -> Rows:
-    return Rows(("Port", "Addresses"), [(port.name or UNSET, _addresses(port, slices)) for port in ports])
+def _endpoints(ports: Iterable[ServicePort], slices: Sequence[EndpointSlice], *, ready: bool) -> Rows:
+    return Rows(("Port", "Addresses"), [(port.name or UNSET, _addresses(port, slices, ready=ready)) for port in ports])
 
 
-def _addresses(port: ServicePort, slices: Iterable[EndpointSlice]) -> str:
-    """Return the addresses of the ready endpoints."""
+def _addresses(port: ServicePort, slices: Iterable[EndpointSlice], *, ready: bool) -> str:
+    """Return the addresses of the endpoints that are ready, or of those that are not."""
     reached = [
         f"[{address}]:{each.port}" if ":" in address else f"{address}:{each.port}"
         for endpoint_slice in slices
         for each in endpoint_slice.ports
         if each.name == port.name
         for endpoint in endpoint_slice.endpoints
-        if _ready(endpoint)
+        if _ready(endpoint) is ready
         for address in endpoint.addresses
     ]
     return some(reached) if reached else NONE

@@ -355,6 +355,20 @@ def test_a_service_says_where_its_ports_are_reached() -> None:
     assert services.describe_service(service, NotShown("<not shown: no>"))["Endpoints"] == "<not shown: no>"
 
 
+def test_description_of_a_service_shows_endpoints_that_are_not_ready() -> None:
+    service = from_dict(SERVICES, {"metadata": {"name": "web", "namespace": "default"}, "spec": SERVICE})
+    ready, starting = ({"addresses": [f"10.0.0.{i}"], "conditions": {"ready": i == 1}} for i in (1, 2))
+    one = {"addressType": "IPv4", "ports": [{"name": "http", "port": 8080}]}
+    shown = services.describe_service(service, [from_dict(ENDPOINT_SLICES, {**one, "endpoints": [ready, starting]})])
+    assert [shown[each].rows[0] for each in ("Endpoints", "Not Ready Endpoints")] == [  # type: ignore[union-attr]
+        ("http", "10.0.0.1:8080"),
+        ("http", "10.0.0.2:8080"),
+    ]
+    assert "Not Ready Endpoints" not in services.describe_service(
+        service, [from_dict(ENDPOINT_SLICES, {**one, "endpoints": [ready]})]
+    )
+
+
 def test_a_storage_class_in_kubectls_form() -> None:
     terms = [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}]
     data = {"provisioner": "p", "parameters": {"iopsPerGB": "10", "type": "io1"}, "allowedTopologies": terms}

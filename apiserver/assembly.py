@@ -25,10 +25,10 @@ from apiserver.election.history import Restores
 from apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
 from apiserver.flow.control import SEATS, FlowControl
 from apiserver.quota.ledger import Quotas
-from apiserver.registry.allocation import Ranges, ServiceAllocator
+from apiserver.registry.allocation import AddressGuard, Ranges, ServiceAllocator
 from apiserver.registry.events import EventLimits, EventRegistry, Expiring, Retention
 from apiserver.registry.fencing import Fences
-from apiserver.registry.mutation import Mutator
+from apiserver.registry.mutation import Allocator, Mutator
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
@@ -62,6 +62,7 @@ from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     EVENTS,
+    IP_ADDRESSES,
     LEASES,
     NAMESPACES,
     NODES,
@@ -259,11 +260,11 @@ class Assembly:
         if resource is EVENTS:
             committer = Expiring(committer, self._storage, self._clock)
         strategy, clock, rng = self._strategies[resource.plural], self._clock, self._rng
-        allocator = (
-            ServiceAllocator(self.cacher, self._storage, self._refresh, self._settings.services, clock, rng)
-            if resource is SERVICES
-            else None
-        )
+        allocator: Allocator[Any] | None = None
+        if resource is SERVICES:
+            allocator = ServiceAllocator(self.cacher, self._storage, self._refresh, self._settings.services, clock, rng)
+        elif resource is IP_ADDRESSES:
+            allocator = AddressGuard(self._storage)
         mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer, clock, allocator)
         return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
 

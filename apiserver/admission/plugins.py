@@ -14,12 +14,11 @@ from apiserver.admission.defaults import (
     TraceContext,
 )
 from apiserver.admission.limits import LimitRanger, ResourceQuota
-from apiserver.admission.services import ServiceAddresses
 from apiserver.auth.authorizer import NodeAuthorizer
 from apiserver.auth.rbac import Rbac
 from apiserver.cacher.cacher import Cacher
 from apiserver.quota.ledger import Quotas
-from pinnace.api.resources import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, SERVICES, STORAGE_CLASSES
+from pinnace.api.resources import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, STORAGE_CLASSES
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import Tracer
 
@@ -44,7 +43,6 @@ def chain(cacher: Cacher, nodes: NodeAuthorizer, rbac: Rbac, quotas: Quotas, tra
         ElectionLeases(),
         priority,
         PersistentVolumeClaimResize(of(STORAGE_CLASSES)),
-        ServiceAddresses(of(SERVICES)),
         limits,
         ResourceQuota(quotas.states, quotas.tally, clock),
     )

@@ -9,7 +9,10 @@ is killed leaves nothing to repair.
 
 A candidate is a random address or port that the watch cache does not show as taken. If another service takes it first, the
 transaction fails, the cache is refreshed, and the step runs again with another candidate. The key of an address that the client
-requests is read from etcd, and the service is refused if the key exists.
+requests is read from etcd, and the service is refused if the key exists. A write that keeps the addresses and ports of a
+service reads nothing, unless the cache lacks one of their keys.
+
+An IPAddress cannot be deleted while its service uses the address (AddressGuard). The service is read from etcd.
 
 A service without an address, or with one that has no key, comes from an older version. Its next write allocates the address, or
 creates the key if no other service has it.
@@ -19,16 +22,18 @@ Source: pkg/registry/core/service (storage/alloc.go, ipallocator, portallocator)
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import chain
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from apiserver import errors
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import CacheError, SelectionPredicate
+from apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
 from apiserver.errors import Rejected
 from apiserver.registry.deletion import copy
 from apiserver.registry.mutation import Deferred, Effect, Final, Next, Put, Remove, Step, Version
@@ -154,18 +159,17 @@ class ServiceAllocator:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        self._services = cacher.of(SERVICES)
         self._addresses = cacher.of(IP_ADDRESSES)
         self._cidrs = cacher.of(SERVICE_CIDRS)
+        self._raw = cacher.raw
         self._storage = storage
         self._refresh = refresh
         self._ranges = ranges
         self._clock = clock
         self._rng = rng
-        self._everything = SelectionPredicate.parse(SERVICES, "", "", "")
         self._every_cidr = SelectionPredicate.parse(SERVICE_CIDRS, "", "", "")
-        self._ports: tuple[int, frozenset[int]] = (-1, frozenset())
-        """The version of the cache, and the node ports in it."""
+        self._ports = UsedPorts()
+        cacher.of(SERVICES).observe(self._ports)
 
     def allocating(self, step: Step[Service], dry_run: bool) -> Step[Service]:
         rounds = 0
@@ -203,15 +207,20 @@ class ServiceAllocator:
         new = copy(SERVICES, final.obj) if isinstance(final, Put) else None
         requested = keys_of(new)
         held = keys_of(old)
-        present = await self._read({*held, *requested})
+        kept = {key for key in held if key in requested and self._is_cached(key)}
+        present = await self._read({*held, *requested} - kept)
         if new is not None:
             self._check_requested(new, {key: present[key] is not None for key in requested if key not in held})
             if not new.metadata.HasField("deletionTimestamp"):
                 self._allocate(new)
         wanted = keys_of(new)
-        companions = [Write(key, self._value(key, new), 0) for key in wanted if new and present.get(key) is None]
+        if dropped := [key for key in kept if key not in wanted]:  # the second address of a service that becomes SingleStack
+            present |= await self._read(dropped)
+            kept.difference_update(dropped)
+        missing = [key for key in wanted if key not in kept and present.get(key) is None]
+        companions = [Write(key, self._value(key, new), 0) for key in missing if new]
         for key in held:
-            found = present[key]
+            found = present.get(key)
             if key not in wanted and found is not None and old is not None and _owner(key, found[1]) == _name(old):
                 companions.append(Write(key, None, found[0]))
         if len(companions) > MAX_KEYS:
@@ -221,6 +230,11 @@ class ServiceAllocator:
             return Remove(tuple(companions))
         assert isinstance(final, Put)
         return final._replace(obj=new, companions=tuple(companions))
+
+    def _is_cached(self, key: str) -> bool:
+        if key.startswith(IP_ADDRESSES.prefix):
+            return self._addresses.get(key) is not None
+        return self._raw(key) is not None
 
     async def _read(self, keys: Iterable[str]) -> dict[str, tuple[int, bytes] | None]:
         """Return the mod_revision and the value of each key. Raises Rejected."""
@@ -300,16 +314,13 @@ class ServiceAllocator:
 
     def _free_port(self, own: set[int]) -> int:
         """Return a random port that the cache does not show as taken. Raises Rejected."""
-        version, taken = self._ports
-        if version != self._services.version:
-            services = (entry.peek() for entry in self._services.select(self._everything))
-            taken = frozenset(port for each in services for port in node_ports(each.spec))
-            self._ports = self._services.version, taken
         ports = self._ranges.node_ports
-        free = [port for port in ports if port not in taken and port not in own]
-        if not free:
-            raise _full("a nodePort", f"{ports[0]}-{ports[-1]}", "delete services, or set --service-node-port-range")
-        return self._rng.choice(free)
+        start = self._rng.randrange(len(ports))
+        tried = (self._rng.choice(ports) for _ in range(ATTEMPTS))
+        for port in chain(tried, ports[start:], ports[:start]):
+            if port not in own and port not in self._ports and self._raw(node_port_key(port)) is None:
+                return port
+        raise _full("a nodePort", f"{ports[0]}-{ports[-1]}", "delete services, or set --service-node-port-range")
 
     def _networks(self) -> list[Network]:
         """Return the networks of all ServiceCIDRs that are not terminating; those of the command line if there are none."""
@@ -334,6 +345,78 @@ class ServiceAllocator:
         parent.resource = SERVICES.plural
         parent.namespace, parent.name = service.metadata.namespace, service.metadata.name
         return address.SerializeToString()
+
+
+class UsedPorts:
+    """The node ports of all services in the watch cache, including those that have no keys. Implements CacheObserver."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+
+    def __contains__(self, port: int) -> bool:
+        return port in self._counts
+
+    def reset(self, entries: Iterable[CacheEntry[Service]]) -> None:
+        self._counts = Counter(port for each in entries for port in node_ports(each.peek().spec))
+
+    def change(self, old: CacheEntry[Service] | None, new: CacheEntry[Service] | None) -> None:
+        for port in node_ports(old.peek().spec) if old is not None else ():
+            self._counts[port] -= 1
+            if not self._counts[port]:
+                del self._counts[port]
+        if new is not None:
+            self._counts.update(node_ports(new.peek().spec))
+
+
+class AddressGuard:
+    """Refuses the deletion of an IPAddress while its service uses the address. Implements Allocator.
+
+    If the service is deleted and created again between the read and the write, its keys are, too. Then the write conflicts,
+    because it expects the revision of the address, and the step runs again.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def allocating(self, step: Step[IPAddress], dry_run: bool) -> Step[IPAddress]:
+        def guarded(version: Version[IPAddress] | None) -> Next[IPAddress]:
+            found = step(version)
+            if version is None or found is Effect.NO_OP:
+                return found
+
+            async def final() -> Final[IPAddress]:
+                state = await found.final() if isinstance(found, Deferred) else found
+                if _deletes(state, version.obj):
+                    await self._check(version.obj)
+                return state
+
+            return Deferred(final)
+
+        return guarded
+
+    async def _check(self, address: IPAddress) -> None:
+        """Raises Rejected."""
+        parent = address.spec.parentRef
+        if (parent.group, parent.resource) != ("", SERVICES.plural):
+            return
+        try:
+            stored = await self._storage.get(SERVICES.key(parent.namespace, parent.name))
+            service = Service.FromString(stored.value) if stored is not None else None
+        except StorageError as error:
+            raise Rejected(errors.from_storage(error)) from None
+        except DecodeError:
+            return
+        if IP_ADDRESSES.key_of(address) in keys_of(service):
+            user = f'service "{parent.namespace}/{parent.name}"'
+            message = f'ipaddresses "{address.metadata.name}" is forbidden: {user} uses the address; delete the service instead'
+            raise Rejected(errors.forbidden(message))
+
+
+def _deletes(state: Final[IPAddress], old: IPAddress) -> bool:
+    """Return whether the next state deletes the object, or begins to."""
+    if isinstance(state, Put):
+        return state.obj.metadata.HasField("deletionTimestamp") and not old.metadata.HasField("deletionTimestamp")
+    return state is not Effect.NO_OP
 
 
 def set_families(spec: ServiceSpec, available: Sequence[str]) -> list[Violation]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from dnslib import DNSRecord
 
-from pinnace.api.core_v1_pb2 import Service
-from pinnace.api.resources import DEPLOYMENTS, SERVICES
+from pinnace.api.core_v1_pb2 import Namespace, Service
+from pinnace.api.resources import DEPLOYMENTS, IP_ADDRESSES, SERVICES
 from pinnace.bench import pages
 from pinnace.bench.load import NAMESPACE
 from pinnace.bench.pages import PageLoad
@@ -173,7 +173,7 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
         assert left.items == []
 
 
-async def test_requests_succeed_while_all_api_servers_are_dead(cluster: Cluster) -> None:
+async def test_requests_succeed_while_all_api_servers_are_dead_and_a_namespace_frees_its_addresses(cluster: Cluster) -> None:
     async with cluster.client() as client:
         await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
         service = await client.of(SERVICES).create(pages.service("web"))
@@ -186,10 +186,25 @@ async def test_requests_succeed_while_all_api_servers_are_dead(cluster: Cluster)
             await cluster.restart(["apiserver-0"])
             await load.reach(load.requests + 50, 20)
         assert load.failures == [] and len(load.answers) == 3
+        # a deleted namespace frees the addresses of its services
+        await client.namespaces.create(Namespace(metadata={"name": "gone"}))
+        made = pages.service("page", type="NodePort")
+        made.metadata.namespace = "gone"
+        addresses = {(await client.of(SERVICES).create(made)).spec.clusterIP}
+        assert addresses < await allocated(client)
+        await client.namespaces.delete("gone")
+        async with asyncio.timeout(20):
+            while addresses & await allocated(client):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
         await scale(client, 1)
         async with asyncio.timeout(20):
             while len({await pages.request(service.spec.clusterIP, 80) for _ in range(6)}) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
+
+
+async def allocated(client: Client) -> set[str]:
+    return {each.metadata.name for each in (await client.of(IP_ADDRESSES).list()).items}
 
 
 def _doctor(cluster: Cluster) -> str:

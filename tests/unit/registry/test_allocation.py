@@ -1,6 +1,7 @@
 """Cluster IPs and node ports, over two API servers with one storage."""
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Service, ServiceSpec
 from pinnace.api.networking_v1_pb2 import IPAddress
 from pinnace.api.resources import IP_ADDRESSES, NODE_PORTS_PREFIX, SERVICES
-from pinnace.api.verbs_pb2 import DeleteRequest
+from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, PatchRequest
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 
@@ -209,6 +210,93 @@ async def test_address_in_use_cannot_be_deleted(servers: Servers) -> None:
     call = servers.call("Delete", DeleteRequest(name=made.spec.clusterIP), kind="IPAddresses")
     assert "uses the address; delete the service instead" in await refusal(call)
     assert await servers.addresses() == {made.spec.clusterIP: "a"}
+
+
+async def test_service_is_read_from_etcd_before_its_address_is_deleted(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await servers.create(service("a"))
+    monkeypatch.setattr(servers.assemblies[1].cacher.of(SERVICES), "get", lambda key: None)  # as if the cache lagged behind
+    call = servers.call("Delete", DeleteRequest(name=made.spec.clusterIP), 1, kind="IPAddresses")
+    assert "uses the address; delete the service instead" in await refusal(call)
+    every = servers.call("DeleteCollection", DeleteCollectionRequest(), 1, kind="IPAddresses")
+    outcome = BatchResponse.FromString(await every)
+    assert "uses the address" in outcome.items[0].error.message
+    assert await servers.addresses() == {made.spec.clusterIP: "a"}
+
+
+async def test_address_that_no_service_uses_can_be_deleted(servers: Servers) -> None:
+    made = await servers.create(service("a"))
+    await servers.storage.transact([Write(SERVICES.key_of(made), None, int(made.metadata.resourceVersion))])
+    await servers.call("Delete", DeleteRequest(name=made.spec.clusterIP), kind="IPAddresses")
+    assert await servers.addresses() == {}
+
+
+async def test_server_side_apply_allocates_keeps_and_releases(servers: Servers) -> None:
+    async def apply(manager: str = "alice", **spec: Any) -> Service:
+        document = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}], **spec}}
+        request = PatchRequest(namespace="default", name="a", type=PatchRequest.APPLY, patch=json.dumps(document).encode())
+        request.options.fieldManager, request.options.force = manager, True
+        return Service.FromString(await servers.call("Patch", request))
+
+    made = await apply(type="NodePort")
+    address, port = made.spec.clusterIP, made.spec.ports[0].nodePort
+    assert (await servers.addresses(), await servers.ports()) == ({address: "a"}, {port: "default/a"})
+    again = await apply(type="NodePort", selector={"app": "web"})
+    assert (again.spec.clusterIP, again.spec.ports[0].nodePort) == (address, port)
+    assert await servers.ports() == {port: "default/a"}
+    inside = await apply(type="ClusterIP")
+    assert (inside.spec.clusterIP, await servers.addresses(), await servers.ports()) == (address, {address: "a"}, {})
+    alias = await apply(type="ExternalName", externalName="example.com")
+    assert (alias.spec.clusterIP, await servers.addresses()) == ("", {})
+
+
+async def test_delete_collection_releases_addresses_and_ports(servers: Servers) -> None:
+    made = [await servers.create(service(f"s{i}", type="NodePort" if i < 3 else "ClusterIP")) for i in range(6)]
+    kept = await servers.create(service("kept"))
+    assert len(await servers.addresses()) == 7 and len(await servers.ports()) == 3
+    request = DeleteCollectionRequest(namespace="default")
+    request.options.fieldSelector = "metadata.name!=kept"
+    outcome = BatchResponse.FromString(await servers.call("DeleteCollection", request, 1))
+    assert len(outcome.items) == len(made) and not any(each.HasField("error") for each in outcome.items)
+    assert (await servers.addresses(), await servers.ports()) == ({kept.spec.clusterIP: "kept"}, {})
+
+
+async def test_change_that_keeps_the_addresses_reads_nothing(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await servers.create(service("a", type="NodePort"))
+    read: list[str] = []
+    get = servers.storage.get
+
+    async def counted(key: str, **options: Any) -> Any:
+        read.append(key)
+        return await get(key, **options)
+
+    monkeypatch.setattr(servers.storage, "get", counted)
+    made.metadata.labels["changed"] = "yes"
+    await servers.update(made)
+    assert [key for key in read if "/ipaddresses/" in key or "/nodeports/" in key] == []
+    address = IP_ADDRESSES.key("", made.spec.clusterIP)
+    stored = await get(address)
+    assert stored is not None
+    await servers.storage.transact([Write(address, None, stored.mod_revision)])
+    await servers.assemblies[0].cacher.fresh(5)
+    made.metadata.labels["changed"] = "again"
+    made.metadata.resourceVersion = ""
+    await servers.update(made)
+    assert await servers.addresses() == {made.spec.clusterIP: "a"}, "a missing key was not created"
+
+
+async def test_node_port_of_a_service_without_keys_is_not_allocated(servers: Servers) -> None:
+    old = service("a", type="NodePort", ports=[{"port": 80, "nodePort": 30001}])
+    old.metadata.uid = "u"
+    await servers.storage.transact([Write(SERVICES.key_of(old), old.SerializeToString(), 0)])
+    await asyncio.gather(*(assembly.cacher.fresh(5) for assembly in servers.assemblies))
+    made = [await servers.create(service(f"s{i}", type="NodePort"), i % 2) for i in range(3)]
+    assert {each.spec.ports[0].nodePort for each in made} == {30000, 30002, 30003}
+    assert "range is full" in await refusal(servers.create(service("full", type="NodePort")))
+    await servers.delete("a")
+    last = await servers.create(service("last", type="NodePort"))
+    assert last.spec.ports[0].nodePort == 30001
 
 
 def test_first_addresses_are_allocated_last() -> None:

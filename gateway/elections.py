@@ -17,8 +17,10 @@ from gateway.http import JSON, Request, Response, bad_request, dump, not_found
 from gateway.media_types import TABLE, Format, negotiate
 from gateway.objects import document
 from gateway.routes import Route
+from gateway.shared_watches import OPENING, SILENCE
 from gateway.tables import include_object
-from gateway.watches import BOOKMARK_INTERVAL, INITIAL_EVENTS_END, OPENING, SILENCE
+from gateway.watch_events import INITIAL_EVENTS_END
+from gateway.watches import BOOKMARK_INTERVAL
 from pinnace.api.elections_pb2 import (
     Election,
     ElectionHistoryRequest,

@@ -16,3 +16,4 @@ DURATION = Histogram(
     registry=REGISTRY,
 )
 OPEN_STREAMS = Gauge("apiserver_longrunning_requests", "Number of open watches and log streams.", registry=REGISTRY)
+UPSTREAM_WATCHES = Gauge("pinnace_gateway_upstream_watches", "Number of open watches of API servers.", registry=REGISTRY)

@@ -24,7 +24,7 @@ from gateway.exec import Upgrade
 from gateway.http import ANONYMOUS, JSON, ApiStatus, Request, Response, dump
 from gateway.media_types import PROTOBUF, error_format
 from gateway.metrics import DURATION, OPEN_STREAMS, REQUESTS
-from gateway.watches import status_envelope
+from gateway.watch_events import status_envelope
 
 log = logging.getLogger(__name__)
 

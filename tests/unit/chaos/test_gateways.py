@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import aiohttp
 
 from gateway.api_resources import find
-from gateway.watches import ProtobufEncoder
+from gateway.watch_events import ProtobufEncoder
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.chaos import run
 from pinnace.chaos.faults.base import Area, Need

@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 class Gateway:
     def __init__(self, dispatcher: Dispatcher, client: Client, address: str) -> None:
         """`address`: of the API server."""
-        self._dispatcher = dispatcher
+        self.dispatcher = dispatcher
         self.client = client
         self.address = address
 
@@ -58,7 +58,7 @@ class Gateway:
         request = Request(method, url.path, parse_qs(url.query, keep_blank_values=True), headers, sent, user)
         async with asyncio.timeout(DEADLINE):
             try:
-                response: Response | Upgrade = await self._dispatcher.answer(request)
+                response: Response | Upgrade = await self.dispatcher.answer(request)
             except ApiStatus as status:
                 response = error_response(status, request)
             assert isinstance(response, Response)

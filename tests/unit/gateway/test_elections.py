@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.http import User
-from gateway.watches import INITIAL_EVENTS_END
+from gateway.watch_events import INITIAL_EVENTS_END
 from pinnace.client.client import ElectionClient
 from pinnace.client.election import Candidate
 from tests.contract.servers import PATIENCE

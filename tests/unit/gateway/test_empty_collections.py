@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.media_types import PROTOBUF
-from gateway.watches import INITIAL_EVENTS_END, STREAM_PROTOBUF
+from gateway.watch_events import INITIAL_EVENTS_END
+from gateway.watches import STREAM_PROTOBUF
 from tests.unit.gateway.serving import Gateway, gateway
 
 WATCHED = [

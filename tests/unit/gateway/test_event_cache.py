@@ -7,7 +7,7 @@ import pytest
 
 from gateway.api_resources import ApiResource, find
 from gateway.json_codec import JsonCache
-from gateway.watches import EventCache, JsonEncoder, ProtobufEncoder
+from gateway.watch_events import EventCache, JsonEncoder, ProtobufEncoder
 from gateway.wire import WireError, list_parts
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.pods_pb2 import PodWatchResponse
@@ -41,15 +41,16 @@ class Counting(JsonEncoder):
 def test_events_are_encoded_once_for_all_watches() -> None:
     cache, first, second = EventCache(), Counting(), Counting()
     chunks = {cache.encode(each, response("a")) for each in (first, second, first)}
-    ((chunk, version),) = chunks
-    assert json.loads(chunk)["object"]["metadata"]["name"] == "a" and version == "7"
+    (found,) = chunks
+    (packet,) = found.packets
+    assert json.loads(packet)["object"]["metadata"]["name"] == "a" and found.version == "7"
     assert (first.calls, second.calls) == (1, 0)
 
 
 def test_media_types_do_not_share_events() -> None:
     cache = EventCache()
-    as_json, _ = cache.encode(JsonEncoder(pods(), JsonCache()), response("a"))
-    as_protobuf, _ = cache.encode(ProtobufEncoder(pods()), response("a"))
+    (as_json,) = cache.encode(JsonEncoder(pods(), JsonCache()), response("a")).packets
+    (as_protobuf,) = cache.encode(ProtobufEncoder(pods()), response("a")).packets
     assert as_json.startswith(b"{") and as_protobuf[4:].startswith(b"\x0a\x05ADDED")
 
 

@@ -30,11 +30,10 @@ from gateway.http import ApiStatus, Request, Response, User, dump
 from pinnace.api.authorization_pb2 import AccessReview, ResourceAttributes, SelfSubjectAccessReviewRequest
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
-from pinnace.cluster import processes
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import SLOW_LEASE
-from pinnace.runtime import procfs
+from pinnace.cluster.observer import ProcessObserver
+from pinnace.cluster.spec import SLOW_LEASE, ProcessRecord
 from pinnace.timeline.items import Item, process_item, queue_item
 from pinnace.timeline.site import ActionError, Sessions, Site, Viewer, serve
 from pinnace.timeline.source import LiveSource
@@ -43,7 +42,7 @@ log = logging.getLogger(__name__)
 
 VIEWER_GRACE = 60.0
 POLL_INTERVAL = 0.1
-"""Seconds between two checks of the processes of a local cluster."""
+"""Seconds between two checks of the processes of a local cluster. The end of a process is noticed at once."""
 QUEUE_INTERVAL = 1.0
 ACTION_TIMEOUT = 20.0
 MASTERS = "system:masters"
@@ -71,17 +70,16 @@ class LocalCluster:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._folder = Folder(data_dir)
-        self._states: dict[str, str] = {}
+        self._observer = ProcessObserver(self._records)
         self._http: dict[str, str] = {}
 
     def changes(self, now: float) -> list[Item]:
         """Return items for the processes whose state has changed since the last call."""
-        found = []
-        for name, state in self._read().items():
-            if self._states.get(name) != state:
-                self._states[name] = state
-                found.append(process_item(now, name, state))
-        return found
+        return [process_item(now, each.name, each.state) for each in self._observer.changes()]
+
+    async def wait(self, seconds: float) -> None:
+        """Return when a process has ended, at the latest after `seconds`."""
+        await self._observer.wait(seconds)
 
     def status_address(self, name: str) -> str | None:
         """Return the "host:port" of a process' status server."""
@@ -94,15 +92,15 @@ class LocalCluster:
             return SLOW_LEASE if state is not None and state.spec.slow_motion else None
         return None
 
-    def _read(self) -> dict[str, str]:
+    def _records(self) -> Sequence[ProcessRecord]:
         try:
             state = self._folder.read()
         except ClusterError:
             state = None
         if state is None:  # the cluster was deleted
-            return {}
+            return ()
         self._http = {record.name: record.plan.http for record in state.processes}
-        return {record.name: _state_of(processes.running(record)) for record in state.processes}
+        return state.processes
 
     async def run(self, arguments: Sequence[str]) -> str:
         """Run the command line on this cluster. Raises ActionError with the printed error."""
@@ -121,12 +119,6 @@ class LocalCluster:
         if process.returncode:
             raise ActionError(text[-400:] or f"exit code {process.returncode}")
         return text
-
-
-def _state_of(process: procfs.Identity | None) -> str:
-    if process is None:
-        return "down"
-    return "frozen" if procfs.suspended(process) else "up"
 
 
 class LocalActions:
@@ -248,7 +240,7 @@ class Timeline:
                     if found is not None and found != sizes:
                         sizes = found
                         await self._source.add([queue_item(now, found)])
-                await asyncio.sleep(POLL_INTERVAL)
+                await cluster.wait(POLL_INTERVAL)
 
     async def _queue(self, cluster: LocalCluster, http: ClientSession) -> dict[str, int] | None:
         address = cluster.status_address(self._source.leader("scheduler"))

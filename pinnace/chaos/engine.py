@@ -255,4 +255,5 @@ def heading(began: float, seed: int, what: str, settle: float, faults: tuple[str
         answer_within=ANSWER_WITHIN,
         observing=OBSERVING,
         doubling=DOUBLING,
+        at=time.monotonic() - (time.time() - began),
     )

@@ -1,7 +1,8 @@
 """A cluster for faults. All connections between its processes use links, and its history is recorded from etcd's first
 revision.
 
-A directory contains the results of a run: the history (chaos.jsonl, etcd.jsonl, a run log for each kubelet) and the logs.
+A directory contains the results of a run: the history (chaos.jsonl, etcd.jsonl, processes.jsonl, a run log for each kubelet)
+and the logs.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from pinnace.check.history import Record
 from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.links import Helper, Links, dying_with_us
+from pinnace.cluster.observer import ProcessRecorder
 from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import (
     APISERVER,
@@ -110,7 +112,7 @@ class HistoryRecorder:
 
 CATCH_UP = 30.0
 """Seconds within which the recorder must be up to date after its start."""
-JOURNAL, STORED, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "{}.run.jsonl"
+JOURNAL, STORED, PROCESSES, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "processes.jsonl", "{}.run.jsonl"
 LOGS = "logs"
 SERVICES = "127.254.0.0/16"
 """The addresses of services of a cluster with a proxy, which must be able to listen on them."""
@@ -205,6 +207,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
             async with (
                 cluster.client() as client,
                 HistoryRecorder(etcd, folder / STORED, folder / "recorder.log") as recorder,
+                ProcessRecorder(lambda: cluster.state.processes, folder / PROCESSES),
                 Helper("apiserver.storage.etcd.surgery", *etcd) as surgeon,
             ):
                 await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)

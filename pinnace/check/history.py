@@ -5,6 +5,7 @@
     Ran                  the pods that the kubelets ran
     Fault, Phase         the injected faults, and the phases of the run
     Observed             measurements during a fault
+    ProcessState         the processes that ended, froze and started; timelines show them, and no checker uses them
     Run                  the parameters of the run: the first record
 
 All times are seconds of CLOCK_MONOTONIC (`time.monotonic()`), comparable between the processes of a machine, except for
@@ -100,6 +101,8 @@ class ElectionFacts:
     """The etcd lease of the holder's session."""
     scheduler_names: tuple[str, ...] = ()
     """The schedulers whose pods the holder is allowed to bind."""
+    began: float = 0.0
+    """The begin of the term in Unix seconds, by the clock of an API server; 0 if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,8 @@ def facts_of(key: str, value: bytes | None) -> Facts | None:
         return node_facts(Node.FromString(value))
     if key.startswith(ELECTIONS_PREFIX):
         election = Election.FromString(value)
-        return ElectionFacts(election.holder, election.session, tuple(election.scheduler_names))
+        began = _seconds(election.since) if election.HasField("since") else 0.0
+        return ElectionFacts(election.holder, election.session, tuple(election.scheduler_names), began)
     if key.startswith(LEASES.prefix):
         return LeaseFacts(Lease.FromString(value).spec.holderIdentity)
     if key.startswith(TERMS_PREFIX):
@@ -282,6 +286,8 @@ class Run:
     """The names of the invariants that the run is made for. () means all."""
     bug: str = ""
     """The name of the bug that was planted in the code of the run, or ""."""
+    at: float = 0.0
+    """The monotonic time of `started`; 0 if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,10 +455,22 @@ class Phase:
     """quiet: all faults have ended and the load has stopped. end: the state at this time is checked."""
 
 
-Record = Run | Stored | Compaction | Call | Told | Ran | Fault | Observed | Phase
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """The state of a process of the cluster: the first one, and each change."""
+
+    tag: ClassVar[str] = "process"
+    at: float
+    name: str
+    state: str
+    """up, down, or frozen (SIGSTOP)."""
 
 
-_RECORDS: dict[str, type[Any]] = {kind.tag: kind for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Observed, Phase)}
+Record = Run | Stored | Compaction | Call | Told | Ran | Fault | Observed | Phase | ProcessState
+
+
+_KINDS = (Run, Stored, Compaction, Call, Told, Ran, Fault, Observed, Phase, ProcessState)
+_RECORDS: dict[str, type[Any]] = {kind.tag: kind for kind in _KINDS}
 _FACTS: dict[str, type[Any]] = {
     "pod": PodFacts,
     "node": NodeFacts,

@@ -34,6 +34,7 @@ from pinnace.check.history import (
     Observed,
     Phase,
     PodFacts,
+    ProcessState,
     Ran,
     Record,
     Run,
@@ -47,6 +48,8 @@ Item = Sequence[Any]
 PHASES = ("pending", "bound", "running", "succeeded", "failed", "terminating", "deleted")
 MAX_ITEMS = 200_000
 """Items that a log keeps. Older ones are folded into its base."""
+MAX_ENDED = 1_000
+"""Terms whose observed times are kept for later versions of their records."""
 
 
 class ItemLog:
@@ -134,6 +137,8 @@ class Translator:
         self._terms: dict[str, tuple[int, _Term]] = {}
         self._ended: dict[tuple[str, int], tuple[float, float]] = {}
         self._marks: dict[str, int] = {}
+        self._start = 0.0
+        """The time of the first change."""
 
     def of(self, record: Record) -> Iterator[Item]:
         """The items of one record."""
@@ -144,6 +149,8 @@ class Translator:
                 yield self._fault(record)
         elif isinstance(record, Phase):
             yield self.mark(f"phase/{record.name}", record.at + self._offset, "run", "phase", record.name)
+        elif isinstance(record, ProcessState):
+            yield process_item(record.at + self._offset, record.name, record.state)
         elif isinstance(record, Compaction):
             t = record.at + self._offset
             yield self.mark(f"compaction/{record.revision}", t, "etcd", "event", f"compacted up to revision {record.revision}")
@@ -168,6 +175,7 @@ class Translator:
 
     def _stored(self, record: Stored) -> Iterator[Item]:
         key, t = record.key, record.at + self._offset
+        self._start = self._start or t
         if key.startswith(PODS.prefix):
             yield self._pod(record, t)
         elif key.startswith(NODES.prefix):
@@ -216,14 +224,18 @@ class Translator:
             if current is None or current[0] != token:
                 if current is not None:
                     yield self._end(election, t, "")
-                self._terms[election] = token, _Term(facts.holder, t, record.revision)
-                yield ["t", t, record.revision, election, token, facts.holder, None, ""]
+                # the timeline begins with the present terms
+                began = facts.began if 0 < facts.began < self._start else t
+                self._terms[election] = token, _Term(facts.holder, began, record.revision)
+                yield ["t", began, record.revision, election, token, facts.holder, None, ""]
         elif current is not None:
             yield self._end(election, t, "")
 
     def _end(self, election: str, t: float, reason: str) -> Item:
         token, term = self._terms.pop(election)
         self._ended[election, token] = term.began, t
+        if len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
         return ["t", term.began, term.revision, election, token, term.holder, t, reason]
 
     def _term(self, record: Stored) -> Iterator[Item]:
@@ -231,7 +243,7 @@ class Translator:
         facts = record.facts
         election, _, token = record.key.removeprefix(TERMS_PREFIX).partition("/")
         if isinstance(facts, TermFacts) and token.isdecimal():
-            known = self._ended.pop((election, int(token)), None)
+            known = self._ended.get((election, int(token)))
             began, ended = known or (facts.began, facts.ended)
             yield ["t", began, record.revision, election, int(token), facts.holder, ended, facts.reason]
 

@@ -27,7 +27,7 @@ async def record(reader: KeyReader, path: Path, what: str) -> AsyncGenerator[int
     """Record a live cluster until closed. Yields the number of recorded changes now and then. Raises ApiError, OSError."""
     count = 0
     with path.open("x", encoding="utf-8") as file:
-        file.write(encode(Run(started=time.time(), what=what)))
+        file.write(encode(Run(started=time.time(), what=what, at=time.monotonic())))
         async for versions in reader.versions():
             now = time.monotonic()
             for each in versions:
@@ -92,7 +92,7 @@ class RecordedSource:
 def _items(records: Iterable[Record], run: Run | None) -> Iterator[Item]:
     records = list(records)
     first = next((each.at for each in records if isinstance(each, Stored)), 0.0)
-    translator = Translator(run.started - first if run else 0.0)
+    translator = Translator(run.started - (run.at or first) if run else 0.0)
     last = 0.0
     for each in sorted((each for each in records if isinstance(each, Stored)), key=lambda each: (each.revision, each.key)):
         for item in translator.of(each):

@@ -8,6 +8,7 @@
     /api/keys         keys of etcd, with the age of their leases
     /api/action       POST: kill or freeze a process, and the like
     /api/export       the page with its data in one HTML file
+    /api/trace        the same as a trace for Perfetto
 
 A frame is encoded once for all viewers. Frames are sent every FRAME_INTERVAL seconds, those with a term at once. The id of an
 event is the sequence number of its last item, so that a browser that reconnects resumes there (`Last-Event-ID`). A viewer that
@@ -34,6 +35,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from pinnace.timeline.source import DecisionError, Source
+from pinnace.timeline.trace import trace
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +177,7 @@ class Site:
         app.router.add_get("/api/decision", self._decision)
         app.router.add_get("/api/keys", self._keys)
         app.router.add_get("/api/export", self._export)
+        app.router.add_get("/api/trace", self._trace)
         app.router.add_post("/api/action", self._action)
         app.on_response_prepare.append(_protect)
         return app
@@ -303,14 +306,18 @@ class Site:
             return web.json_response({"error": str(error)}, status=409)
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
+        return await self._download(request, export, "text/html", "pinnace-timeline.html")
+
+    async def _trace(self, request: web.Request) -> web.StreamResponse:
+        return await self._download(request, export_trace, "application/json", "pinnace-trace.json")
+
+    async def _download(
+        self, request: web.Request, make: Callable[[Source], bytes], kind: str, name: str
+    ) -> web.StreamResponse:
         await self._require(self._viewer(request))
-        body = await asyncio.to_thread(export, self._source)
-        return web.Response(
-            body=body,
-            content_type="text/html",
-            charset="utf-8",
-            headers={"Content-Disposition": 'attachment; filename="pinnace-timeline.html"'},
-        )
+        body = await asyncio.to_thread(make, self._source)
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=headers)
 
     async def _action(self, request: web.Request) -> web.StreamResponse:
         viewer = self._viewer(request)
@@ -351,6 +358,11 @@ def export(source: Source) -> bytes:
     page = page.replace('<link rel="stylesheet" href="/static/style.css">', style)
     page = page.replace('<script type="module" src="/static/app.js"></script>', scripts)
     return page.encode()
+
+
+def export_trace(source: Source) -> bytes:
+    """The data as a trace in the Trace Event Format (JSON)."""
+    return json.dumps(trace(source.title, source.log.base(), source.log.all()), separators=(",", ":")).encode()
 
 
 def _base64(data: bytes) -> str:

@@ -150,6 +150,7 @@ def test_a_frozen_leader_is_shown_and_resumes(timeline: Any, pinnace: Pinnace) -
 
 def test_a_dead_node_stays_visible_with_its_state(timeline: Any, pinnace: Pinnace) -> None:
     pinnace("node", "fail", "node-3")
+    wait_for(timeline, "[...timeline.model.marks.values()].some((mark) => mark[6] === 'node-3 not-ready')")
     wait_for(
         timeline, "[...timeline.model.state.nodes.values()].some((node) => node[4] === 'node-3' && node[5] === 'not-ready')"
     )
@@ -195,10 +196,27 @@ def test_pausing_shows_the_past_and_going_live_the_present(timeline: Any, pinnac
     assert token(timeline) == before, "paused before the transfer"
     timeline.keyboard.press("Space")
     wait_for(timeline, f"timeline.model.state.terms.get('scheduler')[4] > {before}")
+    timeline.keyboard.press("Space")
+    timeline.wait_for_selector(".status.paused")
     revision = timeline.evaluate("timeline.model.state.revision")
     timeline.keyboard.press(",")
     wait_for(timeline, f"timeline.model.state.revision < {revision}")
     assert "#t=" in timeline.url, "a link to the moment"
+
+
+def test_the_past_has_no_effects_of_a_later_term(timeline: Any, pinnace: Pinnace) -> None:
+    """The end of a term is known later than its begin, which is the time of its item."""
+    before = token(timeline)
+    pinnace("leader", "transfer")
+    wait_for(timeline, LATER.format(before))
+    shown = timeline.evaluate(
+        """(token) => {
+          const ended = timeline.model.terms.get(`scheduler/${token}`)[6];
+          return [ended - 0.001, ended + 1e6].map((time) => timeline.model.seek(time).terms.get("scheduler").slice(4, 7));
+        }""",
+        before,
+    )
+    assert shown[0][0] == before and shown[0][2] is None and shown[1][0] > before
 
 
 def test_a_page_resumes_when_the_gateway_is_back(timeline: Any, pinnace: Pinnace) -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from pinnace.check.history import ProcessState, read
 from pinnace.cluster import processes, spec
 
 pytestmark = pytest.mark.chaos
 
 COMMAND = (sys.executable, "-m", "pinnace.cli.main", "chaos", "run", "--nodes", "10", "--kubelets", "1")
 PATIENCE = 30.0
+RESULTS = {"chaos.jsonl", "etcd.jsonl", "processes.jsonl", "kubelet-0.run.jsonl", "logs", "report.json"}
 
 
 @pytest.mark.timeout(150)
@@ -29,7 +31,12 @@ def test_a_short_run_holds_and_says_what_it_did(tmp_path: Path) -> None:
     assert report["status"] == "holds"
     assert set(report["faults"]["fired"]) == set(names.split(","))
     assert report["calls"]["outcomes"]["ok"] > 100
-    assert {path.name for path in kept.iterdir()} >= {"chaos.jsonl", "etcd.jsonl", "kubelet-0.run.jsonl", "logs", "report.json"}
+    assert f"pinnace timeline open {kept}/*.jsonl" in ended.stderr
+    assert {path.name for path in kept.iterdir()} >= RESULTS
+    states = {
+        (each.name.split("-")[0], each.state) for each in read(kept / "processes.jsonl") if isinstance(each, ProcessState)
+    }
+    assert {("scheduler", "up"), ("scheduler", "down"), ("kubelet", "frozen")} <= states
     assert not (kept / "cluster").exists()
 
 

@@ -35,6 +35,7 @@ from pinnace.cli.local import running
 from pinnace.cli.local.running import Steps, Story
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal import err
 from pinnace.client.errors import ApiError
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.spec import ClusterSpec
@@ -96,6 +97,12 @@ def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
     return report
 
 
+def _link(report: Report) -> None:
+    """Print the command for the timeline of a kept run on stderr, beside a document on stdout."""
+    if report.kept:
+        err(f"timeline: pinnace timeline open {report.kept}/*.jsonl")
+
+
 def moment_line(moment: Moment) -> str:
     """Return a line of the timeline: milliseconds since the fault, and the event."""
     return f"{'t =' if moment.hit else '  +'} {moment.at * 1000:>6,.0f} ms  {moment.what}"
@@ -154,6 +161,7 @@ def _play(settings: Settings, scenario: Scenario, output: str, seed: int, save: 
             _tell(story, found)
     if output == "json":
         click.echo(json.dumps(found.to_json(), indent=2))
+        _link(found)
     if found.status != "holds":
         raise Failure(f"the verdict is {found.status}", hint=f"history and logs are in {found.kept}", code=ExitCode.VERDICT)
 
@@ -184,8 +192,9 @@ def _tell(story: Story, found: Performance) -> None:
     for reason in found.void:
         story.judgement(False, "the run proves nothing", reason, COLUMN)
     if found.kept:
-        story.line(f"\n  To be judged again: pinnace check {found.kept}/*.jsonl")
-        story.line(f"  Its timeline:       pinnace timeline open {found.kept}/*.jsonl")
+        story.line("")
+        story.line(f"To be judged again: pinnace check {found.kept}/*.jsonl")
+        story.line(f"Its timeline:       pinnace timeline open {found.kept}/*.jsonl")
 
 
 def shortened(statement: str) -> str:
@@ -286,6 +295,8 @@ def run_verb(
         report = judged(run_chaos(options, folder, steps, steps.line), folder, keep=save is not None)
     text = report.to_junit() if output == "junit" else json.dumps(report.to_json(), indent=2) if output == "json" else None
     click.echo(report.to_text() if text is None else text)
+    if text is not None:
+        _link(report)
     if report.status != "holds":
         raise Failure(f"the verdict is {report.status}", hint=f"look at {report.kept}", code=ExitCode.VERDICT)
 

@@ -44,6 +44,7 @@ from pinnace.cli.terminal import Table, note
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
 from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.observer import ProcessRecorder
 from pinnace.cluster.spec import ELECTION, ClusterSpec
 
 TIMES = 3
@@ -236,7 +237,7 @@ def play(settings: Settings, acts: Sequence[Act], html: Path | None) -> None:
 
 
 @asynccontextmanager
-async def recorded(client: Client, html: Path | None) -> AsyncIterator[list[Path]]:
+async def recorded(cluster: Cluster, client: Client, html: Path | None) -> AsyncIterator[list[Path]]:
     """Records the cluster meanwhile, and writes its timeline to `html`. The yielded list contains the file once it is written;
     a file that cannot be written does not change the verdict. Does nothing if `html` is None."""
     from pinnace.timeline import recording, site
@@ -247,7 +248,7 @@ async def recorded(client: Client, html: Path | None) -> AsyncIterator[list[Path
         yield written
         return
     with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
-        history = Path(folder) / "history.jsonl"
+        history, states = Path(folder) / "history.jsonl", Path(folder) / "processes.jsonl"
 
         async def follow() -> None:
             async with aclosing(recording.record(KeyReader(client.connection), history, "pinnace demo")) as changes:
@@ -256,14 +257,15 @@ async def recorded(client: Client, html: Path | None) -> AsyncIterator[list[Path
 
         following = asyncio.create_task(follow())
         try:
-            yield written
+            async with ProcessRecorder(lambda: cluster.state.processes, states):
+                yield written
         finally:
             following.cancel()
             await asyncio.wait((following,))
         try:
             if not following.cancelled():
                 following.result()
-            await asyncio.to_thread(lambda: html.write_bytes(site.export(recording.RecordedSource([history]))))
+            await asyncio.to_thread(lambda: html.write_bytes(site.export(recording.RecordedSource([history, states]))))
             written.append(html)
         except (ApiError, HistoryError, OSError) as error:
             note(f"the timeline was not written to {html}: {error}")
@@ -278,7 +280,7 @@ async def _play(story: Story, acts: Sequence[Act], html: Path | None = None) -> 
     )
     verdict = list[Judgement]()
     async with scratch_cluster(SPEC, story.steps) as cluster, cluster.client() as client:
-        async with recorded(client, html) as written:
+        async with recorded(cluster, client, html) as written:
             for act in acts:
                 verdict += await act(story, cluster, client)
         story.steps.waiting("the cluster to end")

@@ -22,6 +22,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import err, out
 from pinnace.runtime import process
 
+_output = click.Path(path_type=Path, dir_okay=False)
 _histories = click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="FILE...")
 
 
@@ -106,14 +107,21 @@ def record(settings: Settings, file: Path, seconds: float | None) -> None:
         pinnace timeline open failover.jsonl
         pinnace timeline open results/*.jsonl            # of `pinnace chaos run --save results`
         pinnace timeline open failover.jsonl --html failover.html
+        pinnace timeline open failover.jsonl --perfetto failover.json    # for https://ui.perfetto.dev
     """,
 )
 @_histories
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write one HTML file, and serve nothing.")
+@click.option("--html", type=_output, metavar="FILE", help="Write one HTML file, and serve nothing.")
+@click.option("--perfetto", type=_output, metavar="FILE", help="Write a trace for Perfetto, and serve nothing.")
 @click.option("--open/--no-open", "opens", default=None, help="Open a browser.  [default: in a terminal]")
 @click.option("--title", default="", help="The title of the page.")
-def open_(settings: Settings, files: Sequence[Path], html: Path | None, opens: bool | None, title: str) -> None:
-    """Open recordings in a browser, until Ctrl-C. The files of one run are merged, and their invariants are checked."""
+def open_(
+    settings: Settings, files: Sequence[Path], html: Path | None, perfetto: Path | None, opens: bool | None, title: str
+) -> None:
+    """Open recordings in a browser, until Ctrl-C. The files of one run are merged, and their invariants are checked.
+
+    A trace for Perfetto has the terms, faults, refused binds and scheduling decisions in the Trace Event Format.
+    """
     from pinnace.timeline import site
     from pinnace.timeline.recording import RecordedSource
 
@@ -125,9 +133,11 @@ def open_(settings: Settings, files: Sequence[Path], html: Path | None, opens: b
         ) from None
     if not source.log.last:
         raise Failure("the files have nothing to show", hint="a history begins with the records of etcd", code=ExitCode.INVALID)
-    if html is not None:
-        html.write_bytes(site.export(source))
-        out(f"{html}\n")
+    exports = [(html, site.export), (perfetto, site.export_trace)]
+    if any(file for file, _ in exports):
+        for file, export in exports:
+            if file is not None:
+                _write(file, export(source))
         return
 
     async def serve() -> None:
@@ -148,6 +158,14 @@ def open_(settings: Settings, files: Sequence[Path], html: Path | None, opens: b
 
 timeline.add_command(record)
 timeline.add_command(open_)
+
+
+def _write(file: Path, data: bytes) -> None:
+    try:
+        file.write_bytes(data)
+    except OSError as error:
+        raise Failure(f"{file} cannot be written: {error.strerror}") from None
+    out(f"{file}\n")
 
 
 def _check_terminal(opens: bool | None) -> None:

@@ -50,7 +50,7 @@ function jump(time) {
 function step(direction) {
   const position = model.step(direction);
   if (position === undefined) return;
-  jump(model.items[position - 1][1]);
+  jump(model.times[position - 1]);
   screen.position = position;
 }
 
@@ -182,7 +182,7 @@ function App() {
         <button onClick=${() => zoom(-1)} title="Zoom in (+)" aria-label="Zoom in">+</button>
         <span class="muted span">${duration(screen.span * 1000)}</span>
         <button onClick=${() => zoom(1)} title="Zoom out (-)" aria-label="Zoom out">−</button>
-        ${session.live && html`<a class="button" href="/api/export" download>Export</a>`}
+        ${session.live && html`<a class="button" href="/api/export" download title="This page with its data in one file">Export</a><a class="button" href="/api/trace" download title="A trace for ui.perfetto.dev">Trace</a>`}
       </nav>
     </header>
     <${Leaders} />
@@ -193,7 +193,7 @@ function App() {
     </section>
     <main>
       <section class="nodes" aria-label="Nodes">
-        <div class="filters"><h2>${state.nodes.size.toLocaleString("en")} nodes · ${state.pods.size.toLocaleString("en")} pods</h2>
+        <div class="filters"><h2>${state.nodes.size.toLocaleString("en")} nodes · ${state.pods.size.toLocaleString("en")} ${state.pods.size === 1 ? "pod" : "pods"}</h2>
           ${grid.COLORINGS.map((each) => html`<button aria-pressed=${screen.coloring === each} onClick=${() => { screen.coloring = each; refresh(); }}>${each}</button>`)}
           ${screen.node !== null && html`<button class="main" onClick=${() => { screen.node = null; refresh(); }}>${state.nodes.get(screen.node)?.[4] ?? "node"} ✕</button>`}</div>
         <div class="scroll" tabindex="0"><canvas ref=${nodesCanvas} role="img" aria-label="One cell for each node" onMouseMove=${hoverNode} onMouseLeave=${() => setTip(null)}
@@ -218,13 +218,13 @@ function App() {
 function Leaders() {
   return html`<section class="leaders" aria-label="Elections">${model.elections().map((election) => {
     const terms = model.termsOf(election).filter(({ term }) => term[1] <= screen.at);
-    const { term, gap } = terms.at(-1) ?? {};
+    const { term, gap, reason } = terms.at(-1) ?? {};
     const held = term && (term[6] === null || term[6] > screen.at);
     return html`<div class=${`leader ${held ? "held" : "free"}`}>
       <span class="what">${election}</span>
       <b>${held ? term[5] : "no leader"}</b>
       <span>${held ? html`token <b>${term[4]}</b>` : term ? html`for <b>${duration((screen.at - term[6]) * 1000)}</b>` : ""}</span>
-      ${held && gap !== null && gap < 3600000 && html`<span class="gap">failover <b>${duration(gap)}</b></span>`}</div>`;
+      ${held && gap !== null && gap < 3600000 && html`<span class="gap">${reason.startsWith("transferred") ? "transfer" : "failover"} <b>${duration(gap)}</b></span>`}</div>`;
   })}</section>`;
 }
 
@@ -274,8 +274,10 @@ function open() {
     screen.paused = true;
     const settle = () => {
       if (!model.items.length && !recording) return setTimeout(settle, 50);
-      screen.span = SPANS.find((span) => span >= (model.last - model.first) * 1.1) ?? SPANS.at(-1);
-      screen.at = (model.first + model.last) / 2;
+      const began = Math.min(...[...model.marks.values()].map((mark) => mark[1]));
+      const first = began < model.last ? Math.max(began, model.first) : model.first;
+      screen.span = Math.max(SPANS[0], (model.last - first) * 1.1);
+      screen.at = (first + model.last) / 2;
       moment();
       screen.tab = model.verdicts.size ? "verdicts" : "events";
       refresh();

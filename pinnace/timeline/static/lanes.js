@@ -2,25 +2,36 @@
 
 import { clock, duration } from "/static/model.js";
 
-export const ROW = 30;
 export const TOP = 26;
+const QUIET = 24;
+const BUSY = 46;
+const STRIP = 20; // the upper part of a busy lane, with marks and their labels
 const COLORS = 6;
+const TINTS = { fault: "--fault", action: "--accent", fenced: "--bad", "node-down": "--bad", "node-up": "--good" };
+const NEAR = 12; // pixels within which equal marks are drawn as one
 
 export function gutter(width) {
-  return width < 600 ? 96 : 150;
+  return width < 600 ? 104 : 160;
 }
 
-export function height(model) {
-  return TOP + Math.max(3, model.lanes.size) * ROW + 8;
+// The lanes from top to bottom: [name, y, height]. A lane in which nothing has happened yet is low.
+function layout(model) {
+  let y = TOP;
+  return [...model.lanes.keys()].map((name) => {
+    const tall = model.busy.has(name) ? BUSY : QUIET;
+    y += tall;
+    return [name, y - tall, tall];
+  });
 }
 
 // `view`: {from, to, at}: the visible range and the cursor (Unix seconds). Returns the drawn shapes for hit tests.
-export function draw(canvas, model, view, selected) {
+export function draw(canvas, model, view) {
   const style = getComputedStyle(canvas);
   const color = (name) => style.getPropertyValue(name).trim();
   const ratio = window.devicePixelRatio || 1;
   const width = canvas.clientWidth;
-  const tall = height(model);
+  const lanes = layout(model);
+  const tall = Math.max(120, ...lanes.map(([, y, height]) => y + height + 8));
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(tall * ratio)) {
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(tall * ratio);
@@ -33,21 +44,24 @@ export function draw(canvas, model, view, selected) {
   const scale = (width - left) / (view.to - view.from);
   const x = (time) => left + (time - view.from) * scale;
   const shapes = [];
-  const names = [...model.lanes.keys()];
-  const rows = new Map(names.map((name, index) => [name, TOP + index * ROW]));
-  pen.font = `13px ${style.fontFamily}`;
+  const labels = new Map(lanes.map(([name]) => [name, []])); // lane -> [{at, texts, tint, sign}]
+  const rows = new Map(lanes.map(([name, y, height]) => [name, { y, height, bar: height === BUSY ? y + STRIP : y + 3, thick: height === BUSY ? BUSY - STRIP - 4 : QUIET - 6 }]));
+  const font = (size, weight = "") => (pen.font = `${weight} ${size}px ${style.fontFamily}`);
   pen.textBaseline = "middle";
 
+  font(13);
   axis(pen, view, x, left, width, tall, color);
   const state = model.state;
-  for (const [name, y] of rows) {
+  for (const [name, y, height] of lanes) {
     pen.fillStyle = color("--line");
-    pen.fillRect(left, y + ROW - 1, width - left, 1);
+    pen.fillRect(0, y + height - 1, width, 1);
     const now = model.processAt(name, view.at);
-    pen.fillStyle = now === "down" ? color("--bad") : now === "frozen" ? color("--frozen") : color("--text");
+    const leading = leads(state, name);
+    pen.fillStyle = now === "down" ? color("--bad") : now === "frozen" ? color("--frozen") : height === QUIET ? color("--muted") : color("--text");
     pen.textAlign = "left";
-    const sign = now === "down" ? " ✕" : now === "frozen" ? " ❄" : leads(state, name) ? " ★" : "";
-    pen.fillText(clip(pen, name + sign, left - 12), 4, y + ROW / 2);
+    font(height === BUSY && width >= 600 ? 17 : 13, leading || now !== "up" ? "bold" : "");
+    const sign = now === "down" ? " ✕" : now === "frozen" ? " ❄" : leading ? " ★" : "";
+    pen.fillText(clip(pen, name + sign, left - 8), 4, y + height / 2);
   }
 
   pen.save();
@@ -55,58 +69,85 @@ export function draw(canvas, model, view, selected) {
   pen.rect(left, 0, width - left, tall);
   pen.clip();
 
-  for (const [name, states] of model.processes) {
-    const y = rows.get(name);
-    for (let index = 0; index < states.length; index++) {
-      const [begun, kind] = states[index];
-      if (kind === "up") continue;
-      const ended = states[index + 1]?.[0] ?? Math.max(model.last, view.at);
-      if (ended < view.from || begun > view.to) continue;
-      hatch(pen, x(begun), y + 4, Math.max(3, x(ended) - x(begun)), ROW - 9, kind === "down" ? color("--bad") : color("--frozen"));
-      shapes.push([x(begun), y, Math.max(6, x(ended) - x(begun)), ROW, `${name} is ${kind} since ${clock(begun, 3)}, for ${duration((ended - begun) * 1000)}`]);
-    }
-  }
-
   for (const election of model.elections()) {
     let index = 0;
     for (const { term, gap } of model.termsOf(election)) {
       const [, began, , , token, holder, ended, reason] = term;
       const end = ended ?? Math.max(model.last, view.at);
-      const y = rows.get(holder);
+      const row = rows.get(holder);
       index++;
-      if (gap !== null && gap < 3600000) drawGap(pen, x(began - gap / 1000), x(began), gap, y, ROW, color, shapes, election, holder);
-      if (end < view.from || began > view.to || y === undefined) continue;
+      if (row === undefined) continue;
+      if (gap !== null && gap >= 1 && gap < 3600000 && began >= view.from && began - gap / 1000 <= view.to) {
+        const from = x(began - gap / 1000);
+        pen.fillStyle = color("--gap");
+        pen.fillRect(from, row.bar, Math.max(2, x(began) - from), row.thick);
+        const text = `${election} had no leader for ${gap.toFixed(1)} ms; then ${holder} was elected`;
+        shapes.push([from, row.y, Math.max(30, x(began) - from), row.height, text]);
+        labels.get(holder).push({ at: from, texts: [`${duration(gap)} without a leader`, duration(gap)], tint: color("--bad"), sign: "pill" });
+      }
+      if (end < view.from || began > view.to) continue;
       const from = x(began);
       const length = Math.max(3, x(end) - from);
       pen.fillStyle = color(`--term${index % COLORS}`);
-      round(pen, from, y + 4, length, ROW - 9, 4);
-      const text = `${election} · term ${token}`;
+      round(pen, from, row.bar, length, row.thick, 4);
       const visible = Math.max(from, left);
-      if (from + length - visible > pen.measureText(String(token)).width + 14) {
-        pen.fillStyle = color("--on-term");
-        pen.textAlign = "left";
-        pen.fillText(clip(pen, text, from + length - visible - 12), visible + 7, y + ROW / 2);
-      }
-      shapes.push([from, y, length, ROW, `${holder} led ${election} with token ${token} from ${clock(began, 3)}${ended ? ` for ${duration((ended - began) * 1000)}: ${reason || "ended"}` : ""}`]);
+      font(14);
+      pen.fillStyle = color("--on-term");
+      const room = from + length - visible - 12;
+      const shown = [`${election} · token ${token}`, `token ${token}`, String(token)].find((each) => pen.measureText(each).width <= room);
+      if (shown) pen.fillText(shown, visible + 7, row.bar + row.thick / 2 + 1);
+      const told = `${holder} led ${election} with token ${token} from ${clock(began, 3)}`;
+      shapes.push([from, row.bar, length, row.thick, `${told}${ended ? ` for ${duration((ended - began) * 1000)}: ${reason || "ended"}` : ""}`]);
     }
   }
 
-  for (const mark of model.marks.values()) {
-    const [, time, , id, lane, kind, text, ended] = mark;
-    const end = ended ?? time;
-    const y = rows.get(lane);
-    if (y === undefined || end < view.from || time > view.to) continue;
-    const tint = kind === "fault" ? color("--fault") : kind === "fenced" ? color("--bad") : kind === "action" ? color("--accent") : color("--muted");
+  for (const [name, states] of model.processes) {
+    const row = rows.get(name);
+    for (let index = 0; index < states.length; index++) {
+      const [begun, kind] = states[index];
+      if (kind === "up") continue;
+      const ended = states[index + 1]?.[0] ?? Math.max(model.last, view.at);
+      if (ended < view.from || begun > view.to) continue;
+      const tint = kind === "down" ? color("--bad") : color("--frozen");
+      const length = Math.max(3, x(ended) - x(begun));
+      hatch(pen, x(begun), row.bar, length, row.thick, tint, color("--surface"));
+      const told = `${name} is ${kind} since ${clock(begun, 3)}, for ${duration((ended - begun) * 1000)}`;
+      shapes.push([x(begun), row.bar, Math.max(6, length), row.thick, told]);
+      font(13, "bold");
+      if (length > pen.measureText(kind).width + 16) {
+        const middle = Math.max(left, x(begun)) / 2 + Math.min(width, x(ended)) / 2;
+        const wide = pen.measureText(kind).width + 10;
+        pen.fillStyle = color("--surface");
+        round(pen, middle - wide / 2, row.bar + 2, wide, row.thick - 4, 4);
+        pen.fillStyle = tint;
+        pen.fillText(kind, middle - wide / 2 + 5, row.bar + row.thick / 2 + 1);
+      }
+    }
+  }
+
+  for (const group of grouped(model.marks.values(), view, x)) {
+    const { lane, kind, at, end, marks } = group;
+    const row = rows.get(lane);
+    if (row === undefined) continue;
+    const tint = color(TINTS[kind] ?? "--muted");
     pen.fillStyle = tint;
-    if (ended && x(ended) - x(time) > 4) {
-      pen.globalAlpha = 0.35;
-      pen.fillRect(x(time), y + ROW - 7, x(ended) - x(time), 5);
+    if (kind === "fault" || kind === "action") {
+      pen.globalAlpha = 0.5;
+      for (let y = TOP; y < tall; y += 9) pen.fillRect(at, y, 1, 5);
       pen.globalAlpha = 1;
     }
-    marker(pen, x(time), y + ROW / 2, kind);
-    shapes.push([x(time) - 8, y, Math.max(16, x(end) - x(time)), ROW, `${clock(time, 3)}  ${text}`]);
-    if (id === selected) pen.strokeRect(x(time) - 8, y + 3, 16, ROW - 7);
+    if (end - at > 4) {
+      pen.globalAlpha = 0.35;
+      pen.fillRect(at, row.y + STRIP - 5, end - at, 4);
+      pen.globalAlpha = 1;
+    }
+    labels.get(lane).push({ at, texts: texts(kind, marks), tint, sign: kind });
+    const told = marks.slice(0, 5).map((mark) => `${clock(mark[1], 3)}  ${mark[6]}`);
+    if (marks.length > 5) told.push(`and ${marks.length - 5} more`);
+    shapes.push([at - 8, row.y, Math.max(16, end - at), STRIP, told.join("\n")]);
   }
+
+  for (const [name, found] of labels) drawLabels(pen, found, rows.get(name).y + STRIP / 2, width, font, color);
 
   pen.fillStyle = color("--accent");
   pen.fillRect(x(view.at) - 1, 0, 2, tall);
@@ -114,26 +155,67 @@ export function draw(canvas, model, view, selected) {
   return shapes;
 }
 
+// The visible marks. Equal ones of a lane that are close to each other become one.
+function grouped(marks, view, x) {
+  const found = [];
+  const last = new Map();
+  for (const mark of [...marks].sort((a, b) => a[1] - b[1])) {
+    const [, time, , , lane, kind, , ended] = mark;
+    if ((ended ?? time) < view.from || time > view.to) continue;
+    const key = `${kind}/${lane}`;
+    const before = last.get(key);
+    if (before && x(time) - before.at < NEAR && kind !== "phase") {
+      before.marks.push(mark);
+      before.end = Math.max(before.end, x(ended ?? time));
+    } else {
+      const group = { lane, kind, at: x(time), end: x(ended ?? time), marks: [mark] };
+      last.set(key, group);
+      found.push(group);
+    }
+  }
+  return found;
+}
+
+// The label of marks, the longest text first.
+function texts(kind, marks) {
+  if (kind === "fenced") return [`binds refused${marks.length > 1 ? ` ${marks.length}×` : ""}`, "refused"];
+  if (kind === "event") return [];
+  const text = marks[0][6];
+  return kind === "fault" ? [text, text.split(" ")[0]] : [text];
+}
+
+// Draws the marks and labels of a lane. A label takes the longest of its texts that fits before the next mark, or else one that
+// fits after the last label.
+function drawLabels(pen, labels, y, width, font, color) {
+  labels.sort((a, b) => a.at - b.at);
+  font(13, "bold");
+  let end = 0;
+  labels.forEach(({ at, texts, tint, sign }, index) => {
+    const next = labels[index + 1]?.at ?? width + 10;
+    const fits = (room) => texts.find((each) => pen.measureText(each).width <= room);
+    pen.fillStyle = tint;
+    if (sign === "pill") {
+      const text = fits(next - at - 22) ?? texts.at(-1);
+      const wide = pen.measureText(text).width + 12;
+      const start = Math.min(at, width - wide);
+      round(pen, start, y - 8, wide, 16, 4);
+      pen.fillStyle = color("--on-gap");
+      pen.fillText(text, start + 6, y + 1);
+      end = start + wide;
+      return;
+    }
+    marker(pen, at, y, sign);
+    const after = fits(next - at - 21);
+    const before = after ? undefined : fits(at - 21 - end);
+    if (after) pen.fillText(after, at + 11, y + 1);
+    else if (before) pen.fillText(before, at - 11 - pen.measureText(before).width, y + 1);
+    end = at + 11 + (after ? pen.measureText(after).width : 0);
+  });
+}
+
 function leads(state, name) {
   for (const term of state.terms.values()) if (term[5] === name && term[6] === null) return true;
   return false;
-}
-
-function drawGap(pen, from, to, gap, y, row, color, shapes, election, holder) {
-  if (y === undefined || to < 0) return;
-  const label = duration(gap);
-  pen.font = pen.font.replace(/^(bold )?/, "bold ");
-  const width = pen.measureText(label).width + 12;
-  const right = Math.max(from + 2, to) - 2;
-  pen.fillStyle = color("--gap");
-  pen.fillRect(from, y + 1, Math.max(2, to - from), row - 3);
-  pen.fillStyle = color("--bad");
-  round(pen, right - width, y + 6, width, row - 13, 4);
-  pen.fillStyle = color("--on-gap");
-  pen.textAlign = "left";
-  pen.fillText(label, right - width + 6, y + row / 2);
-  pen.font = pen.font.replace("bold ", "");
-  shapes.push([right - width, y, width, row, `${election} had no leader for ${gap.toFixed(1)} ms; then ${holder} was elected`]);
 }
 
 function axis(pen, view, x, left, width, tall, color) {
@@ -152,7 +234,7 @@ function axis(pen, view, x, left, width, tall, color) {
 
 function marker(pen, x, y, kind) {
   pen.beginPath();
-  if (kind === "fenced") {
+  if (kind === "fenced" || kind === "node-down") {
     pen.lineWidth = 3;
     pen.strokeStyle = pen.fillStyle;
     pen.moveTo(x - 6, y - 6);
@@ -161,9 +243,9 @@ function marker(pen, x, y, kind) {
     pen.lineTo(x - 6, y + 6);
     pen.stroke();
   } else if (kind === "fault" || kind === "action") {
-    pen.moveTo(x, y - 8);
-    pen.lineTo(x + 7, y + 5);
-    pen.lineTo(x - 7, y + 5);
+    pen.moveTo(x, y + 8);
+    pen.lineTo(x + 7, y - 6);
+    pen.lineTo(x - 7, y - 6);
     pen.fill();
   } else {
     pen.arc(x, y, 4, 0, 7);
@@ -171,11 +253,14 @@ function marker(pen, x, y, kind) {
   }
 }
 
-function hatch(pen, x, y, width, height, color) {
+function hatch(pen, x, y, width, height, color, ground) {
   pen.save();
   pen.beginPath();
   pen.rect(x, y, width, height);
   pen.clip();
+  pen.globalAlpha = 0.5;
+  pen.fillStyle = ground;
+  pen.fillRect(x, y, width, height);
   pen.globalAlpha = 0.18;
   pen.fillStyle = color;
   pen.fillRect(x, y, width, height);
@@ -199,7 +284,7 @@ function round(pen, x, y, width, height, radius) {
   pen.fill();
 }
 
-function clip(pen, text, width) {
+export function clip(pen, text, width) {
   if (pen.measureText(text).width <= width) return text;
   while (text.length > 1 && pen.measureText(`${text}…`).width > width) text = text.slice(0, -1);
   return text.length > 1 ? `${text}…` : "";

@@ -81,6 +81,7 @@ export class Model {
 
   reset(base, items) {
     this.items = [];
+    this.times = []; // when each item was known: a term that ends has the time of its begin
     this.checkpoints = [];
     this.state = new State();
     this.position = 0;
@@ -89,6 +90,9 @@ export class Model {
     this.processes = new Map(); // name -> [[time, state], ...]
     this.verdicts = new Map();
     this.lanes = new Map();
+    this.busy = new Set(); // lanes with terms, marks or processes that were down or frozen
+    this.ready = new Map(); // node id -> whether it was ready at last
+    this.failing = null; // the last mark of nodes that became ready, or not
     this.first = this.last = 0;
     for (const item of base) {
       this.state.apply(item);
@@ -102,6 +106,7 @@ export class Model {
   extend(items) {
     for (const item of items) {
       this.items.push(item);
+      this.times.push(Math.max(this.times.at(-1) ?? this.start.time, item[1]));
       this.index(item);
     }
   }
@@ -111,20 +116,38 @@ export class Model {
     if (time > this.last) this.last = time;
     if (kind === "t") {
       this.terms.set(`${id}/${item[4]}`, item);
-      this.lane(item[5]);
+      this.lane(item[5], true);
     } else if (kind === "c" && item[5]) this.lane(item[5]);
     else if (kind === "m") {
       this.marks.set(id, item);
-      this.lane(item[4]);
+      this.lane(item[4], true);
     } else if (kind === "s") {
-      this.lane(id);
+      this.lane(id, item[4] !== "up");
       const states = this.processes.get(id);
       if (states) states.push([time, item[4]]);
       else this.processes.set(id, [[time, item[4]]]);
     } else if (kind === "v") this.verdicts.set(id, item);
+    else if (kind === "n") this.node(item);
   }
 
-  lane(name) {
+  // A mark where a node becomes ready, or not; one for all nodes to which this happens within half a second.
+  node([, time, revision, id, name, state]) {
+    const ready = state === "ready" || state === "cordoned";
+    const before = this.ready.get(id);
+    if (state === "gone") this.ready.delete(id);
+    else this.ready.set(id, ready);
+    if (before === undefined || before === ready) return;
+    const kind = ready ? "node-up" : "node-down";
+    let last = this.failing;
+    if (last?.kind !== kind || time - last.time > 0.5) last = this.failing = { kind, time, count: 0, key: `nodes/${this.marks.size}` };
+    last.count++;
+    const what = last.count === 1 ? name : `${last.count} nodes`;
+    this.marks.set(last.key, ["m", last.time, revision, last.key, "nodes", kind, `${what} ${ready ? "ready" : state}`, null]);
+    this.lane("nodes", true);
+  }
+
+  lane(name, busy) {
+    if (name && busy) this.busy.add(name);
     if (!name || this.lanes.has(name)) return;
     this.lanes.set(name, true);
     this.lanes = new Map([...this.lanes].sort(([a], [b]) => order(a) - order(b) || a.localeCompare(b, "en", { numeric: true })));
@@ -133,11 +156,11 @@ export class Model {
   // The state after the last item at or before `time`.
   seek(time) {
     let end = this.items.length;
-    if (this.items.length && this.items[end - 1][1] > time) {
+    if (this.items.length && this.times[end - 1] > time) {
       let low = 0;
       while (low < end) {
         const middle = (low + end) >> 1;
-        if (this.items[middle][1] > time) end = middle;
+        if (this.times[middle] > time) end = middle;
         else low = middle + 1;
       }
     }
@@ -173,12 +196,13 @@ export class Model {
     return index || undefined;
   }
 
-  // The terms of an election, oldest first, each with the gap before it in milliseconds (null: unknown).
+  // The terms of an election, oldest first, each with the gap before it in milliseconds (null: unknown) and the reason for which
+  // the term before it ended.
   termsOf(election) {
     const terms = [...this.terms.values()].filter((term) => term[3] === election).sort((a, b) => a[4] - b[4]);
     return terms.map((term, index) => {
       const ended = index ? terms[index - 1][6] : null;
-      return { term, gap: ended === null ? null : Math.max(0, (term[1] - ended) * 1000) };
+      return { term, gap: ended === null ? null : Math.max(0, (term[1] - ended) * 1000), reason: index ? terms[index - 1][7] : "" };
     });
   }
 
@@ -194,7 +218,7 @@ export class Model {
   }
 }
 
-const ORDER = ["scheduler", "controllers", "apiserver", "etcd", "kubelet", "proxy", "gateway", "run", "faults"];
+const ORDER = ["scheduler", "controllers", "nodes", "apiserver", "etcd", "kubelet", "proxy", "gateway", "run", "faults"];
 function order(name) {
   const index = ORDER.findIndex((prefix) => name.startsWith(prefix));
   return index < 0 ? ORDER.length : index;

@@ -1,11 +1,28 @@
 // The nodes as a grid of cells on a canvas: one cell for each node, also for dead nodes that still have pods.
 
+import { clip } from "/static/lanes.js";
+
 export const COLORINGS = ["state", "cpu", "memory", "pods", "zone"];
 
 export function layout(count, width) {
-  const size = count > 2000 ? 10 : count > 500 ? 14 : count > 100 ? 22 : 44;
+  const size = count > 2000 ? 10 : count > 500 ? 14 : count > 100 ? 22 : count > 24 ? 44 : Math.min(100, Math.floor(width / 3));
   const columns = Math.max(1, Math.floor(width / size));
   return { size, columns, height: Math.max(1, Math.ceil(count / columns)) * size };
+}
+
+const order = { sign: "", ids: [] };
+const collator = new Intl.Collator("en", { numeric: true });
+
+// The ids of the nodes, ordered by name. Computed anew only when there are other nodes.
+function ordered(nodes) {
+  let sum = 0;
+  for (const id of nodes.keys()) sum += id;
+  const sign = `${nodes.size}/${sum}`;
+  if (order.sign !== sign) {
+    order.sign = sign;
+    order.ids = [...nodes.values()].sort((a, b) => collator.compare(a[4], b[4])).map((node) => node[3]);
+  }
+  return order.ids;
 }
 
 // Returns the ids of the nodes in the order of their cells.
@@ -14,7 +31,7 @@ export function draw(canvas, state, coloring, selected) {
   const color = (name) => style.getPropertyValue(name).trim();
   const ratio = window.devicePixelRatio || 1;
   const width = canvas.clientWidth;
-  const ids = [...state.nodes.keys()].sort((a, b) => a - b);
+  const ids = ordered(state.nodes);
   const { size, columns, height } = layout(ids.length, width);
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
     canvas.width = Math.round(width * ratio);
@@ -53,10 +70,17 @@ export function draw(canvas, state, coloring, selected) {
       pen.fillRect(x, y + (size - gap) * (1 - part), size - gap, (size - gap) * part);
     }
     if (size >= 44) {
+      const middle = x + (size - gap) / 2;
+      const large = size > 44;
       pen.fillStyle = color("--on-term");
-      pen.font = `bold 15px ${style.fontFamily}`;
       pen.textAlign = "center";
-      pen.fillText(dead ? `✕${used[0]}` : used[0], x + (size - gap) / 2, y + size / 2 + 4);
+      pen.font = `bold ${large ? 30 : 15}px ${style.fontFamily}`;
+      pen.fillText(`${dead ? "✕ " : ""}${used[0]}`, middle, y + size / 2 + (large ? 6 : 4));
+      if (large) {
+        pen.font = `14px ${style.fontFamily}`;
+        pen.fillText(clip(pen, node[4], size - gap - 8), middle, y + 20);
+        pen.fillText(node[5] === "ready" ? `${used[0] === 1 ? "pod" : "pods"}` : node[5], middle, y + size - gap - 10);
+      }
     }
     if (id === selected) {
       pen.strokeStyle = colors.text;

@@ -28,12 +28,12 @@ export function Pods({ state, node, select }) {
         <b>${state.counts[each]}</b> ${each}</button>`)}
     </div>
     <div class="scroll"><table>
-      <thead><tr><th>Pod</th><th>Phase</th><th>Node</th><th>Changed</th></tr></thead>
+      <thead><tr><th>Pod</th><th>Phase</th><th>Node</th><th class="number extra">Changed</th></tr></thead>
       <tbody>${found.map((pod) => html`<tr key=${pod[3]}>
         <td><button class="link" onClick=${() => select(pod)}>${pod[4]}</button></td>
-        <td><span class=${`dot ${pod[5]}`}></span> ${pod[5]}</td>
-        <td>${state.nodes.get(pod[6])?.[4] ?? (pod[6] < 0 ? "–" : "gone")}</td>
-        <td class="number">${clock(pod[1], 2)}</td></tr>`)}</tbody>
+        <td class="name"><span class=${`dot ${pod[5]}`}></span> ${pod[5]}</td>
+        <td class="name">${state.nodes.get(pod[6])?.[4] ?? (pod[6] < 0 ? "–" : "gone")}</td>
+        <td class="number extra">${clock(pod[1], 2)}</td></tr>`)}</tbody>
     </table>
     ${more > 0 && html`<p class="muted">${more.toLocaleString("en")} more pods; use the filter.</p>`}
     ${!found.length && html`<p class="muted">No pods${query || phase || node !== null ? " match" : " at this moment"}.</p>`}</div>`;
@@ -153,7 +153,7 @@ export function Events({ model, at, jump }) {
 }
 
 export function Verdicts({ model }) {
-  const rows = [...model.verdicts.values()];
+  const rows = [...model.verdicts.values()].sort((a, b) => (b[4] === "violated") - (a[4] === "violated"));
   return html`<div class="scroll"><table><tbody>${rows.map(([, , , name, status, statement, violations]) => html`<tr>
-    <td><b>${name}</b></td><td><span class=${`dot ${status === "holds" ? "good" : status === "violated" ? "bad" : "muted"}`}></span> ${status}${violations ? ` (${violations})` : ""}</td><td>${statement}</td></tr>`)}</tbody></table></div>`;
+    <td class="name"><b>${name}</b></td><td class="name"><span class=${`dot ${status === "holds" ? "good" : status === "violated" ? "bad" : "muted"}`}></span> ${status}${violations ? ` (${violations})` : ""}</td><td>${statement}</td></tr>`)}</tbody></table></div>`;
 }

@@ -55,6 +55,8 @@ def test_a_node() -> None:
 def test_the_others() -> None:
     election = Election(name="e", holder="h", session=3)
     assert facts_of(election_key("e"), election.SerializeToString()) == ElectionFacts("h", 3)
+    election.since.seconds, election.since.nanos = 5, 500_000_000
+    assert facts_of(election_key("e"), election.SerializeToString()) == ElectionFacts("h", 3, began=5.5)
     lease = Lease()
     lease.spec.holderIdentity = "fleet"
     assert facts_of(LEASES.key("ns", "n"), lease.SerializeToString()) == LeaseFacts("fleet")

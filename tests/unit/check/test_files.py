@@ -12,6 +12,7 @@ from pinnace.check.history import (
     Fault,
     HistoryError,
     Phase,
+    ProcessState,
     Ran,
     Record,
     Run,
@@ -23,7 +24,7 @@ from pinnace.check.history import (
 )
 from tests.unit.check.world import World
 
-records = st.one_of(*(st.builds(kind) for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Phase)))
+records = st.one_of(*(st.builds(kind) for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Phase, ProcessState)))
 
 
 @given(records.filter(lambda record: "nan" not in repr(record)))

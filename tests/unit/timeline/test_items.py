@@ -10,6 +10,7 @@ from pinnace.check.history import (
     NodeFacts,
     Phase,
     PodFacts,
+    ProcessState,
     Stored,
     TermFacts,
 )
@@ -85,6 +86,22 @@ def test_the_record_of_a_term_adds_its_reason_and_keeps_the_observed_times() -> 
     ], "a term that ended before the timeline began"
 
 
+def test_a_later_version_of_the_record_of_a_term_keeps_the_observed_times() -> None:
+    record = put(11, TERM, TermFacts("s-0", 106.5, 109.5, "resigned"))
+    found = items(put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), record, record)
+    assert found[-1] == ["t", 7.0, 11, "scheduler", 7, "s-0", 9.0, "resigned"]
+
+
+def test_a_term_that_lasts_when_the_timeline_begins_has_begun_before() -> None:
+    found = items(
+        put(7, ELECTION, ElectionFacts("s-0", began=3.0)), gone(9, ELECTION), put(10, ELECTION, ElectionFacts("s-1", began=9.5))
+    )
+    terms = [item for item in found if item[0] == "t"]
+    assert [(item[1], item[6]) for item in terms] == [(3.0, None), (3.0, 9.0), (10.0, None)], (
+        "later ones begin when they are seen"
+    )
+
+
 def test_candidates_come_and_leave() -> None:
     key = "/registry/candidates/scheduler/4f"
     found = [item for item in items(put(1, key, CandidateFacts("s-1")), gone(2, key)) if item[0] == "c"]
@@ -103,6 +120,10 @@ def test_a_fault_is_one_mark_with_an_end_on_the_lane_of_its_target() -> None:
     assert first[3] == second[3] and first[4] == "scheduler-2" and (first[7], second[7]) == (None, 5.0)
     assert not items(Fault(4, "kill", "etcd-0", 1.0, fired=False)), "it did not happen"
     assert items(Phase(2.0, "quiet"))[0][4:7] == ["run", "phase", "quiet"]
+
+
+def test_a_process_has_a_state() -> None:
+    assert items(ProcessState(2.0, "scheduler-0", "frozen"), offset=100.0) == [["s", 102.0, 0, "scheduler-0", "frozen"]]
 
 
 def test_a_log_resumes_after_a_sequence_number() -> None:

@@ -58,3 +58,10 @@ def test_the_exported_page_has_the_verdicts(tmp_path: Path) -> None:
     source = RecordedSource(files(tmp_path / "run"))
     data = export(source).decode().split('id="recording">', 1)[1].split("</script>", 1)[0]
     assert verdicts(json.loads(data)["items"]) == verdicts(source.log.all())
+
+
+def test_the_times_of_a_run_whose_first_change_came_late(tmp_path: Path) -> None:
+    """A cluster of chaos starts between the first record and etcd's first change."""
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(map(encode, [Run(started=1000.0, what="chaos", at=10.0), *HISTORY[1:2], *JOURNAL])))
+    assert [item[1] for item in RecordedSource([path]).log.all() if item[0] in "nm"] == [991.0, 993.5]

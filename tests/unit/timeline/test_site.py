@@ -126,7 +126,9 @@ async def test_a_link_works_once_and_for_some_minutes(world: World) -> None:
             assert response.status == 401
 
 
-@pytest.mark.parametrize("path", ["/", "/api/session", "/api/stream", "/api/decision?pod=a/b", "/api/keys", "/api/export"])
+@pytest.mark.parametrize(
+    "path", ["/", "/api/session", "/api/stream", "/api/decision?pod=a/b", "/api/keys", "/api/export", "/api/trace"]
+)
 async def test_nothing_is_served_without_a_session(world: World, path: str) -> None:
     async with ClientSession(base_url=world.url) as browser, browser.get(path) as response:
         assert response.status == 401
@@ -183,7 +185,7 @@ async def test_a_viewer_that_reconnects_resumes(world: World) -> None:
 async def test_a_user_without_the_permission_sees_nothing(world: World) -> None:
     async with await world.session() as browser:
         world.permitted = False
-        for path in ("/api/stream", "/api/keys", "/api/decision?pod=a/b", "/api/export"):
+        for path in ("/api/stream", "/api/keys", "/api/decision?pod=a/b", "/api/export", "/api/trace"):
             async with browser.get(path) as response:
                 assert response.status in (401, 403)
 

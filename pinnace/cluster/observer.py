@@ -1,0 +1,121 @@
+"""Observes whether the processes of a cluster run, and records it in a history.
+
+The end of a process is observed at once (pidfd), so that it precedes its effects. Starts, SIGSTOP and SIGCONT are observed at
+the next poll.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from pinnace.check.history import ProcessState, encode
+from pinnace.cluster import processes
+from pinnace.cluster.spec import ProcessRecord
+from pinnace.runtime import procfs
+from pinnace.runtime.procfs import Identity
+
+POLL = 0.05
+"""Seconds between two polls of a recorder."""
+
+
+class ProcessChange(NamedTuple):
+    name: str
+    state: str
+    """up, down or frozen, as in ProcessState."""
+
+
+class ProcessObserver:
+    """The states of the processes that `records` returns."""
+
+    def __init__(self, records: Callable[[], Iterable[ProcessRecord]]) -> None:
+        self._records = records
+        self._seen: dict[str, tuple[Identity | None, str]] = {}
+        self._handles: dict[Identity, int] = {}
+        self._ended = asyncio.Event()
+
+    def changes(self) -> list[ProcessChange]:
+        """Return the states that have changed since the last call; at the first call, all states. A process that was replaced
+        is down and then up."""
+        self._ended.clear()
+        found = []
+        for record in self._records():
+            process = processes.running(record)
+            state = _state_of(process)
+            before, last = self._seen.get(record.name, (None, ""))
+            if before and process and before != process and last != "down":
+                found.append(ProcessChange(record.name, "down"))
+                last = "down"
+            if state != last:
+                found.append(ProcessChange(record.name, state))
+            self._seen[record.name] = process, state
+            if process and process not in self._handles:
+                self._watch(process)
+        return found
+
+    async def wait(self, seconds: float) -> None:
+        """Return when a process has ended since the last call of `changes`, at the latest after `seconds`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+
+    def close(self) -> None:
+        for process in list(self._handles):
+            self._forget(process)
+
+    def _watch(self, process: Identity) -> None:
+        try:
+            handle = os.pidfd_open(process.pid)
+        except OSError:  # it has ended, or there are too many open files: the next poll observes its end
+            return
+        self._handles[process] = handle
+        asyncio.get_running_loop().add_reader(handle, self._end, process)
+
+    def _end(self, process: Identity) -> None:
+        self._forget(process)
+        self._ended.set()
+
+    def _forget(self, process: Identity) -> None:
+        handle = self._handles.pop(process)
+        asyncio.get_running_loop().remove_reader(handle)
+        os.close(handle)
+
+
+def _state_of(process: Identity | None) -> str:
+    if process is None:
+        return "down"
+    return "frozen" if procfs.suspended(process) else "up"
+
+
+class ProcessRecorder:
+    """An async context manager that writes the states of processes into a new file of a history."""
+
+    def __init__(self, records: Callable[[], Iterable[ProcessRecord]], output: Path) -> None:
+        self._records = records
+        self._output = output
+
+    async def __aenter__(self) -> Self:
+        self._recording = asyncio.create_task(self._record())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop. The file is incomplete if the disk was full: it is shown, and no verdict depends on it."""
+        self._recording.cancel()
+        with suppress(asyncio.CancelledError, OSError):
+            await self._recording
+
+    async def _record(self) -> None:
+        observer = ProcessObserver(self._records)
+        try:
+            with self._output.open("w", encoding="utf-8") as file:
+                while True:
+                    now = time.monotonic()
+                    for each in observer.changes():
+                        file.write(encode(ProcessState(now, each.name, each.state)))
+                    file.flush()
+                    await observer.wait(POLL)
+        finally:
+            observer.close()

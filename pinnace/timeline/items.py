@@ -109,6 +109,11 @@ def subject(item: Item) -> tuple[Any, ...]:
     return (kind,)
 
 
+def known_at(item: Item) -> float:
+    """The time from which on the item holds. The time of a term that has ended is that of its begin."""
+    return float(item[6] if item[0] == "t" and item[6] is not None else item[1])
+
+
 def _is_over(item: Item) -> bool:
     kind = item[0]
     return (
@@ -122,7 +127,6 @@ def _is_over(item: Item) -> bool:
 class _Term(NamedTuple):
     holder: str
     began: float
-    revision: int
 
 
 class Translator:
@@ -223,20 +227,21 @@ class Translator:
             token = record.create_revision
             if current is None or current[0] != token:
                 if current is not None:
-                    yield self._end(election, t, "")
+                    yield self._end(election, record)
                 # the timeline begins with the present terms
                 began = facts.began if 0 < facts.began < self._start else t
-                self._terms[election] = token, _Term(facts.holder, began, record.revision)
+                self._terms[election] = token, _Term(facts.holder, began)
                 yield ["t", began, record.revision, election, token, facts.holder, None, ""]
         elif current is not None:
-            yield self._end(election, t, "")
+            yield self._end(election, record)
 
-    def _end(self, election: str, t: float, reason: str) -> Item:
+    def _end(self, election: str, record: Stored) -> Item:
+        t = record.at + self._offset
         token, term = self._terms.pop(election)
         self._ended[election, token] = term.began, t
         if len(self._ended) > MAX_ENDED:
             del self._ended[next(iter(self._ended))]
-        return ["t", term.began, term.revision, election, token, term.holder, t, reason]
+        return ["t", term.began, record.revision, election, token, term.holder, t, ""]
 
     def _term(self, record: Stored) -> Iterator[Item]:
         """The term as the API server recorded it after its end: it adds the reason."""

@@ -16,7 +16,7 @@ from pinnace.api.keys_pb2 import KeyVersion
 from pinnace.api.resources import EVENTS
 from pinnace.check.check import check
 from pinnace.check.history import Fault, Record, Run, Stored, digest_of, encode, facts_of, read
-from pinnace.timeline.items import Item, ItemLog, Translator
+from pinnace.timeline.items import Item, ItemLog, Translator, known_at
 from pinnace.timeline.source import DecisionError, KeyReader, explain, objects_file
 
 MAX_ITEMS = 400_000
@@ -63,7 +63,7 @@ class RecordedSource:
         run = next((each for each in records if isinstance(each, Run)), None)
         self.title = title or (run.what if run else "") or ", ".join(path.name for path in paths)
         self.log = ItemLog(MAX_ITEMS)
-        self.log.extend(sorted(_items(records, run), key=lambda item: float(item[1])))
+        self.log.extend(sorted(_items(records, run), key=known_at))
         self._stored = [each for each in records if isinstance(each, Stored) and (each.value or not each.create_revision)]
         self.has_values = any(each.value for each in self._stored)
 
@@ -96,7 +96,7 @@ def _items(records: Iterable[Record], run: Run | None) -> Iterator[Item]:
     last = 0.0
     for each in sorted((each for each in records if isinstance(each, Stored)), key=lambda each: (each.revision, each.key)):
         for item in translator.of(each):
-            last = max(last, float(item[1]))
+            last = max(last, known_at(item))
             yield item
     for other in records:
         if not isinstance(other, Stored):

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from pinnace.timeline.items import PHASES, Item
+from pinnace.timeline.items import PHASES, Item, known_at
 
 Event = dict[str, Any]
 SCHEDULER = "scheduler"
@@ -32,7 +32,7 @@ QUEUES = ("active", "backoff", "unschedulable", "gated")
 
 def trace(title: str, base: Sequence[Item], items: Sequence[Item]) -> Mapping[str, Any]:
     """The trace of a log's base and items, as a JSON object. All items must be in order of time."""
-    builder = _Builder(items[0][1] if items else 0.0, max((float(item[1]) for item in items), default=0.0))
+    builder = _Builder(known_at(items[0]) if items else 0.0, max(map(known_at, items), default=0.0))
     for item in base:
         builder.add(item, quiet=True)
     for item in items:

@@ -81,7 +81,7 @@ export class Model {
 
   reset(base, items) {
     this.items = [];
-    this.times = []; // when each item was known: a term that ends has the time of its begin
+    this.times = []; // from when on each item holds: the time of a term that has ended is that of its begin
     this.checkpoints = [];
     this.state = new State();
     this.position = 0;
@@ -106,7 +106,8 @@ export class Model {
   extend(items) {
     for (const item of items) {
       this.items.push(item);
-      this.times.push(Math.max(this.times.at(-1) ?? this.start.time, item[1]));
+      const known = item[0] === "t" && item[6] !== null ? item[6] : item[1];
+      this.times.push(Math.max(this.times.at(-1) ?? this.start.time, known));
       this.index(item);
     }
   }
@@ -115,6 +116,7 @@ export class Model {
     const [kind, time, , id] = item;
     if (time > this.last) this.last = time;
     if (kind === "t") {
+      if (item[6] > this.last) this.last = item[6];
       this.terms.set(`${id}/${item[4]}`, item);
       this.lane(item[5], true);
     } else if (kind === "c" && item[5]) this.lane(item[5]);

@@ -70,7 +70,7 @@ def test_a_failover_ends_a_term_and_begins_another_with_the_gap_between_them() -
     terms = [item for item in found if item[0] == "t"]
     assert terms == [
         ["t", 7.0, 7, "scheduler", 7, "s-0", None, ""],
-        ["t", 7.0, 7, "scheduler", 7, "s-0", 9.0, ""],
+        ["t", 7.0, 9, "scheduler", 7, "s-0", 9.0, ""],
         ["t", 10.0, 10, "scheduler", 10, "s-1", None, ""],
     ]
     assert [item[3:5] for item in found if item[0] == "k"] == [[ELECTION, "put"], [ELECTION, "delete"], [ELECTION, "put"]]

@@ -6,12 +6,14 @@ pinnace.io. The permission is checked repeatedly while a page is open.
 
 For a cluster on this machine (`--data-dir`), the timeline also displays the state of processes and the scheduling queue, and
 members of system:masters can kill and freeze processes. The gateway executes these actions with the command line, so the page
-has no additional capabilities.
+has no additional capabilities. Users that may patch nodes can fail virtual nodes, and users that may transfer elections can
+transfer the leadership. The gateway executes these actions as the user.
 
 The keys are only watched while the site has viewers, and for VIEWER_GRACE seconds afterwards.
 """
 
 import asyncio
+import json
 import logging
 import re
 import signal
@@ -23,11 +25,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
+from google.protobuf.message import Message
 
 from gateway.backend import Backend
 from gateway.dispatch import LINKS_PATH
 from gateway.http import ApiStatus, Request, Response, User, dump
 from pinnace.api.authorization_pb2 import AccessReview, ResourceAttributes, SelfSubjectAccessReviewRequest
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.elections_pb2 import TransferElectionRequest, TransferElectionResponse
+from pinnace.api.verbs_pb2 import GetRequest, PatchRequest
+from pinnace.api.wellknown import FAULT_ANNOTATION, FLEET_LABEL
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
 from pinnace.cluster.errors import ClusterError
@@ -61,7 +68,16 @@ ACTIONS: Mapping[str, Action] = {
     "resume": Action(("kill", "{}", "--signal", "CONT"), "resumed {}"),
     "start": Action(("start",), "started what was down"),
 }
-_TARGET = re.compile(r"[a-z][a-z0-9-]{0,62}")
+FAIL, RECOVER, TRANSFER = "fail", "recover", "transfer"
+API_ACTIONS: Mapping[str, ResourceAttributes] = {
+    FAIL: ResourceAttributes(verb="patch", resource="nodes"),
+    RECOVER: ResourceAttributes(verb="patch", resource="nodes"),
+    TRANSFER: ResourceAttributes(verb="transfer", group="pinnace.io", resource="elections"),
+}
+"""Actions that the gateway executes as the viewer, with the permission that they need."""
+WATCH_KEYS = ResourceAttributes(verb="watch", group="pinnace.io", resource="keys")
+NODES_LANE = "nodes"
+_TARGET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class LocalCluster:
@@ -121,26 +137,68 @@ class LocalCluster:
         return text
 
 
-class LocalActions:
-    def __init__(self, cluster: LocalCluster, source: LiveSource) -> None:
+class Actions:
+    """The actions of viewers. Each leaves a mark."""
+
+    def __init__(self, cluster: LocalCluster | None, source: LiveSource, backend: Backend) -> None:
         self._cluster = cluster
         self._source = source
+        self._backend = backend
         self._count = 0
 
-    def permitted(self, viewer: Viewer) -> Sequence[str]:
-        return tuple(ACTIONS) if MASTERS in viewer.groups else ()
+    async def permitted(self, viewer: Viewer) -> Sequence[str]:
+        """Names of actions. The API servers decide about those of API_ACTIONS."""
+        local = tuple(ACTIONS) if self._cluster and MASTERS in viewer.groups else ()
+        allowed = await asyncio.gather(*(review(self._backend, viewer, each) for each in API_ACTIONS.values()))
+        return *local, *(name for name, granted in zip(API_ACTIONS, allowed, strict=True) if granted)
 
     async def run(self, viewer: Viewer, name: str, target: str) -> str:
         if not _TARGET.fullmatch(target):
-            raise ActionError(f'"{target[:80]}" is not the name of a process')
-        action = ACTIONS[name]
+            raise ActionError(f'"{target[:80]}" is not the name of a process, a node or an election')
         self._count += 1
-        text = action.done.format(target)
         log.info("%s %s, by %s", name, target, viewer.name)
-        mark = self._source.mark(f"action/{self._count}", target, "action", f"{viewer.name}: {name} {target}")
-        await self._cluster.run([each.format(target) for each in action.arguments])
+        lane = self._source.leader(target) or target if name == TRANSFER else NODES_LANE if name in API_ACTIONS else target
+        mark = self._source.mark(f"action/{self._count}", lane, "action", f"{viewer.name}: {name} {target}")
+        try:
+            text = await self._act(viewer, name, target)
+        except ApiError as error:
+            raise ActionError(error.message) from None
         await self._source.add([mark])
         return text
+
+    async def _act(self, viewer: Viewer, name: str, target: str) -> str:
+        if name == TRANSFER:
+            message = TransferElectionRequest(name=target)
+            data = await self._call(viewer, "/pinnace.v1.Elections/Transfer", message)
+            return f"{TransferElectionResponse.FromString(data).after.holder or 'nobody'} leads {target}"
+        if name in API_ACTIONS:
+            node = Node.FromString(await self._call(viewer, "/pinnace.v1.Nodes/Get", GetRequest(name=target)))
+            if FLEET_LABEL not in node.metadata.labels:
+                raise ActionError(f"{target} is not a virtual node")
+            patch = {"metadata": {"annotations": {FAULT_ANNOTATION: "failed" if name == FAIL else None}}}
+            request = PatchRequest(name=target, type=PatchRequest.MERGE, patch=json.dumps(patch).encode())
+            await self._call(viewer, "/pinnace.v1.Nodes/Patch", request)
+            return f"{target} {'failed' if name == FAIL else 'recovered'}"
+        assert self._cluster is not None
+        action = ACTIONS[name]
+        await self._cluster.run([each.format(target) for each in action.arguments])
+        return action.done.format(target)
+
+    async def _call(self, viewer: Viewer, method: str, message: Message) -> bytes:
+        request = Request("POST", LINKS_PATH, {}, {}, user=User(viewer.name, viewer.groups))
+        return await self._backend.call(request, method, message)
+
+
+async def review(backend: Backend, viewer: Viewer, attributes: ResourceAttributes) -> bool:
+    """Return whether the viewer has a permission; False without an answer."""
+    request = Request("POST", LINKS_PATH, {}, {}, user=User(viewer.name, viewer.groups))
+    message = SelfSubjectAccessReviewRequest(attributes=attributes)
+    try:
+        data = await backend.call(request, "/pinnace.v1.Authorization/SelfSubjectAccessReview", message, retry=True)
+    except ApiError as error:
+        log.warning("permission of %s: %s", viewer.name, error.message)
+        return False
+    return AccessReview.FromString(data).allowed
 
 
 class Timeline:
@@ -154,7 +212,7 @@ class Timeline:
         self._sessions = Sessions()
         self._viewed = asyncio.Event()
         self._viewers = 0
-        actions = LocalActions(self._cluster, self._source) if self._cluster else None
+        actions = Actions(self._cluster, self._source, backend)
         lease_ttl = self._cluster.lease_ttl if self._cluster else lambda: None
         self._site = Site(self._source, self._sessions, actions, self._permits, self._watched, lease_ttl)
         self._url = ""
@@ -178,26 +236,16 @@ class Timeline:
         """Return a one-time link for the user of the request. Raises ApiStatus."""
         if not self._url:
             raise ApiStatus(503, "ServiceUnavailable", "the timeline is not available; see the gateway's log")
-        if not await self._permitted(request.user):
+        viewer = Viewer(request.user.name, request.user.groups)
+        if not await self._permits(viewer):
             raise ApiStatus(
                 403, "Forbidden", f'User "{request.user.name}" cannot watch resource "keys" in API group "pinnace.io"'
             )
-        token = self._sessions.token(Viewer(request.user.name, request.user.groups))
+        token = self._sessions.token(viewer)
         return Response(201, dump({"url": f"{self._url}?token={token}"}))
 
     async def _permits(self, viewer: Viewer) -> bool:
-        return await self._permitted(User(viewer.name, viewer.groups))
-
-    async def _permitted(self, user: User) -> bool:
-        attributes = ResourceAttributes(verb="watch", group="pinnace.io", resource="keys")
-        message = SelfSubjectAccessReviewRequest(attributes=attributes)
-        request = Request("POST", LINKS_PATH, {}, {}, user=user)
-        try:
-            data = await self._backend.call(request, "/pinnace.v1.Authorization/SelfSubjectAccessReview", message, retry=True)
-        except ApiError as error:
-            log.warning("permission of %s: %s", user.name, error.message)
-            return False
-        return AccessReview.FromString(data).allowed
+        return await review(self._backend, viewer, WATCH_KEYS)
 
     def _watched(self, count: int) -> None:
         self._viewers = count

@@ -83,7 +83,7 @@ class Viewer:
 class Actions(Protocol):
     """The changes that a viewer may make."""
 
-    def permitted(self, viewer: Viewer) -> Sequence[str]:
+    async def permitted(self, viewer: Viewer) -> Sequence[str]:
         """Names of actions."""
         ...
 
@@ -97,7 +97,7 @@ class ActionError(Exception):
 
 
 class NoActions:
-    def permitted(self, viewer: Viewer) -> Sequence[str]:
+    async def permitted(self, viewer: Viewer) -> Sequence[str]:
         return ()
 
     async def run(self, viewer: Viewer, name: str, target: str) -> str:
@@ -244,7 +244,7 @@ class Site:
             "title": self._source.title,
             "live": self._source.live,
             "user": viewer.name,
-            "actions": list(self._actions.permitted(viewer)),
+            "actions": list(await self._actions.permitted(viewer)),
             "leaseTtl": self._lease_ttl(),
         }
         return web.json_response(found)
@@ -328,7 +328,7 @@ class Site:
             name, target = str(body["name"]), str(body["target"])
         except (ValueError, KeyError, TypeError):
             raise web.HTTPBadRequest(text='expected {"name": ..., "target": ...}\n') from None
-        if name not in self._actions.permitted(viewer):
+        if name not in await self._actions.permitted(viewer):
             raise web.HTTPForbidden(text=f'user "{viewer.name}" cannot {name}\n')
         try:
             return web.json_response({"result": await self._actions.run(viewer, name, target)})

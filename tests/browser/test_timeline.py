@@ -187,6 +187,23 @@ def test_an_action_asks_and_leaves_a_mark(timeline: Any, pinnace: Pinnace) -> No
     pinnace("start")
 
 
+def test_a_transfer_and_the_failure_of_a_node_ask_and_leave_marks(timeline: Any) -> None:
+    before = token(timeline)
+    asked: list[str] = []
+    timeline.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept()))
+    timeline.get_by_role("button", name="transfer leadership").click()
+    wait_for(timeline, LATER.format(before))
+    find = "[...timeline.model.state.nodes.values()].find((node) => node[4] === 'node-4')"
+    timeline.evaluate(f"timeline.screen.node = ({find})[3]")
+    timeline.get_by_role("button", name="fail node-4").click()
+    wait_for(timeline, f"({find})[5] === 'not-ready'")
+    timeline.get_by_role("button", name="recover node-4").click()
+    wait_for(timeline, f"({find})[5] === 'ready'")
+    assert asked == ["transfer scheduler?", "fail node-4?", "recover node-4?"]
+    marks = timeline.evaluate("[...timeline.model.marks.values()].map((mark) => mark[6])")
+    assert {question.rstrip("?") for question in asked} <= {mark.partition(": ")[2] for mark in marks}
+
+
 def test_pausing_shows_the_past_and_going_live_the_present(timeline: Any, pinnace: Pinnace) -> None:
     timeline.keyboard.press("Space")
     timeline.wait_for_selector(".status.paused")

@@ -210,7 +210,7 @@ function App() {
         </div>
       </section>
     </main>
-    ${session.actions.length > 0 && html`<footer><b>Break something:</b>${" "}<${Actions} names=${killable} /></footer>`}
+    ${session.actions.length > 0 && html`<footer><b>Break something:</b>${" "}<${Actions} names=${killable} elections=${model.elections()} node=${state.nodes.get(screen.node)?.[4]} /></footer>`}
     ${screen.message && html`<p class="message" role="alert">${screen.message} <button onClick=${() => { screen.message = ""; refresh(); }}>✕</button></p>`}
     ${tip && html`<div class="tip" ref=${(element) => { if (element) { element.style.left = `${Math.min(tip.x + 14, innerWidth - element.offsetWidth - 8)}px`; element.style.top = `${tip.y + 16}px`; } }}>${tip.text}</div>`}`;
 }
@@ -228,10 +228,22 @@ function Leaders() {
   })}</section>`;
 }
 
-function Actions({ names }) {
-  const [target, setTarget] = useState("leader");
-  return html`<select aria-label="Target" value=${target} onChange=${(event) => setTarget(event.target.value)}>${["leader", ...names].map((name) => html`<option value=${name}>${name}</option>`)}</select>
-    ${session.actions.map((name) => html`<button class="danger" onClick=${() => act(name, target)}>${name}</button>`)}`;
+// Actions by what they concern. A button is shown for each that the viewer may run.
+const PROCESS_ACTIONS = ["kill", "freeze", "resume", "start"];
+const NODE_ACTIONS = ["fail", "recover"];
+
+function Actions({ names, elections, node }) {
+  const [process, setProcess] = useState("leader");
+  const [election, setElection] = useState(elections[0] ?? "");
+  const some = (wanted) => wanted.filter((name) => session.actions.includes(name));
+  const choice = (label, value, set, values) => html`<select aria-label=${label} value=${value} onChange=${(event) => set(event.target.value)}>${values.map((each) => html`<option value=${each}>${each}</option>`)}</select>`;
+  const button = (name, target, text) => html`<button class="danger" onClick=${() => act(name, target)}>${text}</button>`;
+  return html`
+    ${some(PROCESS_ACTIONS).length > 0 && html`<span class="group">${choice("Target", process, setProcess, ["leader", ...names])}
+      ${some(PROCESS_ACTIONS).map((name) => button(name, process, name))}</span>`}
+    ${some(["transfer"]).length > 0 && elections.length > 0 && html`<span class="group">${choice("Election", election || elections[0], setElection, elections)}
+      ${button("transfer", election || elections[0], "transfer leadership")}</span>`}
+    ${some(NODE_ACTIONS).length > 0 && html`<span class="group">${node ? some(NODE_ACTIONS).map((name) => button(name, node, `${name} ${node}`)) : html`<span class="muted">Select a node to fail it.</span>`}</span>`}`;
 }
 
 addEventListener("keydown", (event) => {

@@ -55,7 +55,7 @@ class FakeActions:
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    def permitted(self, viewer: Viewer) -> Sequence[str]:
+    async def permitted(self, viewer: Viewer) -> Sequence[str]:
         return ("kill",) if "system:masters" in viewer.groups else ()
 
     async def run(self, viewer: Viewer, name: str, target: str) -> str:

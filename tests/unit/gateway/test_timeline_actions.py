@@ -1,0 +1,88 @@
+"""Actions of the timeline's viewers: the API servers decide, and execute them as the viewer."""
+
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+
+from gateway.backend import Backend
+from gateway.http import Request
+from gateway.timeline import Actions
+from pinnace.api.authorization_pb2 import AccessReview, SelfSubjectAccessReviewRequest
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.elections_pb2 import Election, TransferElectionRequest, TransferElectionResponse
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import GetRequest, PatchRequest
+from pinnace.api.wellknown import FLEET_LABEL
+from pinnace.client.connection import Connection
+from pinnace.client.errors import Forbidden
+from pinnace.timeline.site import ActionError, Viewer
+from pinnace.timeline.source import LiveSource
+
+MASTER, READER = Viewer("admin", ("system:masters",)), Viewer("reader")
+
+
+class FakeBackend(Backend):
+    """An API server that allows everything to system:masters."""
+
+    def __init__(self) -> None:
+        super().__init__(Connection(["127.0.0.1:1"]))
+        self.calls: list[tuple[str, str, Any]] = []
+
+    async def call(self, request: Request, method: str, message: Message, *, retry: bool = False) -> bytes:
+        allowed = "system:masters" in request.user.groups
+        if isinstance(message, SelfSubjectAccessReviewRequest):
+            return AccessReview(allowed=allowed).SerializeToString()
+        if not allowed:
+            raise Forbidden(Refusal(Code.PERMISSION_DENIED, "Forbidden", f'user "{request.user.name}" cannot'))
+        self.calls.append((request.user.name, method.rpartition(".")[2], message))
+        if isinstance(message, TransferElectionRequest):
+            return TransferElectionResponse(after=Election(holder="scheduler-1")).SerializeToString()
+        node = Node()
+        if isinstance(message, GetRequest) and message.name != "machine":
+            node.metadata.labels[FLEET_LABEL] = "kubelet-0"
+        return node.SerializeToString()
+
+
+@pytest.fixture
+def backend() -> FakeBackend:
+    return FakeBackend()
+
+
+@pytest.fixture
+def source() -> LiveSource:
+    return LiveSource(Connection(["127.0.0.1:1"]), "test", now=lambda: 5.0)
+
+
+async def test_a_viewer_may_what_the_api_servers_allow(backend: FakeBackend, source: LiveSource) -> None:
+    actions = Actions(None, source, backend)
+    assert await actions.permitted(MASTER) == ("fail", "recover", "transfer"), "no processes without a local cluster"
+    assert await actions.permitted(READER) == ()
+
+
+async def test_leadership_is_transferred_as_the_viewer_and_marked(backend: FakeBackend, source: LiveSource) -> None:
+    assert await Actions(None, source, backend).run(MASTER, "transfer", "scheduler") == "scheduler-1 leads scheduler"
+    assert backend.calls == [("admin", "Elections/Transfer", TransferElectionRequest(name="scheduler"))]
+    assert source.log.all() == [["m", 5.0, 0, 0, "scheduler", "action", "admin: transfer scheduler", None]]
+
+
+async def test_a_node_fails_and_recovers(backend: FakeBackend, source: LiveSource) -> None:
+    actions = Actions(None, source, backend)
+    assert await actions.run(MASTER, "fail", "node-3") == "node-3 failed"
+    assert await actions.run(MASTER, "recover", "node-3") == "node-3 recovered"
+    patches = [message.patch for _, _, message in backend.calls if isinstance(message, PatchRequest)]
+    assert [b'"failed"' in patch for patch in patches] == [True, False] and b"null" in patches[1]
+    assert [item[4] for item in source.log.all()] == ["nodes", "nodes"]
+
+
+async def test_a_refused_action_leaves_no_mark(backend: FakeBackend, source: LiveSource) -> None:
+    actions = Actions(None, source, backend)
+    for viewer, target, message in (
+        (READER, "node-3", 'user "reader" cannot'),
+        (MASTER, "machine", "not a virtual node"),
+        (MASTER, "--help", "is not the name"),
+        (MASTER, "a/../b", "is not the name"),
+    ):
+        with pytest.raises(ActionError, match=message):
+            await actions.run(viewer, "fail", target)
+    assert not source.log.all() and not any(isinstance(message, PatchRequest) for _, _, message in backend.calls)

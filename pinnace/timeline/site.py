@@ -69,7 +69,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-MODULES = ("app.js", "model.js", "lanes.js", "nodes.js", "panels.js", "vendor.js")
+MODULES = ("app.js", "model.js", "lanes.js", "nodes.js", "panels.js", "curves.js", "vendor.js", "uplot.js")
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,8 +257,8 @@ def opened(*files: Path) -> Iterator[str]:
             process.kill()
 
 
-def history(path: Path, nodes: int, pods: int) -> Path:
-    """A run with two terms and one fault, and a pod with a hostile name."""
+def history(path: Path, nodes: int, pods: int, *, pending: bool = False) -> Path:
+    """A run with two terms and one fault, and a pod with a hostile name. `pending`: the pods were created before they ran."""
     revision = 0
 
     def put(key: str, facts: Any, at: float, created: int = 0) -> str:
@@ -279,7 +279,10 @@ def history(path: Path, nodes: int, pods: int) -> Path:
             facts = PodFacts(
                 f"u{number}", f"node-{number % nodes}", phase="Running", requests=(("cpu", 100), ("memory", 1 << 28))
             )
-            file.write(put(f"/registry/pods/default/{name}", facts, at))
+            created = revision + 1 if pending else 0
+            if pending:
+                file.write(put(f"/registry/pods/default/{name}", PodFacts(f"u{number}"), at - 0.1))
+            file.write(put(f"/registry/pods/default/{name}", facts, at, created))
         revision += 1
         file.write(encode(Stored(33.0, revision, "/registry/elections/scheduler")))
         file.write(put("/registry/elections/scheduler", ElectionFacts("scheduler-1"), 33.023))
@@ -299,6 +302,21 @@ def test_a_recording_shows_its_terms_faults_and_verdicts(page: Any, tmp_path: Pa
         )
         open_tab(page, "verdicts")
         page.wait_for_selector("text=a pod UID is bound at most once")
+
+
+def test_curves_count_the_binds_of_each_second(page: Any, tmp_path: Path) -> None:
+    with opened(history(tmp_path / "run.jsonl", 10, 20, pending=True)) as link:
+        page.goto(link)
+        wait_for(page, "timeline.model.terms.size === 2")
+        open_tab(page, "curves")
+        page.get_by_role("img", name="Pods bound per second").wait_for()
+        assert page.evaluate("[...timeline.model.binds.values()].reduce((sum, each) => sum + each, 0)") == 20
+        canvas = page.locator(".curve canvas").first
+        drawn = (
+            """(canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((each) => each)"""
+        )
+        assert canvas.evaluate(drawn)
+        screenshot(page, "curves")
 
 
 def test_hostile_names_are_text(page: Any, tmp_path: Path) -> None:
@@ -352,7 +370,7 @@ def test_the_page_is_accessible(browser: Any, tmp_path: Path, scheme: str) -> No
         page.goto(link)
         wait_for(page, "timeline.model.terms.size === 2")
         page.evaluate(axe.read_text())
-        for tab in ("pods", "events", "verdicts"):
+        for tab in ("pods", "curves", "events", "verdicts"):
             open_tab(page, tab)
             found = page.evaluate(AXE)
             assert not found, f"{tab}: {found}"

@@ -4,10 +4,11 @@ import { html, render, useEffect, useRef, useState } from "/static/vendor.js";
 import { Model, clock, duration } from "/static/model.js";
 import * as lanes from "/static/lanes.js";
 import * as grid from "/static/nodes.js";
+import { Curves } from "/static/curves.js";
 import { Decision, Events, Keys, Pods, Verdicts } from "/static/panels.js";
 
 const SPANS = [0.05, 0.2, 1, 5, 15, 60, 300, 900, 3600];
-const TABS = ["pods", "decision", "etcd", "events", "verdicts"];
+const TABS = ["pods", "curves", "decision", "etcd", "events", "verdicts"];
 const STALE = 5; // seconds without an event after which the connection counts as lost
 const LEASE_TTL = 2;
 
@@ -203,6 +204,7 @@ function App() {
         <div role="tablist" class="tabs">${tabs.map((tab) => html`<button role="tab" aria-selected=${screen.tab === tab} onClick=${() => { screen.tab = tab; refresh(); }}>${tab}</button>`)}</div>
         <div role="tabpanel" aria-label=${screen.tab} class="body" tabindex="0">
           ${screen.tab === "pods" && html`<${Pods} state=${state} node=${screen.node} select=${pick} />`}
+          ${screen.tab === "curves" && html`<${Curves} model=${model} view=${view()} />`}
           ${screen.tab === "decision" && html`<${Decision} pod=${screen.pod} live=${session.live} revision=${screen.paused ? state.revision : 0} select=${(pod) => { screen.pod = pod; refresh(); }} />`}
           ${screen.tab === "etcd" && html`<${Keys} model=${model} live=${session.live} leaseTtl=${session.leaseTtl ?? LEASE_TTL} />`}
           ${screen.tab === "events" && html`<${Events} model=${model} at=${screen.at} jump=${jump} />`}

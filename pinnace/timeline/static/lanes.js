@@ -11,7 +11,7 @@ const TINTS = { fault: "--fault", action: "--accent", fenced: "--bad", "node-dow
 const NEAR = 12; // pixels within which equal marks are drawn as one
 
 export function gutter(width) {
-  return width < 600 ? 104 : 160;
+  return width < 600 ? 116 : 160;
 }
 
 // The lanes from top to bottom: [name, y, height]. A lane in which nothing has happened yet is low.
@@ -147,7 +147,7 @@ export function draw(canvas, model, view) {
     shapes.push([at - 8, row.y, Math.max(16, end - at), STRIP, told.join("\n")]);
   }
 
-  for (const [name, found] of labels) drawLabels(pen, found, rows.get(name).y + STRIP / 2, width, font, color);
+  for (const [name, found] of labels) drawLabels(pen, found, rows.get(name).y + STRIP / 2, left, width, font, color);
 
   pen.fillStyle = color("--accent");
   pen.fillRect(x(view.at) - 1, 0, 2, tall);
@@ -186,10 +186,10 @@ function texts(kind, marks) {
 
 // Draws the marks and labels of a lane. A label takes the longest of its texts that fits before the next mark, or else one that
 // fits after the last label.
-function drawLabels(pen, labels, y, width, font, color) {
+function drawLabels(pen, labels, y, left, width, font, color) {
   labels.sort((a, b) => a.at - b.at);
   font(13, "bold");
-  let end = 0;
+  let end = left;
   labels.forEach(({ at, texts, tint, sign }, index) => {
     const next = labels[index + 1]?.at ?? width + 10;
     const fits = (room) => texts.find((each) => pen.measureText(each).width <= room);

@@ -92,6 +92,9 @@ export class Model {
     this.lanes = new Map();
     this.busy = new Set(); // lanes with terms, marks or processes that were down or frozen
     this.ready = new Map(); // node id -> whether it was ready at last
+    this.binds = new Map(); // Unix second -> pods that were bound in it
+    this.placed = new Map(); // pod id -> whether it is bound
+    this.queues = []; // [time, active, backoff, unschedulable, gated]
     this.failing = null; // the last mark of nodes that became ready, or not
     this.first = this.last = 0;
     for (const item of base) {
@@ -130,6 +133,14 @@ export class Model {
       else this.processes.set(id, [[time, item[4]]]);
     } else if (kind === "v") this.verdicts.set(id, item);
     else if (kind === "n") this.node(item);
+    else if (kind === "p") this.place(item);
+    else if (kind === "q") this.queues.push([time, ...item.slice(3, 7)]);
+  }
+
+  place([, time, , id, , phase, node]) {
+    if (phase === "deleted") return this.placed.delete(id);
+    if (node >= 0 && this.placed.get(id) === false) this.binds.set(Math.floor(time), (this.binds.get(Math.floor(time)) ?? 0) + 1);
+    this.placed.set(id, node >= 0);
   }
 
   // A mark where a node becomes ready, or not; one for all nodes to which this happens within half a second.
@@ -141,8 +152,10 @@ export class Model {
     if (before === undefined || before === ready) return;
     const kind = ready ? "node-up" : "node-down";
     let last = this.failing;
-    if (last?.kind !== kind || time - last.time > 0.5) last = this.failing = { kind, time, count: 0, key: `nodes/${this.marks.size}` };
-    last.count++;
+    const recent = last && time - last.time < 0.5;
+    if (recent && last.count === 1 && last.id === id) last.kind = kind; // a node that changes its mind
+    else if (recent && last.kind === kind) last.count++;
+    else last = this.failing = { kind, time, id, count: 1, key: `nodes/${this.marks.size}` };
     const what = last.count === 1 ? name : `${last.count} nodes`;
     this.marks.set(last.key, ["m", last.time, revision, last.key, "nodes", kind, `${what} ${ready ? "ready" : state}`, null]);
     this.lane("nodes", true);

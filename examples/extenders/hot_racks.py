@@ -1,4 +1,4 @@
-"""An extender: a service that has a say in where pods go. It knows what the cluster does not: how hot the racks are.
+"""A scheduler extender: an HTTP service that filters nodes and scores them by the temperature of their racks.
 
 python examples/extenders/hot_racks.py
 pinnace-scheduler --server HOST:PORT --config examples/extenders/hot_racks.yaml --http 127.0.0.1:7484
@@ -8,7 +8,7 @@ import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TEMPERATURES = {"a": 22, "b": 27, "c": 34}
-"""Of each rack, as a sensor would tell. Nodes are in the rack that their label `rack` names."""
+"""Degrees Celsius of each rack. The label `rack` of a node names its rack."""
 
 
 def degrees(node: dict) -> int:
@@ -21,7 +21,7 @@ def keep_off_hot_racks(pod: dict, nodes: list[dict]) -> dict:
 
 
 def like_cool_racks(pod: dict, nodes: list[dict]) -> list[dict]:
-    """Scores go from 0 to 10."""
+    """Scores are from 0 to 10."""
     return [{"Host": node["metadata"]["name"], "Score": max(0, min(10, 30 - degrees(node)))} for node in nodes]
 
 

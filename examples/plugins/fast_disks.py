@@ -1,4 +1,4 @@
-"""Nodes with the disk that a pod would like are liked, in the native form: one answer for all nodes. See fast_disks.yaml."""
+"""A score plugin that prefers nodes with a type of disk. It computes the scores of all nodes at once. See fast_disks.yaml."""
 
 import numpy as np
 
@@ -12,5 +12,5 @@ class FastDisks:
         self.disk = args.get("disk", "ssd")
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        """100 where the label `disk` has the value that is wanted, else 0. Called for each value, not for each node."""
+        """100 for nodes whose label `disk` has the configured value, otherwise 0. The lambda is called once per value."""
         return nodes.label("disk").map(lambda disk: 100.0 if disk == self.disk else 0.0, np.float64)

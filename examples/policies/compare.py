@@ -1,10 +1,10 @@
-"""Plays one day with each of the policies of policies.yaml, and prints what became of it.
+"""Simulate one day with each scheduling policy of policies.yaml, and print figures for comparison.
 
     python -m examples.policies.compare [--nodes 300] [--seed 0] [--config FILE] [--labels price=1..10]
 
-No cluster is needed: nodes and pods are put into the scheduler's cache, and its own cycle decides. A policy of yours is one
-more profile in the file. A profile one of whose plugins fails is left out of the table, and named below it; the exit code is
-then 1.
+No cluster is needed: the program fills the scheduler's cache and calls its scheduling cycle. To test another policy, add a
+profile to the file. If a plugin of a profile fails, the profile is missing in the table and named below it, and the exit code
+is 1.
 """
 
 import heapq
@@ -34,27 +34,27 @@ from scheduler.framework.runtime import Framework
 from scheduler.scheduling_cycle import AttemptFailed, Placed, schedule_one
 
 LARGE = 8000
-"""Millicores of a pod that needs a large hole."""
+"""CPU request of a large pod, in millicores."""
 
 
 @dataclass(slots=True)
 class Day:
-    """Figures of one policy. Each hour's is one element."""
+    """The results of one policy. Lists have one element per hour."""
 
     arrived: int = 0
     refused: int = 0
     used: list[float] = field(default_factory=list)
-    """The part of the nodes that have pods."""
+    """The fraction of nodes with pods."""
     full: list[float] = field(default_factory=list)
-    """The part of these nodes' CPU that is asked for."""
+    """The requested fraction of these nodes' CPU."""
     uneven: list[float] = field(default_factory=list)
-    """Standard deviation, over all nodes, of the part of their CPU that is asked for."""
+    """The standard deviation of the requested fraction of CPU over all nodes."""
     holes: list[float] = field(default_factory=list)
-    """How many more pods of LARGE there is room for, per node."""
+    """The number of additional pods of LARGE that fit, per node."""
     node_risk: float = 0.0
-    """The part of a service's replicas that its fullest node has, on average over services of three and more; 0 without any."""
+    """The mean fraction of a service's replicas on its fullest node, over services of at least three; 0 if there are none."""
     zone_risk: float = 0.0
-    """The same of zones."""
+    """The same for zones."""
 
 
 def play(
@@ -64,7 +64,7 @@ def play(
     seed: int,
     progress: Callable[[int], None] = lambda hour: None,
 ) -> Day:
-    """`progress` hears of each hour that is over. Raises PluginError."""
+    """Simulate the day. Calls `progress` after each hour. Raises PluginError."""
     cache, day = Cache(), Day()
     for node in machines:
         cache.set_node(node)
@@ -112,15 +112,15 @@ def _look(cache: Cache, day: Day) -> None:
 
 
 def _most(places: Sequence[str]) -> float:
-    """The part that is in the place where most are."""
+    """The fraction in the most frequent place."""
     return max(Counter(places).values()) / len(places)
 
 
 FIGURES: Mapping[str, Callable[[Day], str]] = {
     "pods refused": lambda day: f"{day.refused / day.arrived:.2%}",
     "nodes in use": lambda day: f"{fmean(day.used):.1%}",
-    "CPU asked for on these": lambda day: f"{fmean(day.full):.1%}",
-    "unevenness, all nodes": lambda day: f"{fmean(day.uneven):.3f}",
+    "requested CPU of these": lambda day: f"{fmean(day.full):.1%}",
+    "std. deviation of CPU, all nodes": lambda day: f"{fmean(day.uneven):.3f}",
     f"room for more pods of {LARGE // 1000} CPUs": lambda day: f"{fmean(day.holes):.2f} a node",
     "replicas on the fullest node": lambda day: f"{day.node_risk:.1%}",
     "replicas in the fullest zone": lambda day: f"{day.zone_risk:.1%}",
@@ -141,7 +141,7 @@ def _labels(context: click.Context, option: click.Parameter, given: Sequence[str
 
 
 def _progress(name: str, hour: int) -> None:
-    """A line for each profile, which a terminal shows as it grows."""
+    """Print the progress of a profile; on a terminal, in one line that is updated."""
     if sys.stderr.isatty():
         click.echo(f"\r{name}: hour {hour} of {HOURS:.0f} ", err=True, nl=False)
     elif hour == 1:
@@ -150,17 +150,17 @@ def _progress(name: str, hour: int) -> None:
 
 @click.command()
 @click.option("--nodes", "count", default=300, show_default=True, type=click.IntRange(min=9))
-@click.option("--seed", default=0, show_default=True, help="The same seed is the same day, and the same placements.")
+@click.option("--seed", default=0, show_default=True, help="Runs with equal seeds have the same day and the same placements.")
 @click.option("--config", default=Path(__file__).with_name("policies.yaml"), type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--labels",
     multiple=True,
     callback=_labels,
     metavar="KEY=VALUES",
-    help="A label of the nodes: price=1..10, or disk=ssd,hdd. Each has one of the values, by chance. May be repeated.",
+    help="A label of the nodes: price=1..10, or disk=ssd,hdd. Each node has a random one of the values. May be repeated.",
 )
 def main(count: int, seed: int, config: Path, labels: Mapping[str, Sequence[str]]) -> None:
-    """Compares the profiles of a KubeSchedulerConfiguration."""
+    """Compare the profiles of a KubeSchedulerConfiguration."""
     machines = list(nodes(count, labels, seed))
     arrivals = trace(count, random.Random(seed))
     policies = build(parse(config.read_text()), Offline())

@@ -1,7 +1,7 @@
-"""A day of a cluster, made up: services that stay and jobs that come and go.
+"""A generated day of a cluster: services, which run all day, and jobs, which end.
 
-What is taken from published traces of Google's clusters is their shape: most pods ask for little and few for much, CPU and
-memory hardly go together, most jobs are short, and what lasts takes most of the room.
+The distributions follow published traces of Google's clusters. Most pods request little, and a few request much. CPU and memory
+are almost independent. Most jobs are short, and long-running pods use most of the capacity.
 
 Sources: C. Reiss et al., Heterogeneity and Dynamicity of Clouds at Scale (SoCC 2012); M. Tirmizi et al., Borg: the Next
 Generation (EuroSys 2020).
@@ -16,19 +16,19 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 HOURS = 24.0
 ZONES = ("zone-a", "zone-b", "zone-c")
 MACHINES = ((16, 64), (32, 64), (32, 256))
-"""(CPUs, GiB)."""
+"""CPUs and GiB of each kind of machine."""
 NODE_CPU = sum(cpus for cpus, _ in MACHINES) / len(MACHINES)
 FILLED = 0.7
-"""The part of the cluster's CPU that is asked for when most is."""
+"""The fraction of the cluster's CPU that is requested at the peak."""
 SERVICES = 0.6
-"""The part of that which services ask for."""
+"""The fraction of these requests that belongs to services."""
 SHORT, LONG = 2.0, 12.0
-"""Hours that jobs run, on average: nine of ten, and the others."""
+"""Mean duration in hours of nine of ten jobs, and of the others."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Arrival:
-    """`leaves`: when the pod is gone, in hours; never, if later than HOURS."""
+    """A pod that is created at hour `at` and ends at hour `leaves`. Pods with `leaves` after HOURS do not end."""
 
     at: float
     number: int
@@ -38,7 +38,7 @@ class Arrival:
 
 
 def nodes(count: int, labels: Mapping[str, Sequence[str]] | None = None, seed: int = 0) -> Iterator[Node]:
-    """Machines of three kinds, in three zones. `labels`: more, by key; each node has one of the values, by chance."""
+    """Machines of three kinds in three zones. `labels`: the possible values of additional labels, chosen at random."""
     rng = random.Random(seed)
     for number in range(count):
         cpus, gib = MACHINES[number % len(MACHINES)]
@@ -54,7 +54,7 @@ def nodes(count: int, labels: Mapping[str, Sequence[str]] | None = None, seed: i
 
 
 def trace(count: int, rng: random.Random) -> list[Arrival]:
-    """For so many nodes; in order of time."""
+    """Return the arrivals for this number of nodes, ordered by time."""
     made: list[Arrival] = []
     room = count * NODE_CPU * FILLED
 
@@ -81,7 +81,7 @@ def trace(count: int, rng: random.Random) -> list[Arrival]:
 
 
 def _size(rng: random.Random) -> tuple[float, float]:
-    """CPUs and GiB: heavy-tailed, each for itself."""
+    """CPUs and GiB of a pod, from independent heavy-tailed distributions."""
     return min(8.0, 0.25 * rng.paretovariate(0.9)), min(32.0, 0.5 * rng.paretovariate(0.9))
 
 

@@ -1,4 +1,4 @@
-"""A webhook: a service that has a say in what is written. Every pod has a team, and no image is `latest`.
+"""An admission webhook over gRPC: it adds the label `team` to pods, and refuses images with the tag `latest`.
 
 python examples/webhooks/house_rules.py
 pinnace-apiserver ... --admission-control-config-file examples/webhooks/house_rules.yaml
@@ -17,7 +17,7 @@ def judge(item: AdmissionRequest) -> AdmissionResponse:
     pod, answer = Pod.FromString(item.object), AdmissionResponse(uid=item.uid, allowed=True)
     latest = [container.image for container in pod.spec.containers if container.image.endswith(":latest")]
     if latest:
-        answer.allowed, answer.status.message = False, f"{latest[0]}: say which version"
+        answer.allowed, answer.status.message = False, f"{latest[0]}: use a tag other than latest"
     elif "team" not in pod.metadata.labels:
         answer.patch = json.dumps({"metadata": {"labels": {"team": item.namespace}}}).encode()
     return answer

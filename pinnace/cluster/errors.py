@@ -1,15 +1,15 @@
-"""What can go wrong with a local cluster. Each error is one line for a person, with a hint: the way out.
+"""The errors of local clusters. Each has a message of one line and a hint.
 
 ClusterError
-+-- SpecError            such a cluster cannot be.
-+-- OtherOptions         the cluster in the folder was started with other options.
-+-- AlreadyRunning       the folder has a running cluster.
-+-- Busy                 another `pinnace up` or `down` is at work in the folder.
-+-- NoCluster            the folder has no running cluster.
-+-- FolderError          the folder cannot be used.
-+-- StartFailed          a process of the cluster did not start, or several; `logs` say more.
-|   +-- StartTimeout     it did not become ready in time.
-+-- HelperError          a process that stands between the others failed (pinnace.cluster.links).
++-- SpecError            The requested cluster is not possible.
++-- OtherOptions         The cluster in the folder was started with other options.
++-- AlreadyRunning       The folder has a running cluster.
++-- Busy                 Another `pinnace up` or `down` uses the folder.
++-- NoCluster            The folder has no running cluster.
++-- FolderError          The folder cannot be used.
++-- StartFailed          A process of the cluster did not start; `logs` contains the reason.
+|   +-- StartTimeout     A process did not become ready in time.
++-- HelperError          A helper process failed, such as the proxies of pinnace.cluster.links.
 """
 
 from collections.abc import Mapping, Sequence

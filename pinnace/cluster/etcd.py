@@ -216,10 +216,10 @@ def is_healthy(http: str, timeout: float = 1.0) -> bool:
 
 
 def alarms(endpoint: str, tls: TlsFiles | None, timeout: float = 1.0) -> list[str]:
-    """The alarms of the cluster of this member, such as NOSPACE, for which all members say that they are not healthy; none when
-    it does not answer. Blocks up to `timeout` seconds.
+    """Return the alarms of the member's cluster, such as NOSPACE, which make all members unhealthy. The list is empty if the
+    member does not respond. Blocks up to `timeout` seconds.
 
-    Source: https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/ (until 3.5 /health does not tell them)
+    Source: https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/ (until 3.5, /health does not contain alarms)
     """
     try:
         context = tls.context() if tls else None
@@ -234,7 +234,7 @@ def alarms(endpoint: str, tls: TlsFiles | None, timeout: float = 1.0) -> list[st
 
 
 def lost_member(name: str, log_tail: Sequence[str]) -> str:
-    """What helps a member that cannot start because its data is gone, as the end of its log shows; "" when that is not why.
+    """Return a hint for a member that cannot start because its data is missing, as the end of its log shows; otherwise "".
 
     Source: `bootstrapExistingClusterNoWAL` in https://github.com/etcd-io/etcd/blob/main/server/etcdserver/bootstrap.go
     """

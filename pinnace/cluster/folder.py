@@ -1,17 +1,17 @@
-"""The folder of a local cluster, and who may change it.
+"""The folder of a local cluster, and the lock that protects it.
 
     <data_dir>/cluster.json   the state
-    <data_dir>/lock           held (flock) by the `up` or `down` that is at work, and so is the folder itself; a killed one lets
-                              go of them by dying
-    <data_dir>/logs/          one log a process
+    <data_dir>/lock           locked (flock), like the folder itself, during `up` and `down`; the kernel releases the lock of a
+                              killed process
+    <data_dir>/logs/          one log per process
     <data_dir>/etcd/          the data of the etcd members
-    <data_dir>/pki/           the certificates, and who uses which (pinnace.cluster.certificates)
-    <data_dir>/pods/          what kubelets keep of their pods
-    <data_dir>/config/        copies of the files that the components are configured with (pinnace.cluster.inputs)
+    <data_dir>/pki/           the certificates (pinnace.cluster.certificates)
+    <data_dir>/pods/          the pods' directories of the kubelets
+    <data_dir>/config/        copies of the components' configuration files (pinnace.cluster.inputs)
 
-Only these are ever written or removed. Each folder has a mark (`.pinnace`) with the identity of its cluster. A folder without
-that mark, and a file that no part of the cluster has made, are not removed. The logs of a start that has failed are kept, with
-a mark, until the next start or `pinnace down`.
+Nothing else is written or removed. Each folder has a mark (`.pinnace`) with the identity of its cluster. A folder without the
+mark, and files that no component creates, are not removed. The logs of a failed start are kept, with a mark, until the next
+start or `pinnace down`.
 """
 
 import errno

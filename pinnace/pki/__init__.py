@@ -1,4 +1,4 @@
-"""Certificates: authorities, what they sign, and the folder in which a cluster keeps them. No component is known here."""
+"""Certificates: authorities, signed certificates, and the folder of a cluster. Independent of the components."""
 
 from pinnace.pki.authority import Authority, Pair, Subject
 

@@ -1,17 +1,17 @@
-"""The folder in which a cluster keeps its certificates, laid out as kubeadm does.
+"""The folder with the certificates of a cluster, in the layout of kubeadm.
 
-    ca.crt, ca.key                  the cluster's authority: of the API servers, and of whoever talks to them
-    apiserver.crt, .key             of every API server, with the names and addresses at which they are found
-    admin.crt, .key                 of who may do everything
-    <component>.crt, .key           of each client
-    etcd/ca.crt, .key               etcd's authority: of its members, and of the API servers; nobody else has anything of it
-    etcd/server.crt, .key           of every member, as its clients find it
-    etcd/peer.crt, .key             of every member, as the others find it
-    apiserver-etcd-client.crt, .key of every API server, as it shows itself to etcd
-    apiserver-kubelet-client.crt, .key  the same, to kubelets
+    ca.crt, ca.key                  the authority of the API servers and their clients
+    apiserver.crt, .key             the server certificate of every API server, with its names and addresses
+    admin.crt, .key                 the administrator
+    <component>.crt, .key           each client
+    etcd/ca.crt, .key               the authority of the etcd members and of the API servers as their clients
+    etcd/server.crt, .key           every member, for its clients
+    etcd/peer.crt, .key             every member, for the other members
+    apiserver-etcd-client.crt, .key every API server, as a client of etcd
+    apiserver-kubelet-client.crt, .key  every API server, as a client of kubelets
 
-Keys are readable by the owner only. Whoever makes any of it holds a lock (the file `lock`, meanwhile); what is left in halves
-by one who is killed is made anew by the next.
+Only the owner can read keys. A process that creates certificates holds the file `lock`. If it is killed, the next process
+replaces incomplete certificates.
 
 Source: https://kubernetes.io/docs/setup/best-practices/certificates/
 """

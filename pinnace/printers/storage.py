@@ -1,8 +1,4 @@
-"""The tables of services, endpoint slices, IP addresses and service CIDRs.
-
-Source: Kubernetes, pkg/printers/internalversion/printers.go.
-
-The tables of volumes, claims, storage classes and CSI nodes.
+"""The tables of services, endpoint slices, IP addresses, service CIDRs, volumes, claims, storage classes and CSI nodes.
 
 Source: Kubernetes, pkg/printers/internalversion/printers.go.
 """

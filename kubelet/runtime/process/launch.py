@@ -1,13 +1,13 @@
-"""What a process of a container is bound by before it begins. Of the standard library only: every shim has it.
+"""The limits of a container's process, and the program that executes the command of an exec. Standard library only.
 
-RLIMIT_DATA counts what a process has for itself to write to, not what it only reserves or shares (as RLIMIT_AS would, which
-kills whoever reserves a lot, such as Go's and Java's runtimes). It holds for each process alone, not for a container's
-together, and one that wants more is not killed: it is not given more.
+`bind` sets the limits before the process starts. RLIMIT_DATA limits the private writable memory of a process, but not memory
+that is reserved or shared (RLIMIT_AS would, and the runtimes of Go and Java reserve much). The limit applies to each process,
+not to the container. At the limit, allocations fail, and the process is not killed.
+
+The program reads a plan (kubelet.runtime.process.files.Plan) from a descriptor and executes its command in the environment and
+with the limits of the container. Arguments: the descriptor, and the pid of the kubelet.
+
 Source: getrlimit(2), prctl(2).
-
-Executes the command of an exec, in the environment and with the limits of a container. Of the standard library only.
-
-Arguments: a descriptor from which the plan is read (kubelet.runtime.process.files.Plan), and the pid of the kubelet.
 """
 
 import ctypes

@@ -1,16 +1,11 @@
-"""Reading a container's log again: its end or all of it, and what is added, over the files that it is kept in (see crilog).
+"""Logs and exec of the process runtime. Implements kubelet.runtime.interface.Streams.
 
-Files are followed by what they are, not by their names: a reader that has one open goes on with the next newer one, whatever
-that is called by then. One that is slower than two rotations misses what has been removed, as with any log that is bounded.
+Logs are read from the files of the attempts (see crilog), so the log of a finished pod can be read, and a running log can be
+followed. A reader keeps its open file through a rotation and continues with the next newer file. A reader that is slower than
+two rotations misses the removed files.
 
-A command that is run in a container for somebody who looks on: an exec.
-
-What it writes waits for its reader in pipes, and then it waits itself: nothing is gathered here. When it has ended, or nobody
-looks on any more, its whole process group is killed; so it is when the kubelet is.
-
-Logs and exec of the process runtime, from what is in the folders: implements kubelet.runtime.interface.Streams.
-
-Nothing here asks the runtime, so that the log of a pod that is over can be read, too, and while it is being written.
+An exec starts a command in a container. Its output waits in pipes, and then the command waits; nothing is buffered here. The
+process group of the command is killed when the command has ended, the caller disconnects, or the kubelet exits.
 """
 
 import asyncio

@@ -1,8 +1,6 @@
-"""The runs of `pinnace chaos`: each in a folder, which goes when nothing in it is worth keeping.
+"""`pinnace chaos`: run scenarios and random faults, print the timeline and the verdict.
 
-The scenarios of `pinnace chaos` as commands: one each, that plays it, tells its timeline, and judges it.
-
-`pinnace chaos`: breaking a cluster on purpose, and a verdict. The work is done in `pinnace.chaos`.
+Each run has a folder for its history and logs. The folder is deleted unless the verdict is bad, or --save names it.
 """
 
 import json
@@ -67,15 +65,16 @@ def new_folder(save: Path | None, prefix: str) -> Path:
 
 
 def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
-    """The report of the run. Removes the folder unless it is to be kept, or there is something in it to look at: a bad verdict,
-    or what was recorded until the run failed. Then the error says where it is. Raises Failure, and ClusterError of a cluster
-    that did not start."""
+    """Return the report of the run. Deletes the folder, unless `keep` is set, the verdict is bad or the run failed. An error
+    names the folder that is kept. Raises Failure, and ClusterError if the cluster did not start."""
     try:
         report = running.run(run, hangup=True)
     except KeyboardInterrupt:
         if not keep:
             shutil.rmtree(folder)
-        raise
+            raise
+        hint = f"`pinnace check {folder}/*.jsonl` checks what was recorded until then"
+        raise Failure("interrupted: the run has no verdict", hint=hint, code=ExitCode.INTERRUPTED) from None
     except (ChaosError, LoadError, ClusterError, ApiError, HistoryError, PlayError, NotPossible, OSError) as error:
         if isinstance(error, ClusterError) and not (folder / STORED).exists():  # what its logs say is told with the error
             if not keep:

@@ -345,8 +345,8 @@ INTERVAL = 0.5
 
 
 async def follow(cluster: Cluster, before: Sequence[ProcessStatus], say: Callable[[str], None]) -> None:
-    """Says what changes after `before`. Returns when nothing is left to look at: its state, or its certificates,
-    are gone (another cluster in its folder is none of ours), or all its processes have ended."""
+    """Print changes of the processes after `before`. Returns when all processes have ended, or the state or the certificates
+    were deleted (a later cluster in the folder is another one)."""
     with suppress(NoCluster, FolderError):
         async with cluster.client() as client:
             while True:

@@ -1,16 +1,12 @@
-"""`wait --for=`: what is waited for, and whether an object is there yet. Pure.
+"""`pinnace wait`: waits until objects meet a condition, or the deadline of the session ends the command.
 
-    condition=TYPE[=STATUS]      status.conditions has it; TYPE and STATUS in any case, STATUS is True if nothing else is said
-    jsonpath=PATH[=VALUE]        the path finds one value: that one, or any
-    create, delete               the object is there, or is gone
+    condition=TYPE[=STATUS]      status.conditions has the type with this status (default: True); case is ignored
+    jsonpath=PATH[=VALUE]        the path finds one value: this one, or any
+    create, delete               the object exists, or does not exist
 
-As in Kubernetes several are waited for one after the other, and a condition does not count while it speaks of an earlier
-generation of the object (`observedGeneration`).
+As in Kubernetes, several conditions are awaited one after the other. A condition with the `observedGeneration` of an earlier
+generation does not count.
 Source: https://kubernetes.io/docs/reference/kubectl/generated/kubectl_wait/
-
-`pinnace wait`: waits until objects are as wanted.
-
-Waiting until objects are as wanted: lists them, and follows them until the last one is. The session's deadline ends it.
 """
 
 import re

@@ -44,7 +44,7 @@ async def test_the_example(house_rules: Path) -> None:
         wrong = make_pod("b", namespace="kitchen").req(cpu="1").new()
         wrong.spec.containers[0].image = "app:latest"
         assert str(await refused(server.create(wrong))) == (
-            'admission webhook "house-rules.example.com" denied the request: app:latest: say which version'
+            'admission webhook "house-rules.example.com" denied the request: app:latest: use a tag other than latest'
         )
         elsewhere = await server.create(make_pod("c").req(cpu="1").new())
         assert not elsewhere.metadata.labels

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("pinnace")
 
 READY_TIMEOUT = 20.0
+
+_folder = tempfile.TemporaryDirectory(prefix="pinnace-tests-")
+os.environ["PINNACE_CONFIG"] = f"{_folder.name}/config"  # tests neither read nor write the configuration of the user who runs them
 
 # What a shell runs in its background ignores SIGINT, and so does all that this starts: the programs under test shall hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -31,7 +31,9 @@ hypothesis.settings.load_profile("pinnace")
 READY_TIMEOUT = 20.0
 
 _folder = tempfile.TemporaryDirectory(prefix="pinnace-tests-")
-os.environ["PINNACE_CONFIG"] = f"{_folder.name}/config"  # tests neither read nor write the configuration of the user who runs them
+os.environ["PINNACE_CONFIG"] = (
+    f"{_folder.name}/config"  # tests neither read nor write the configuration of the user who runs them
+)
 
 # What a shell runs in its background ignores SIGINT, and so does all that this starts: the programs under test shall hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

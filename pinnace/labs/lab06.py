@@ -52,9 +52,7 @@ async def _before(client: Client, node: str) -> set[str]:
     """The names of the pods that were scheduled to this node before it became NotReady for the first time."""
     silent = min(map(_first, await _silent(client, node)))
     scheduled = await events(client, "Scheduled")
-    return {
-        each.involvedObject.name for each in scheduled if each.message.endswith(f" to {node}") and _first(each) <= silent
-    }
+    return {each.involvedObject.name for each in scheduled if each.message.endswith(f" to {node}") and _first(each) <= silent}
 
 
 async def _evictions(client: Client, message: str) -> list[Event]:

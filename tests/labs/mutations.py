@@ -33,13 +33,15 @@ def changes(command: Command) -> bool:
     return not text.startswith((*READS, "sleep", "cat", "echo", "grep"))
 
 
-def mutants(numbers: list[int], commands: bool) -> Iterator[Mutant]:
+def mutants(numbers: list[int], steps: list[str], commands: bool) -> Iterator[Mutant]:
     for number, path in texts().items():
         if numbers and number not in numbers:
             continue
         document = read(path)
         blocks = parse(path.read_text())
         for step in document.steps:
+            if steps and step.id not in steps:
+                continue
             if not commands:
                 yield Mutant(document, step.id)
                 continue
@@ -79,11 +81,12 @@ def _try(runner: Runner, block: Block, command: Command) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lab", type=int, action="append", default=[], metavar="N")
+    parser.add_argument("--step", action="append", default=[], metavar="ID", help="only this step; may be repeated")
     parser.add_argument("--commands", action="store_true", help="leave out single commands instead of whole steps")
     arguments = parser.parse_args()
     passed, total, began = 0, 0, time.monotonic()
     print("| lab | step | left out | the check then says |\n|---|---|---|---|")
-    for mutant in mutants(arguments.lab, arguments.commands):
+    for mutant in mutants(arguments.lab, arguments.step, arguments.commands):
         namespace: dict[str, object] = {"path": mutant.document.path}
         set_up(namespace)
         runner = namespace["runner"]

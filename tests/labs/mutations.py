@@ -1,7 +1,8 @@
 """Leaves out each step of each lab: a check must then fail (`make labs-mutations`).
 
 The blocks before the step are run as they are. Of the step itself, only `pinnace lab check` is run. With --commands, each
-command of a step that changes something is left out by itself. The result is a table; the exit code is 1 if a check passes.
+command of a step that changes something is left out by itself. The result is a table; the exit code is 1 if a check passes, or if
+an earlier step fails, for example because the machine is busy.
 """
 
 import argparse
@@ -92,17 +93,18 @@ def main() -> int:
         runner = namespace["runner"]
         assert isinstance(runner, Runner)
         total += 1
+        missed = "**nothing: the check passes**"
         try:
             said = play(runner, mutant)
         except Mismatch as error:
-            said = ""
+            said, missed = "", "**an earlier step failed**"
             print(f"lab {mutant.document.number}, {mutant.step}: an earlier step failed\n{error}", file=sys.stderr)
         finally:
             runner.changes.clear()
             tear_down(namespace)
         passed += not said
         what = f"`{mutant.command.text.splitlines()[0]}`" if mutant.command else "the step"
-        shown = said.splitlines()[0].replace("|", "\\|") if said else "**nothing: the check passes**"
+        shown = said.splitlines()[0].replace("|", "\\|") if said else missed
         print(f"| {mutant.document.number} | {mutant.step} | {what} | {shown} |", flush=True)
     print(f"\n{total - passed} of {total} found, {time.monotonic() - began:.0f} s")
     return 1 if passed else 0

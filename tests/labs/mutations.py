@@ -1,8 +1,8 @@
 """Leaves out each step of each lab: a check must then fail (`make labs-mutations`).
 
 The blocks before the step are run as they are. Of the step itself, only `pinnace lab check` is run. With --commands, each
-command of a step that changes something is left out by itself. The result is a table; the exit code is 1 if a check passes, or if
-an earlier step fails, for example because the machine is busy.
+command of a step that changes something is left out by itself. The result is a table; the exit code is 1 if a check passes, or
+if an earlier step fails, for example because the machine is busy.
 """
 
 import argparse

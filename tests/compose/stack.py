@@ -60,7 +60,8 @@ def eventually(what: str, look: Callable[[], T | None], timeout: float) -> T:
 
 
 class Stack:
-    def __init__(self, nodes: int = 3) -> None:
+    def __init__(self, nodes: int = 3, env_file: str = "") -> None:
+        """`env_file`: as with --env-file."""
         first = next(port for port in iter(free_port, None) if is_free(f"127.0.0.1:{port + 1}"))
         self.server = f"127.0.0.1:{first},127.0.0.1:{first + 1}"
         self._project = f"pinnace-test-{os.getpid()}"
@@ -72,6 +73,8 @@ class Stack:
             "TIMELINE_PORT": str(free_port()),
             "NODES_PER_KUBELET": str(nodes),
         }
+        lines = (ROOT / env_file).read_text().splitlines() if env_file else []
+        self._environment |= dict(line.split("=", 1) for line in lines if not line.startswith("#"))
 
     def compose(self, *arguments: str, timeout: float = 60.0) -> str:
         return run(*compose_command(), "-p", self._project, *arguments, timeout=timeout, environment=self._environment)

@@ -13,6 +13,7 @@ from pinnace.cluster import certificates
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPONENTS = ("apiserver", "scheduler", "controllers", "kubelet", "gateway")
+MODULES = {"processes": "kubelet"}
 _VARIABLE = re.compile(r"\$\{\w+:-([^}]*)\}")
 
 
@@ -28,21 +29,30 @@ def words(services: dict[str, Any], component: str) -> list[str]:
     return shlex.split(found[2]) if found[0] == "sh" else found
 
 
-@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("component", [*COMPONENTS, "proxy", "processes"])
 def test_the_options_of_each_component_exist(services: dict[str, Any], component: str) -> None:
-    known = {name for each in importlib.import_module(f"{component}.main").main.params for name in each.opts}
+    known = {
+        name for each in importlib.import_module(f"{MODULES.get(component, component)}.main").main.params for name in each.opts
+    }
     given = {each for each in words(services, component) if each.startswith("--")}
     assert given and given <= known
 
 
 def test_the_files_of_all_components_are_made_by_pki(services: dict[str, Any], tmp_path: Path) -> None:
     certificates.provide(tmp_path, ["apiserver:7443"], {"kubelet": ["kubelet-*"]})
-    for component in COMPONENTS:
+    for component in (*COMPONENTS, "proxy", "processes"):
         named = [each for each in words(services, component) if each.startswith("/pki/")]
         named += [each for each in services[component]["environment"].values() if str(each).startswith("/pki/")]
         assert named
         for each in named:
             assert (tmp_path / Path(each).relative_to("/pki")).is_file(), each
+
+
+def test_proxy_shares_the_network_of_the_processes(services: dict[str, Any]) -> None:
+    proxy, given = services["proxy"], words(services, "proxy")
+    assert proxy["network_mode"] == "service:processes" and proxy["profiles"] == services["processes"]["profiles"]
+    assert given[given.index("--http") + 1].split(":")[1] != "7480", "the port of the kubelet"
+    assert given[given.index("--http") + 1] in proxy["healthcheck"]["test"][-1]
 
 
 def test_ports_are_published_on_this_machine_only(services: dict[str, Any]) -> None:

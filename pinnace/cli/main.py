@@ -36,7 +36,7 @@ SECTIONS = {
         "get": "Display one or many resources as a table, YAML or JSON.",
         "describe": "Show details of resources, with their events.",
         "why": "Explain why a pod is on its node, or why it is pending.",
-        "trace": "Show the way of a pod from its creation to its present status.",
+        "trace": "Show the steps of a pod from its creation to its current status.",
         "apply": "Apply a configuration to resources by file name or stdin.",
         "run": "Run a particular image in a pod.",
         "expose": "Expose a pod, deployment, replica set or service as a new service.",

@@ -38,7 +38,7 @@ def auth() -> None:
 )
 @click.argument("action", metavar="VERB", required=False, shell_complete=one_of(*VERBS))
 @click.argument("resource", metavar="KIND[/NAME]", required=False, shell_complete=complete_target)
-@click.option("--subresource", default="", help="Such as status or binding.")
+@click.option("--subresource", default="", help="A subresource, such as status or binding.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
 @click.option("--as", "user", metavar="USER", default="", help="Username to impersonate for the check.")
 @click.option("--as-group", "groups", metavar="GROUP", multiple=True, help="A group that USER is in. May be repeated.")

@@ -127,7 +127,7 @@ def throughput_row(
 )
 @common
 def create_row(settings: Settings, pods: int, batch: int, stages: bool, apiservers: int, **shared: Any) -> None:
-    """Pod creation without a scheduler."""
+    """Create pods without a scheduler."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
     flags = ("--profile-stages",) if stages else ()
     row = Row("create", spec, {"pods": pods, "batch": batch}, unit="pods/s", flags=flags)
@@ -140,10 +140,10 @@ def create_row(settings: Settings, pods: int, batch: int, stages: bool, apiserve
         pinnace bench backlog --nodes 5000 --pods 10000
         pinnace bench backlog --workload topology-spread
     """,
-    help=f"""Pods scheduled that wait already.
+    help=f"""Schedule pods that are already waiting.
 
-    A workload says what the nodes and pods are like, and what is there before or comes and goes meanwhile. All but the first
-    are those of Kubernetes' own benchmark of its scheduler:
+    A workload defines the nodes, the pods, the existing objects and the changes during the run. All but the first are
+    workloads of Kubernetes' scheduler benchmark:
 
     \b
     {
@@ -196,9 +196,14 @@ def backlog_row(
 @verb("failover", examples="pinnace bench failover --signal STOP --times 20")
 @nodes_option(1000)
 @click.option(
-    "--signal", "name", type=click.Choice(list(SIGNALS)), default="KILL", show_default=True, help="What hits the leader."
+    "--signal",
+    "name",
+    type=click.Choice(list(SIGNALS)),
+    default="KILL",
+    show_default=True,
+    help="The signal that the leader receives.",
 )
-@click.option("--times", type=POSITIVE, default=5, show_default=True, help="How many times it is hit.")
+@click.option("--times", type=POSITIVE, default=5, show_default=True, help="How many times the leader receives the signal.")
 @click.option("--schedulers", type=click.IntRange(min=2), default=3, show_default=True, help="Schedulers of the cluster.")
 @common
 def failover_row(
@@ -228,7 +233,7 @@ def watch_row(settings: Settings, watchers: int, events: int, batch: int, apiser
 @click.option("--watchers", type=POSITIVE, default=1000, show_default=True, help="Watchers that read; 20 share a connection.")
 @click.option("--stuck", type=click.IntRange(min=0), default=50, show_default=True, help="Watchers that never read.")
 @click.option("--rate", type=POSITIVE, default=500, show_default=True, help="Writes per second.")
-@click.option("--seconds", type=click.FloatRange(1, 86_400), default=60.0, show_default=True, help="How long.")
+@click.option("--seconds", type=click.FloatRange(1, 86_400), default=60.0, show_default=True, help="The duration in seconds.")
 @common
 def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds: float, apiservers: int, **shared: Any) -> None:
     """Many watchers of a steady stream of events. Some of them never read. The history is compacted every second."""
@@ -246,7 +251,9 @@ def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds:
         pinnace bench flood --as stranger --seconds 5
     """,
 )
-@click.option("--rate", type=POSITIVE, default=5000, show_default=True, help="Creates per second that one user wants.")
+@click.option(
+    "--rate", type=POSITIVE, default=5000, show_default=True, help="Creates per second that the flooding user attempts."
+)
 @click.option("--seconds", type=POSITIVE, default=15, show_default=True, help="For how long.")
 @click.option(
     "--as",
@@ -310,7 +317,7 @@ def services_row(settings: Settings, requests: int, count: int, changes: int, ap
 @verb("node-loss", examples="pinnace bench node-loss --nodes 200 --replicas 1000")
 @nodes_option(200)
 @click.option("--kubelets", type=click.IntRange(min=2), default=2, show_default=True, help="Processes; the last one dies.")
-@click.option("--replicas", type=POSITIVE, default=1000, show_default=True, help="Pods that are wanted.")
+@click.option("--replicas", type=POSITIVE, default=1000, show_default=True, help="Replicas of all Deployments together.")
 @click.option("--deployments", type=POSITIVE, default=10, show_default=True, help="Deployments that share the pods.")
 @common
 def node_loss_row(
@@ -335,7 +342,7 @@ def node_loss_row(
 @click.option(
     "--replicas", type=POSITIVE, default=5000, show_default=True, help="How many of the pods belong to one Deployment."
 )
-@click.option("--rest", type=POSITIVE, default=30, show_default=True, help="Seconds for which nothing happens.")
+@click.option("--rest", type=POSITIVE, default=30, show_default=True, help="How long the idle cluster is measured, in seconds.")
 @common
 def scale_row(
     settings: Settings, nodes: int, pods: int, kubelets: int, replicas: int, rest: int, apiservers: int, **shared: Any

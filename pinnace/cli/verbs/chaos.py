@@ -131,8 +131,8 @@ def _verb(name: str, scenario: type[Scenario]) -> Verb:
 
     {story}
 
-    Plays on a cluster of its own, in a temporary folder, under load. Exit code 10 when something did
-    not hold, or nothing is proven.
+    Runs on a temporary cluster under load. The exit code is 10 when an invariant is violated, or when the run
+    proves nothing.
     """
     for option in _options(scenario):
         play = option(play)

@@ -130,7 +130,7 @@ def kubeconfig(settings: Settings, data_dir: Path | None) -> None:
     """,
 )
 @click.argument("name", metavar="[CONTEXT]", default="", shell_complete=complete_context)
-@click.option("--current", is_flag=True, help="The current one.")
+@click.option("--current", is_flag=True, help="Modify the current context.")
 @click.option("--cluster", metavar="NAME", help="A cluster of the configuration.")
 @click.option("--user", metavar="NAME", help="A user of the configuration.")
 @click.option("-n", "--namespace", metavar="NAME", help="The default namespace of the context.")

@@ -66,7 +66,7 @@ def how_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--dry-run",
         type=click.Choice(["none", CLIENT, SERVER]),
         default="none",
-        help="client: ask no server, for `-o yaml`. server: let it check and complete everything, and write nothing.",
+        help="client: contact no server. server: submit a request that the server validates and does not persist.",
     )
     return output(dry_run(function))
 
@@ -150,7 +150,7 @@ def create() -> None:
 @verb(
     "file",
     examples="""
-        pinnace create -f job.yaml                        # also with metadata.generateName, again and again
+        pinnace create -f job.yaml                        # with metadata.generateName, each run creates an object
         pinnace create -f job.yaml -o name
         pinnace create -f pods.yaml --dry-run=server      # validate on the server, write nothing
     """,
@@ -207,9 +207,16 @@ def namespace(settings: Settings, name: str, dry_run: str, output: str | None) -
 )
 @click.argument("name")
 @click.argument("command", nargs=-1, metavar="[-- COMMAND [ARGUMENT...]]")
-@click.option("--image", "images", required=True, multiple=True, metavar="IMAGE", help="Of a container; may be repeated.")
 @click.option(
-    "-r", "--replicas", type=click.IntRange(0, arguments.MOST_REPLICAS), default=1, show_default=True, help="How many pods."
+    "--image", "images", required=True, multiple=True, metavar="IMAGE", help="The image of a container. May be repeated."
+)
+@click.option(
+    "-r",
+    "--replicas",
+    type=click.IntRange(0, arguments.MOST_REPLICAS),
+    default=1,
+    show_default=True,
+    help="Number of replicas.",
 )
 @how_options
 def deployment(
@@ -233,14 +240,14 @@ def deployment(
 @verb("job", examples="pinnace create job pi --image perl -- perl -Mbignum=bpi -wle 'print bpi(2000)'")
 @click.argument("name")
 @click.argument("command", nargs=-1, metavar="[-- COMMAND [ARGUMENT...]]")
-@click.option("--image", required=True, metavar="IMAGE", help="What its container runs.")
+@click.option("--image", required=True, metavar="IMAGE", help="The image of the container.")
 @how_options
 def job(settings: Settings, name: str, command: tuple[str, ...], image: str, dry_run: str, output: str | None) -> None:
     """Create a job of one pod.
 
-    Where containers are simulated they run for ever, whatever the command: the annotation pinnace.io/run-seconds of the pod
-    ends them, or `pinnace up --stages fast` or `realistic` those of all jobs (docs/kubelet.md). With --runtime process they run
-    the command.
+    A simulated container ignores the command and does not end, unless its pod has the annotation pinnace.io/run-seconds, or
+    the cluster was started with `--stages fast` or `--stages realistic` (docs/kubelet.md). With --runtime process, the
+    container runs the command.
     """
     create_one(settings, lambda space: new_job(name, space, image, command), CreateOptions(dry_run, output))
 
@@ -387,14 +394,21 @@ EXPOSABLE = (PODS, DEPLOYMENTS, REPLICA_SETS, SERVICES)
 )
 @arguments.what
 @click.option(
-    "--port", type=click.IntRange(1, 65535), default=None, help="The port of the service; by default the containers'."
+    "--port", type=click.IntRange(1, 65535), default=None, help="The port of the service. Default: the ports of the containers."
 )
-@click.option("--target-port", default="", metavar="PORT|NAME", help="The port of the pods, if it is another one.")
+@click.option("--target-port", default="", metavar="PORT|NAME", help="The port of the pods, if it differs from --port.")
 @click.option("--protocol", type=click.Choice(["TCP", "UDP", "SCTP"]), default="TCP", show_default=True)
-@click.option("--name", default="", help="The name of the service, if it is not that of the object.")
+@click.option("--name", default="", help="The name of the service. Default: the name of the object.")
 @click.option("--type", "type_", type=click.Choice(TYPES), default=TYPES[0], show_default=True)
-@click.option("--selector", default="", metavar="LABEL=VALUE[,...]", help="The pods, if they are not those of the object.")
-@click.option("-l", "--labels", default="", metavar="LABEL=VALUE[,...]", help="Labels of the service, instead of the object's.")
+@click.option(
+    "--selector",
+    default="",
+    metavar="LABEL=VALUE[,...]",
+    help="The selector of the service. Default: the selector or labels of the object.",
+)
+@click.option(
+    "-l", "--labels", default="", metavar="LABEL=VALUE[,...]", help="Labels of the service. Default: the labels of the object."
+)
 @how_options
 def expose(
     settings: Settings,

@@ -64,7 +64,7 @@ WAIT = 600.0
     metavar="SECONDS",
     help="Seconds that each pod gets to terminate; -1: the value in the pod.",
 )
-@click.option("--ignore-daemonsets", is_flag=True, expose_value=False, help="Changes nothing: there are no DaemonSets.")
+@click.option("--ignore-daemonsets", is_flag=True, expose_value=False, help="Has no effect: there are no DaemonSets.")
 def drain_verb(
     settings: Settings,
     nodes: tuple[str, ...],

@@ -134,7 +134,7 @@ _FORMS: Mapping[str, tuple[type, str, str]] = {
         pinnace patch node node-0 -p '{"spec": {"unschedulable": true}}'
         pinnace patch node node-0 --type json -p '[{"op": "remove", "path": "/spec/taints/0"}]'
         pinnace patch pod/a -p '{"metadata": {"labels": {"app": null}}}'              # null removes
-        pinnace patch pod a -p 'spec: {containers: [{name: main, image: "app:2"}]}'   # YAML will do
+        pinnace patch pod a -p 'spec: {containers: [{name: main, image: "app:2"}]}'   # a patch may be YAML
         pinnace patch pod a --type merge --patch-file change.yaml
         pinnace patch pod a --subresource resize -p 'spec: {containers: [{name: main, resources: {requests: {cpu: "2"}}}]}'
         pinnace patch node node-0 --subresource status -p '{"status": {"capacity": {"example.com/gpu": "2"}}}'
@@ -154,7 +154,7 @@ _FORMS: Mapping[str, tuple[type, str, str]] = {
     type=click.Choice(list(TYPES)),
     default="strategic",
     show_default=True,
-    help="How lists change: item by item where items have an identity, or (merge) as a whole. json: by operations (RFC 6902).",
+    help="strategic merges lists by the keys of their items, merge replaces lists, json applies operations (RFC 6902).",
 )
 @click.option(
     "--subresource",

@@ -35,7 +35,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
         pinnace explain pod
         pinnace explain pod.spec.containers
         pinnace explain deployment.spec.strategy --recursive
-        pinnace explain pod.spec.containers[0].resources      # the path as an error has it
+        pinnace explain pod.spec.containers[0].resources      # a path from an error message
     """,
 )
 @click.argument("path", metavar="KIND[.FIELD...]", default="", shell_complete=_complete)

@@ -88,8 +88,8 @@ def annotate(settings: Settings, **chosen: Any) -> None:
 @verb(
     "taint",
     examples="""
-        pinnace taint node node-0 gpu=true:NoSchedule      # only pods that tolerate it come
-        pinnace taint node node-0 node-1 gpu:NoExecute     # and others that are there must go
+        pinnace taint node node-0 gpu=true:NoSchedule      # repels pods that do not tolerate it
+        pinnace taint node node-0 node-1 gpu:NoExecute     # also evicts running pods
         pinnace taint node node-0 gpu:NoSchedule-          # remove it
         pinnace taint nodes -l zone=a gpu-                 # remove it with any effect
     """,
@@ -98,8 +98,8 @@ def annotate(settings: Settings, **chosen: Any) -> None:
     "words", nargs=-1, metavar="[node] NODE... KEY[=VALUE]:EFFECT... KEY[:EFFECT]-...", shell_complete=targets_of(NODES)
 )
 @arguments.selector
-@click.option("--all", "every", is_flag=True, help="All nodes.")
-@click.option("--overwrite", is_flag=True, help="Replace the values of taints that are there.")
+@click.option("--all", "every", is_flag=True, help="Select all nodes.")
+@click.option("--overwrite", is_flag=True, help="Replace the values of existing taints.")
 def taint(settings: Settings, words: tuple[str, ...], selector: str, every: bool, overwrite: bool) -> None:
     """Add, change or remove taints of nodes.
 

@@ -46,8 +46,8 @@ def leader() -> None:
 @verb(
     "show",
     examples="""
-        pinnace leader                          # who leads the schedulers
-        pinnace leader -w                       # and whoever comes after
+        pinnace leader                          # the leading scheduler
+        pinnace leader -w                       # and its successors
         pinnace leader -o json | jq -r .holder
     """,
 )
@@ -100,7 +100,7 @@ def history(settings: Settings, election: str, output: str | None) -> None:
 @verb(
     "transfer",
     examples="""
-        pinnace leader transfer                 # to whichever candidate waits
+        pinnace leader transfer                 # to any standby candidate
         pinnace leader transfer --to scheduler-1
     """,
 )

@@ -120,27 +120,27 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @verb(
     "logs",
     examples="""
-        pinnace logs web-1                              # what its container has written
-        pinnace logs web-1 -c sidecar -f --tail 20      # and what it goes on to write, until interrupted or --timeout
-        pinnace logs web-1 -p                           # before it was started again
+        pinnace logs web-1                              # the log of its container
+        pinnace logs web-1 -c sidecar -f --tail 20      # then new lines, until interrupted or --timeout
+        pinnace logs web-1 -p                           # of the previous attempt
         pinnace logs -l app=web --all-containers --prefix --since 5m
         pinnace logs deployment/web                     # of one of its pods
         pinnace logs component/scheduler-0 -f           # of a process of a local cluster
     """,
 )
 @click.argument("what", default="", metavar="POD | KIND/NAME | component/NAME", shell_complete=_complete)
-@click.option("-f", "--follow", is_flag=True, help="Then show what is added, until it ends, interrupted or --timeout.")
+@click.option("-f", "--follow", is_flag=True, help="Stream new lines until the log ends, an interrupt, or --timeout.")
 @click.option("--tail", type=click.IntRange(-1, arguments.MOST), metavar="N", help="Only the last N lines; -1: all.")
-@click.option("--since", type=DURATION, metavar="DURATION", help="Only what was written in this time, such as 5s or 2m.")
-@click.option("--since-time", metavar="TIME", help="Only what was written since then (RFC 3339).")
-@click.option("--timestamps", is_flag=True, help="Begin each line with when it was written.")
+@click.option("--since", type=DURATION, metavar="DURATION", help="Only lines newer than this duration, such as 5s or 2m.")
+@click.option("--since-time", metavar="TIME", help="Only lines after this time (RFC 3339).")
+@click.option("--timestamps", is_flag=True, help="Prefix each line with its timestamp.")
 @click.option("-p", "--previous", is_flag=True, help="The log of the attempt before the latest.")
 @click.option("-c", "--container", default="", metavar="NAME", help="Print the logs of this container.")
 @click.option("--all-containers", is_flag=True, help="Get the logs of all containers in the pods.")
-@click.option("--prefix", is_flag=True, help="Begin each line with its pod and container.")
-@click.option("--limit-bytes", type=click.IntRange(1, arguments.MOST), metavar="N", help="No more than N bytes of each.")
+@click.option("--prefix", is_flag=True, help="Prefix each line with its pod and container.")
+@click.option("--limit-bytes", type=click.IntRange(1, arguments.MOST), metavar="N", help="Print at most N bytes of each log.")
 @click.option(
-    "--max-log-requests", type=click.IntRange(min=1), default=MAX_FOLLOWED, help="How many logs are followed at most."
+    "--max-log-requests", type=click.IntRange(min=1), default=MAX_FOLLOWED, help="The maximum number of logs to follow."
 )
 @arguments.selector
 def logs(
@@ -398,7 +398,7 @@ AGAIN = "check what it has done before you run it again"
 @click.argument("command", nargs=-1, metavar="-- COMMAND [ARGUMENT...]")
 @click.option("-c", "--container", default="", metavar="NAME", help="Container name.")
 @click.option("-i", "--stdin", "has_input", is_flag=True, help="Pass stdin to the container.")
-@click.option("-t", "--tty", is_flag=True, help="(There are no terminals here yet.)")
+@click.option("-t", "--tty", is_flag=True, help="Not supported: containers have no terminals.")
 def exec_verb(settings: Settings, what: str, command: tuple[str, ...], container: str, has_input: bool, tty: bool) -> int:
     """Execute a command in a container. Exits with the exit code of the command.
 

@@ -71,10 +71,12 @@ def node() -> None:
     examples="""
         pinnace node add --count 1000                   # of 4 CPUs and 32Gi each
         pinnace node add --cpu 64 --memory 256Gi --prefix big- --labels disk=ssd --taints dedicated=db:NoSchedule
-        pinnace node add --machines shapes.yaml         # nodes that differ
+        pinnace node add --machines shapes.yaml         # nodes of different shapes
     """,
 )
-@click.option("--count", type=click.IntRange(1, MOST), help="How many.  [default: 1, or as many as --machines counts]")
+@click.option(
+    "--count", type=click.IntRange(1, MOST), help="Number of nodes.  [default: 1, or the sum of the counts in --machines]"
+)
 @machine_options
 @click.option("--prefix", default="node-", show_default=True, help="The prefix of the names, followed by a number.")
 @click.option("--fleet", metavar="NAME", help="The kubelet fleet that runs the nodes. Required if there are several fleets.")
@@ -158,13 +160,21 @@ def recover(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     "pressure",
     examples="""
         pinnace node pressure node-0                  # MemoryPressure
-        pinnace node pressure node-0 --of memory=20Gi # as if something beside its pods used so much
+        pinnace node pressure node-0 --of memory=20Gi # with 20Gi used besides the pods
         pinnace node pressure node-0 --of disk --of pid
     """,
 )
 @arguments.nodes
 @arguments.selector
-@click.option("--of", "kinds", type=Shortage(), multiple=True, default=("memory",), show_default=True, help="KIND[=AMOUNT].")
+@click.option(
+    "--of",
+    "kinds",
+    type=Shortage(),
+    multiple=True,
+    default=("memory",),
+    show_default=True,
+    help="memory, disk or pid, and the amount used besides the pods. May be repeated.",
+)
 def pressure(settings: Settings, nodes: tuple[str, ...], selector: str, kinds: tuple[str, ...]) -> None:
     """Simulate a shortage of memory, disk or process IDs on virtual nodes.
 
@@ -197,8 +207,10 @@ def pod() -> None:
 )
 @arguments.pods
 @arguments.selector
-@click.option("-c", "--container", default="", metavar="NAME", help="Only this one.  [default: all that run]")
-@click.option("--exit-code", type=click.IntRange(0, 255), default=1, show_default=True, help="Of the containers.")
+@click.option(
+    "-c", "--container", default="", metavar="NAME", help="Crash only this container.  [default: all running containers]"
+)
+@click.option("--exit-code", type=click.IntRange(0, 255), default=1, show_default=True, help="The exit code of the containers.")
 def crash(settings: Settings, pods: tuple[str, ...], selector: str, container: str, exit_code: int) -> None:
     """Crash the containers of pods once.
 

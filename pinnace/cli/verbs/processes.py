@@ -144,7 +144,7 @@ def _tell(cluster: Cluster, wanted: Sequence[str], steps: Steps) -> None:
 @verb(
     "start",
     examples="""
-        pinnace start                   # whatever does not run
+        pinnace start                   # all stopped processes
         pinnace start scheduler-1       # only this one
     """,
 )
@@ -163,8 +163,8 @@ def start(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> 
 @verb(
     "restart",
     examples="""
-        pinnace restart                 # whatever does not run, as `pinnace start` does
-        pinnace restart scheduler-1     # ends it if it runs, and starts it again
+        pinnace restart                 # all stopped processes, as `pinnace start` does
+        pinnace restart scheduler-1     # stops it if it runs, and starts it again
     """,
 )
 @clusters.data_dir_option
@@ -189,7 +189,7 @@ def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -
     "stop",
     examples="""
         pinnace stop
-        pinnace start                   # goes on with it
+        pinnace start                   # resumes it
     """,
 )
 @clusters.data_dir_option
@@ -296,10 +296,10 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @verb(
     "kill",
     examples="""
-        pinnace kill leader             # the scheduler that leads: kill -9
+        pinnace kill leader             # kill -9 the leading scheduler
         pinnace kill apiserver-0 kubelet-1
         pinnace kill leader --signal STOP; pinnace kill scheduler-0 --signal CONT
-        pinnace start                   # starts what was killed
+        pinnace start                   # starts the killed processes again
     """,
 )
 @clusters.data_dir_option

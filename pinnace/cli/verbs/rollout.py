@@ -53,13 +53,13 @@ def query_of(what: Sequence[str], selector: str = "") -> Query:
     "status",
     examples="""
         pinnace rollout status deployment/web --timeout 2m
-        pinnace rollout status deployments -l app=web --watch=false     # how it is now
+        pinnace rollout status deployments -l app=web --watch=false     # the current status
     """,
 )
 @arguments.what
 @arguments.selector
-@click.option("-w", "--watch/--no-watch", default=True, show_default="watch", help="Follow it to its end.")
-@click.option("--revision", type=click.IntRange(min=0), default=0, help="Fail if another revision comes meanwhile.")
+@click.option("-w", "--watch/--no-watch", default=True, show_default="watch", help="Watch the rollout until it ends.")
+@click.option("--revision", type=click.IntRange(min=0), default=0, help="Fail if the deployment gets another revision.")
 def status(settings: Settings, what: tuple[str, ...], selector: str, watch: bool, revision: int) -> None:
     """Follow a rollout until it is complete.
 
@@ -113,9 +113,9 @@ async def follow(session: Session, namespace: str, name: str, watch: bool, numbe
 )
 @arguments.what
 @arguments.selector
-@click.option("--revision", type=click.IntRange(min=0), default=0, help="Show the template of this one.")
+@click.option("--revision", type=click.IntRange(min=0), default=0, help="Show the pod template of this revision.")
 def history(settings: Settings, what: tuple[str, ...], selector: str, revision: int) -> None:
-    """Show the revisions that a deployment can go back to.
+    """Show the revisions that a deployment can be rolled back to.
 
     The cause of a change is the annotation kubernetes.io/change-cause.
     """
@@ -140,13 +140,19 @@ def history(settings: Settings, what: tuple[str, ...], selector: str, revision: 
 @verb(
     "undo",
     examples="""
-        pinnace rollout undo deployment/web                     # to the revision before
+        pinnace rollout undo deployment/web                     # to the previous revision
         pinnace rollout undo deployment/web --to-revision 3
     """,
 )
 @arguments.what
 @arguments.selector
-@click.option("--to-revision", type=click.IntRange(min=0), default=0, help="Which one; 0 is the one before.", show_default=True)
+@click.option(
+    "--to-revision",
+    type=click.IntRange(min=0),
+    default=0,
+    help="The revision to roll back to; 0 is the previous one.",
+    show_default=True,
+)
 def undo(settings: Settings, what: tuple[str, ...], selector: str, to_revision: int) -> None:
     """Roll back to a previous revision of a deployment: restores its template and annotations."""
     query = query_of(what, selector)
@@ -188,8 +194,10 @@ def _changing(name: str, text: str, change: Callable[[Deployment], str]) -> Any:
     return verb(name, examples=f"pinnace rollout {name} deployment/web")(run_it)
 
 
-pause = _changing("pause", "Stop the rollout where it is: changes of the template wait.", lambda found: pause_deployment(found))
-resume = _changing("resume", "Go on with a rollout that was paused.", lambda found: resume_deployment(found))
+pause = _changing(
+    "pause", "Pause a rollout. Later changes of the template wait until it is resumed.", lambda found: pause_deployment(found)
+)
+resume = _changing("resume", "Resume a paused rollout.", lambda found: resume_deployment(found))
 restart = _changing(
     "restart", "Replace all pods, as if the template had changed.", lambda found: restart_deployment(found, time.time())
 )
@@ -206,14 +214,14 @@ SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
     "scale",
     examples="""
         pinnace scale deployment/web --replicas 5
-        pinnace scale --current-replicas 2 --replicas 3 deployment/web     # only if there are to be 2 now
+        pinnace scale --current-replicas 2 --replicas 3 deployment/web     # only if spec.replicas is 2
         pinnace scale rs -l app=web --replicas 0
     """,
 )
 @arguments.what
 @arguments.selector
-@click.option("--replicas", type=REPLICAS, required=True, metavar="N", help="How many pods there are to be.")
-@click.option("--current-replicas", type=REPLICAS, metavar="N", help="Change it only if it is this number now.")
+@click.option("--replicas", type=REPLICAS, required=True, metavar="N", help="The new number of replicas.")
+@click.option("--current-replicas", type=REPLICAS, metavar="N", help="Fail unless the current number of replicas is N.")
 def scale(settings: Settings, what: tuple[str, ...], selector: str, replicas: int, current_replicas: int | None) -> None:
     """Set a new size for a deployment or replica set."""
     query = Query.of(what, labels=selector)

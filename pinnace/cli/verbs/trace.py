@@ -77,7 +77,7 @@ class Trace:
 @click.argument("what", nargs=-1, metavar="pod/NAME", shell_complete=targets_of(PODS))
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document.")
 def trace(settings: Settings, what: tuple[str, ...], output: str | None) -> None:
-    """Show the way of a pod from its creation to its present status.
+    """Show the steps of a pod from its creation to its current status.
 
     The steps are the creation, rejected attempts, the decision, the bind, and changes of the status. They have revisions, and
     times since the creation of the pod. Times of objects have whole seconds. Filters and scores are computed again, with the

@@ -46,13 +46,13 @@ POSITIVE = click.IntRange(min=1)
 @verb(
     "up",
     examples="""
-        pinnace up                            # 10 nodes; stays and tells what changes; Ctrl-C stops it
+        pinnace up                            # 10 nodes; prints changes until Ctrl-C stops the cluster
         pinnace up --detach --nodes 1000      # returns when it is ready; `pinnace stop` stops it
-        pinnace up --detach                   # goes on with the cluster that is there
+        pinnace up --detach                   # resumes the existing cluster
         pinnace up --detach --open            # opens its timeline in a browser
-        pinnace up --fresh --detach           # removes the cluster that is there, and starts a new one
+        pinnace up --fresh --detach           # deletes the existing cluster and starts a new one
         pinnace up --etcd-members 3 --data-dir /tmp/big
-        pinnace up --cpu 16 --memory 64Gi --zones 5 # larger machines; --machines FILE has nodes differ
+        pinnace up --cpu 16 --memory 64Gi --zones 5 # larger machines; --machines FILE mixes shapes
         pinnace up --scheduler-config examples/plugins/cheap.yaml
         pinnace up --slow-motion              # leases of ten seconds: watch one expire
         pinnace up --stages chaos             # containers crash and hang; see docs/kubelet.md

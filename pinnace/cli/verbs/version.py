@@ -77,8 +77,8 @@ async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
     "completion",
     examples="""
         source <(pinnace completion bash)                                     # this shell only
-        pinnace completion zsh > "${fpath[1]}/_pinnace"                       # zsh, for good
-        pinnace completion fish > ~/.config/fish/completions/pinnace.fish     # fish, for good
+        pinnace completion zsh > "${fpath[1]}/_pinnace"                       # zsh, permanently
+        pinnace completion fish > ~/.config/fish/completions/pinnace.fish     # fish, permanently
     """,
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))

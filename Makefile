@@ -6,7 +6,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test agreement churn fuzz fuzz-http fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test scenarios stories clients browser labs labs-mutations compose-test compose-bench clean
+.PHONY: help setup demo test test-quick agreement churn fuzz fuzz-http fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test scenarios stories clients browser labs labs-mutations compose-test compose-bench clean
 
 help: ## Show this help
 	@if [ -t 1 ] && [ -z "$$NO_COLOR" ]; then bold=$$'\033[1m' plain=$$'\033[0m'; fi; \
@@ -27,6 +27,9 @@ demo: setup ## Start a cluster, kill its leading scheduler three times and a kub
 
 test: setup ## Run the unit, contract and integration tests (real etcd, real processes; five minutes; make test WORKERS=2)
 	@$(BIN)/pytest -m 'not compose and not chaos and not stories and not clients and not browser' -n $(or $(WORKERS),4) --dist worksteal
+
+test-quick: setup ## Run the unit tests that start no process and need no etcd (one minute)
+	@$(BIN)/pytest -m 'not processes' -n $(or $(WORKERS),2) --dist worksteal tests/unit
 
 agreement: setup ## Compare each plugin of the scheduler with its plain form, on 100,000 random pairs of pod and node
 	@PINNACE_PAIRS=100000 $(BIN)/pytest -n 2 -k agree tests/unit/scheduler

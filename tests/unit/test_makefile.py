@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 HELP = ["make", "--no-print-directory", "help"]
 PATHS = {"PATH": os.environ["PATH"]}

@@ -23,6 +23,8 @@ from pinnace.cluster.etcd import (
 from pinnace.runtime.tls import TlsFiles
 from tests.conftest import EtcdServer, free_port
 
+pytestmark = pytest.mark.processes
+
 MEMBERS = [EtcdMember(f"etcd-{i}", Path(f"/data/etcd-{i}"), 2379 + 10 * i, 2380 + 10 * i, 2381 + 10 * i) for i in range(3)]
 SERVER, PEER = (TlsFiles(Path("ca.crt"), Path(f"{name}.crt"), Path(f"{name}.key")) for name in ("server", "peer"))
 OLD = EtcdBinary(Path("/usr/bin/etcd"), (3, 4, 23), fallback=False)

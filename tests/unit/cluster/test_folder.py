@@ -21,6 +21,8 @@ from pinnace.cluster.spec import ClusterSpec, ClusterState, Plan, StateError, pl
 from pinnace.runtime.procfs import Identity
 from tests.unprivileged import read_only, unprivileged
 
+pytestmark = pytest.mark.processes
+
 OPEN = os.open
 PLANS = [
     Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:2", ("python", "-m", "apiserver.main")),

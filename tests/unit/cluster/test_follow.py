@@ -20,6 +20,8 @@ from pinnace.runtime import procfs
 from pinnace.runtime.files import remove_tree
 from pinnace.runtime.procfs import Identity
 
+pytestmark = pytest.mark.processes
+
 ZERO = ProcessStatus("scheduler", "scheduler-0", 10, "127.0.0.1:1", "127.0.0.1:91", ready=True, leader=True)
 ONE = ProcessStatus("scheduler", "scheduler-1", 11, "127.0.0.1:2", "127.0.0.1:92", ready=True, leader=False)
 

@@ -7,6 +7,8 @@ import pytest
 
 from pinnace.cluster.links import Helper, HelperError
 
+pytestmark = pytest.mark.processes
+
 DEADLINE = 10.0
 SCRIPT = """
 import asyncio, os

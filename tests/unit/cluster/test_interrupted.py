@@ -32,6 +32,8 @@ from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 from tests.unit.cluster.test_processes import READY, RESISTS
 
+pytestmark = pytest.mark.processes
+
 SPEC = ClusterSpec(nodes=1)
 Then = Callable[[Cluster], None]
 

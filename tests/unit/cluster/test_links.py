@@ -5,6 +5,8 @@ import pytest
 from pinnace.cluster.links import HelperError, Links, Mode
 from tests.unit.cluster.echo import MOMENT, an_echo, connected
 
+pytestmark = pytest.mark.processes
+
 
 async def test_each_pair_has_its_own_link_and_keeps_it() -> None:
     async with an_echo() as echo, Links(2) as links:

@@ -3,7 +3,11 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
 from pinnace.cluster.processes import BLOCK, HIGHEST, LOWEST, Ports, is_free
+
+pytestmark = pytest.mark.processes
 
 
 def test_ports_are_free_distinct_and_below_those_of_outgoing_connections() -> None:

@@ -16,6 +16,8 @@ from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import Plan, ProcessRecord
 from pinnace.runtime import procfs
 
+pytestmark = pytest.mark.processes
+
 OBEYS = "import signal; TERM = [signal.SIGTERM]; signal.pthread_sigmask(signal.SIG_BLOCK, TERM); {ready}; signal.sigwait(TERM)"
 """No signal is lost between `ready` and the waiting, as with a handler and pause()."""
 RESISTS = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {ready}; signal.pause()"

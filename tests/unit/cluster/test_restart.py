@@ -27,6 +27,8 @@ from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 from pinnace.runtime.tls import TlsFiles
 
+pytestmark = pytest.mark.processes
+
 DEAD = Identity(1, 1, "an earlier boot")
 SERVES = """
 import sys

@@ -29,6 +29,8 @@ from pinnace.cluster.view import ending
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
+pytestmark = pytest.mark.processes
+
 DEAD = Identity(1, 1, "an earlier boot")
 BINARY = EtcdBinary(Path("/bin/false"), (3, 5, 21), False)
 

@@ -16,6 +16,8 @@ from pinnace.cluster.folder import Folder
 from pinnace.cluster.spec import ClusterSpec, planned
 from tests.unit.kubelet.process.scene import eventually, exists
 
+pytestmark = pytest.mark.processes
+
 SCRIPT = "import subprocess as s; print(s.Popen(['sleep', '1000'], start_new_session=True).pid, flush=True); input()"
 """A program with a child that is in a session of its own."""
 

@@ -16,6 +16,8 @@ from tests.contract.voters import ELECTION
 from tests.unit.client.fakeserver import connect
 from tests.unit.gateway.serving import Gateway, gateway
 
+pytestmark = pytest.mark.processes
+
 PATH = "/apis/pinnace.io/v1/elections"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 INITIAL = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"

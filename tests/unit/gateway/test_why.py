@@ -9,6 +9,8 @@ from gateway import why
 from gateway.http import User
 from tests.unit.gateway.serving import Gateway, gateway
 
+pytestmark = pytest.mark.processes
+
 PATH = "/apis/pinnace.io/v1/namespaces/default/pods"
 POD = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.labs.console import Mismatch, Runner, Shell, match, parse, updated
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:

@@ -10,6 +10,8 @@ import pytest
 from pinnace.runtime.cpu import INTERVAL, PIN_ABOVE, RELEASE_BELOW, Affinity, move, switches
 from tests.clock import FakeClock
 
+pytestmark = pytest.mark.processes
+
 ALL = {2, 5}
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from pinnace.runtime import build
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:

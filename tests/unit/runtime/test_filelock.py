@@ -10,6 +10,8 @@ import pytest
 
 from pinnace.runtime.files import locked
 
+pytestmark = pytest.mark.processes
+
 
 def test_it_is_there_only_while_it_is_held(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "lock"

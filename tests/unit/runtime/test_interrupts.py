@@ -13,6 +13,8 @@ import pytest
 from pinnace.cluster import certificates
 from pinnace.runtime.interrupts import INTERRUPTED
 
+pytestmark = pytest.mark.processes
+
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 PROGRAMS: dict[str, str] = tomllib.loads(PYPROJECT.read_text())["project"]["scripts"]
 """As "module:function", by name."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = """
 import asyncio, sys
 from pinnace.runtime.process import run

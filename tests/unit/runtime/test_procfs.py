@@ -11,6 +11,8 @@ import pytest
 
 from pinnace.runtime import procfs
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:

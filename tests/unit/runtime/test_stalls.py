@@ -19,6 +19,8 @@ from pinnace.runtime.logs import EventLoopResumed, EventLoopStalled
 from pinnace.runtime.stalls import Culprit, LoopWatch, Stalled
 from tests.logged import logged
 
+pytestmark = pytest.mark.processes
+
 STALL = 0.2
 
 

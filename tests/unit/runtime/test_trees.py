@@ -9,6 +9,8 @@ import pytest
 from pinnace.runtime.files import remove_tree
 from tests.unprivileged import read_only, unprivileged
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize("mode", [0o755, 0o555, 0o000])
 def test_what_its_owner_has_made_read_only_goes(mode: int) -> None:

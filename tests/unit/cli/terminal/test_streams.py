@@ -9,6 +9,8 @@ import pytest
 
 from pinnace.cli.outcomes import ExitCode
 
+pytestmark = pytest.mark.processes
+
 FULL = Path("/dev/full")
 C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 

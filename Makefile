@@ -29,7 +29,7 @@ test: setup ## Run the unit, contract and integration tests (real etcd, real pro
 	@$(BIN)/pytest -m 'not compose and not chaos and not stories and not clients and not browser' -n $(or $(WORKERS),4) --dist worksteal
 
 test-quick: setup ## Run the unit tests that start no process and need no etcd (one minute)
-	@$(BIN)/pytest -m 'not processes' -n $(or $(WORKERS),2) --dist worksteal tests/unit
+	@$(BIN)/pytest -m 'not processes' --hypothesis-profile quick -n $(or $(WORKERS),2) --dist worksteal tests/unit
 
 agreement: setup ## Compare each plugin of the scheduler with its plain form, on 100,000 random pairs of pod and node
 	@PINNACE_PAIRS=100000 $(BIN)/pytest -n 2 -k agree tests/unit/scheduler

@@ -26,6 +26,7 @@ from pinnace.cluster.processes import Ports
 hypothesis.settings.register_profile(
     "pinnace", max_examples=60, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("pinnace"), max_examples=10)
 hypothesis.settings.load_profile("pinnace")
 
 READY_TIMEOUT = 20.0

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from pinnace.runtime import build
+
 _STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.system"})
 _unmarked = ""
 """The running test, if it has no mark `processes`."""
@@ -17,6 +19,7 @@ def _refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_refuse_processes)
+build.version()  # runs git once
 
 
 @pytest.fixture(autouse=True)

@@ -104,7 +104,7 @@ async def test_a_candidate_that_resigns_while_it_waits_is_never_elected(serve: S
     assert await storage.get(KEY) is None
 
 
-async def test_a_silent_leader_is_deposed_and_told(serve: Serve) -> None:
+async def test_silent_leader_is_deposed_and_notified(serve: Serve) -> None:
     server = await serve(HASTY)
     silent = await Speaker.open(server, "a")
     _, token = await silent.lead()
@@ -174,7 +174,7 @@ async def test_a_write_with_the_token_of_an_earlier_leader_fails(serve: Serve, v
         await server.committer.commit(fenced)
 
 
-async def test_who_leads_can_be_asked(serve: Serve, vote: Vote) -> None:
+async def test_leader_can_be_queried(serve: Serve, vote: Vote) -> None:
     server = await serve()
     connection = connect(server.address)
     client = ElectionClient(connection)

@@ -136,7 +136,7 @@ async def test_the_key_of_a_session_that_runs_out_is_not_carried_into_the_next(s
         assert (record.create_revision, record.lease, Election.FromString(record.value).session) == (later, opened, opened)
 
 
-async def test_who_left_while_the_store_was_asked_for_it_keeps_nobody_from_leading(storage: Storage) -> None:
+async def test_candidate_that_left_during_its_create_does_not_block_the_election(storage: Storage) -> None:
     """It stands first in the line, and nobody has the time to hear that it has gone."""
     stuck = Stuck(storage, await storage.grant_lease(HASTY.ttl))
     async with serving(stuck) as server:

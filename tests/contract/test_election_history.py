@@ -9,7 +9,7 @@ from tests.contract.voters import ELECTION, Speaker
 from tests.unit.client.fakeserver import connect
 
 
-async def test_who_led_is_remembered_with_the_reason_for_each_end(serve: Serve, vote: Vote) -> None:
+async def test_history_records_leaders_with_the_reason_for_each_end(serve: Serve, vote: Vote) -> None:
     """By all servers alike, though two of them have seen it."""
     one, two = await serve(), await serve()
     first = vote("a", one)
@@ -28,7 +28,7 @@ async def test_who_led_is_remembered_with_the_reason_for_each_end(serve: Serve, 
     assert (await history_until(one, bool)) == terms
 
 
-async def test_of_a_leader_that_died_with_its_server_the_end_is_presumed(serve: Serve, vote: Vote) -> None:
+async def test_end_of_a_leader_that_died_with_its_server_is_presumed(serve: Serve, vote: Vote) -> None:
     one, two = await serve(), await serve()
     leader = vote("a", one)
     token = await leader.elected()
@@ -54,7 +54,7 @@ async def test_a_leader_that_moves_to_another_server_has_one_term(serve: Serve) 
     assert await history_until(two, bool) == before
 
 
-async def test_the_history_knows_a_change_that_was_told_already(serve: Serve, vote: Vote) -> None:
+async def test_history_contains_a_change_that_was_already_sent(serve: Serve, vote: Vote) -> None:
     """On every server, though notes of terms wait; `leader history` showed the one before as leading after a transfer."""
     one, two = await serve(), await serve()
     tokens = [await vote("a", one).elected()]
@@ -69,7 +69,7 @@ async def test_the_history_knows_a_change_that_was_told_already(serve: Serve, vo
     assert [(term.token, term.reason) for term in terms] == [(tokens[0], "transferred to b"), (tokens[1], "")]
 
 
-async def test_the_candidates_that_wait_are_told_by_every_server(serve: Serve, vote: Vote) -> None:
+async def test_every_server_lists_the_waiting_candidates(serve: Serve, vote: Vote) -> None:
     one, two = await serve(), await serve()
     leader = vote("a", one)
     await leader.elected()

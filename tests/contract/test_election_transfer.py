@@ -52,7 +52,7 @@ async def test_leadership_is_transferred_to_the_one_that_is_named(serve: Serve, 
     assert await leader.elected(after=token) == again.after.token
 
 
-async def test_leadership_is_transferred_to_anybody_else(serve: Serve, vote: Vote) -> None:
+async def test_leadership_is_transferred_to_any_other_candidate(serve: Serve, vote: Vote) -> None:
     one, two = await serve(), await serve()
     leader = vote("a", one)
     token = await leader.elected()
@@ -62,7 +62,7 @@ async def test_leadership_is_transferred_to_anybody_else(serve: Serve, vote: Vot
 
 
 @pytest.mark.parametrize("spoilt", [election_key, nomination_key])
-async def test_records_that_cannot_be_read_are_in_nobodys_way(
+async def test_unreadable_records_do_not_block_elections(
     serve: Serve, vote: Vote, storage: Storage, spoilt: Callable[[str], str]
 ) -> None:
     server = await serve()
@@ -75,7 +75,7 @@ async def test_records_that_cannot_be_read_are_in_nobodys_way(
     assert done.after.token > done.before.token and done.after.holder in ("a", "b")
 
 
-async def test_a_transfer_to_somebody_who_is_not_there_leaves_the_leader_in_place(serve: Serve, vote: Vote) -> None:
+async def test_transfer_to_an_unknown_candidate_keeps_the_leader(serve: Serve, vote: Vote) -> None:
     server = await serve()
     with pytest.raises(errors.NotFound, match="has no leader"):
         await transfer(server)

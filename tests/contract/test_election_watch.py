@@ -49,7 +49,7 @@ async def until(states: States, condition: Callable[[ElectionState], bool]) -> l
     raise AssertionError("the watch ended")
 
 
-async def test_a_change_of_leader_is_told_with_the_reason_of_the_end(serve: Serve, vote: Vote) -> None:
+async def test_leader_change_is_sent_with_the_reason_of_the_end(serve: Serve, vote: Vote) -> None:
     one, two = await serve(), await serve()
     async with watching(two) as (first, states):
         assert first == []

@@ -84,7 +84,7 @@ def all_can_be_read(leases: dict[str, KeyValue]) -> bool:
 
 
 @pytest.mark.parametrize("change", [rename, strip, bear])
-async def test_who_writes_another_holder_by_hand_is_overruled(cluster: Cluster, change: Callable[[Lease], None]) -> None:
+async def test_manual_change_of_the_holder_is_reverted(cluster: Cluster, change: Callable[[Lease], None]) -> None:
     """The session keeps the object alive: whoever it named would have it for good, and nobody would play the node."""
     await cluster.serve(BRISK)
     one = cluster.fleet("fleet-a", ["n1"])
@@ -122,7 +122,7 @@ async def test_a_fleet_that_goes_on_elsewhere_does_not_lose_its_nodes_to_itself(
     assert await cluster.leases() == found
 
 
-async def test_what_the_server_that_a_fleet_has_left_still_writes_is_mended(cluster: Cluster) -> None:
+async def test_late_writes_of_a_fleets_previous_server_are_corrected(cluster: Cluster) -> None:
     """It writes the Lease object anew, in the fleet's name, and deletes it when it notices."""
     one, two = await cluster.serve(BRISK), await cluster.serve(BRISK)
     before = await Speaker.open(one, "f", [])

@@ -124,7 +124,7 @@ async def test_the_server_that_a_fleet_has_left_does_not_delete_its_leases(
     assert await cluster.leases() == found
 
 
-async def test_a_silent_fleet_loses_its_leases_and_is_told(cluster: Cluster) -> None:
+async def test_silent_fleet_loses_its_leases_and_is_notified(cluster: Cluster) -> None:
     server = await cluster.serve(Timing(interval=0.05, silence=0.3, ttl=60))
     silent = await Speaker.open(server, "fleet-a", ["n1"])
     await silent.hear("opened")
@@ -179,7 +179,7 @@ async def test_an_older_fleet_takes_nothing_from_a_newer_one(cluster: Cluster) -
     assert await cluster.leases() == found
 
 
-async def test_an_older_fleet_has_its_nodes_again_when_nobody_holds_them(cluster: Cluster) -> None:
+async def test_older_fleet_reacquires_nodes_that_have_no_holder(cluster: Cluster) -> None:
     await cluster.serve()
     older = cluster.fleet("f", ["n1", "n2"])
     await cluster.holding("n1", "n2")
@@ -279,7 +279,7 @@ async def test_a_release_reaches_a_server_that_never_held_the_node_itself(cluste
     await cluster.holding("n2")
 
 
-async def test_nobody_releases_a_node_of_another(cluster: Cluster) -> None:
+async def test_fleet_cannot_release_a_node_of_another_fleet(cluster: Cluster) -> None:
     server = await cluster.serve(BRISK)
     cluster.fleet("fleet-a", ["n1"])
     before = await cluster.holding("n1")

@@ -148,7 +148,7 @@ class TestTransactions:
         with pytest.raises(StorageError):
             await storage.transact([Write(A, b"1", 0), Write(A, b"2", 0)])
 
-    async def test_of_many_that_race_one_wins(self, storage: Storage) -> None:
+    async def test_one_of_many_concurrent_creates_wins(self, storage: Storage) -> None:
         answers = await asyncio.gather(*(storage.transact([Write(A, b"%d" % i, 0)]) for i in range(20)))
         (winner,) = (i for i, answer in enumerate(answers) if isinstance(answer, Committed))
         found = await storage.get(A)

@@ -50,7 +50,7 @@ async def test_the_past_then_the_present(storage: Storage) -> None:
         assert [change.key for change in await take(watch, last)] == [A, B, C]
 
 
-async def test_a_revision_is_told_again_just_as_it_was(storage: Storage) -> None:
+async def test_replayed_revision_is_identical(storage: Storage) -> None:
     """By that a watch cache knows that the store was not restored from a backup meanwhile."""
     lease = await storage.grant_lease(60)
     start = await storage.current_revision() + 1
@@ -106,7 +106,7 @@ async def test_what_is_refused_or_guards_is_no_change(storage: Storage) -> None:
     assert last == start
 
 
-async def test_the_lease_of_a_key_is_told(storage: Storage) -> None:
+async def test_event_contains_the_lease_of_the_key(storage: Storage) -> None:
     lease = await storage.grant_lease(60)
     revision = await put(storage, A, lease=lease)
     assert await watched(storage, revision) == [Change(A, b"", revision, revision, lease)]

@@ -69,7 +69,7 @@ def items(code: Code) -> Answer:
         (shot("Create"), BUSY._replace(refusal=Refusal(Code.UNAVAILABLE, "TooManyRequests", "no")), "UNAVAILABLE is no answer"),
     ],
 )
-def test_what_must_not_be_is_told(sent: Shot, answer: Answer, problem: str) -> None:
+def test_forbidden_response_is_reported(sent: Shot, answer: Answer, problem: str) -> None:
     (told,) = judge(sent, answer, METHODS[sent.what.path])
     assert problem in told
 
@@ -91,7 +91,7 @@ def test_what_may_be_is_not(sent: Shot, answer: Answer) -> None:
     assert judge(sent, answer, METHODS[sent.what.path]) == []
 
 
-def test_what_the_log_must_not_say_is_told() -> None:
+def test_forbidden_log_line_is_reported() -> None:
     begin = "2026-01-31T12:00:00.000Z"
     bug, forged = (
         f"{begin} E apiserver a.b: a bug\nTraceback:\n  File\nValueError: no\n",

@@ -241,7 +241,7 @@ async def test_a_bind_with_an_old_token_is_fenced(client: Client) -> None:
     assert not (await client.pods.get("a", "default")).spec.nodeName
 
 
-async def test_a_deposed_leader_is_told_so_also_where_its_successor_was_faster(client: Client) -> None:
+async def test_deposed_leader_is_refused_even_after_its_successor_bound_the_pod(client: Client) -> None:
     await client.pods.create(new_pod("a"))
     await client.pods.bind_batch(bindings("a"), None)
     (bound,) = await client.pods.bind_batch(bindings("a"), None)

@@ -24,7 +24,7 @@ ALL_PODS = CASES[0].selection
 
 @given(PLANS)
 @settings(max_examples=20, deadline=None)
-def test_what_a_reader_was_told_is_the_history(etcd: EtcdServer, plan: Plan) -> None:
+def test_events_of_a_reader_equal_the_history(etcd: EtcdServer, plan: Plan) -> None:
     async def check() -> None:
         await wipe(etcd.endpoint)
         storage = EtcdStorage([etcd.endpoint])

@@ -297,7 +297,7 @@ def test_up_in_the_foreground_ends_when_another_command_ends_the_cluster(home: H
         assert up.wait(20) == 0
 
 
-def test_down_ends_a_cluster_whose_folder_somebody_has_removed(home: Home) -> None:
+def test_down_stops_a_cluster_whose_folder_was_removed(home: Home) -> None:
     """It said that there was nothing to do, and forgot how to find the cluster; the next one came up beside it."""
     assert home.run("up", "--detach", *SMALL).returncode == 0
     processes = home.processes()
@@ -310,7 +310,7 @@ def test_down_ends_a_cluster_whose_folder_somebody_has_removed(home: Home) -> No
     home.assert_nothing_left(processes)
 
 
-def test_up_in_the_foreground_ends_a_cluster_whose_folder_somebody_has_removed(home: Home) -> None:
+def test_up_in_the_foreground_stops_a_cluster_whose_folder_was_removed(home: Home) -> None:
     with home.running(*SMALL) as (up, _):
         processes = home.processes()
         shutil.rmtree(home.state.rename(home.state.with_name("removed")))

@@ -50,20 +50,20 @@ async def refused(cluster: Cluster, shown: grpc.ChannelCredentials | None) -> No
         assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-async def test_who_speaks_in_the_clear(cluster: Cluster) -> None:
+async def test_etcd_refuses_plaintext_connections(cluster: Cluster) -> None:
     await refused(cluster, None)
 
 
-async def test_who_shows_nothing(cluster: Cluster) -> None:
+async def test_etcd_refuses_clients_without_a_certificate(cluster: Cluster) -> None:
     await refused(cluster, grpc.ssl_channel_credentials(cluster.etcd_tls.ca.read_bytes()))
 
 
 @pytest.mark.parametrize("name", [FLEET, ADMIN, APISERVER])
-async def test_who_shows_a_certificate_of_the_cluster(cluster: Cluster, name: str) -> None:
+async def test_etcd_refuses_certificates_of_the_cluster_authority(cluster: Cluster, name: str) -> None:
     await refused(cluster, stranger(cluster, name).read().for_channel())
 
 
-async def test_who_wants_to_be_a_member(cluster: Cluster) -> None:
+async def test_etcd_refuses_peers_without_a_peer_certificate(cluster: Cluster) -> None:
     def ask(url: str, shown: TlsFiles) -> bytes:
         context = ssl.create_default_context(cafile=shown.ca)
         context.load_cert_chain(shown.cert, shown.key)

@@ -64,7 +64,7 @@ async def list_pods(client: Client, options: ListOptions) -> PodList:
     return await client.connection.call("/pinnace.v1.Pods/List", ListRequest(namespace="default", options=options), PodList)
 
 
-async def test_history_goes_and_nobody_loses_anything(
+async def test_compaction_loses_no_events(
     clients: list[Client], etcd: EtcdServer, etcd_storage: EtcdStorage, start: Start
 ) -> None:
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:

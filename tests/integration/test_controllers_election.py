@@ -79,7 +79,7 @@ async def test_the_work_moves_with_the_lead_and_nothing_of_it_stays(client: Clie
         assert not replicas[first].at
 
 
-async def test_who_comes_to_itself_after_its_term_writes_nothing_more(client: Client) -> None:
+async def test_controller_resumed_after_its_term_writes_nothing(client: Client) -> None:
     """In the middle of a look, before it hears that its term is over."""
     seen: list[Shared] = []
 

@@ -244,7 +244,7 @@ class TestOutOfSpace:
         await storage.close()
 
 
-async def test_nobody_can_guess_the_id_of_a_lease(etcd_storage: EtcdStorage) -> None:
+async def test_lease_ids_are_not_guessable(etcd_storage: EtcdStorage) -> None:
     """Whoever says the id of a session is taken to be its owner; those that etcd gives out follow one another."""
     granted = sorted([await etcd_storage.grant_lease(60) for _ in range(5)])
     assert min(later - earlier for earlier, later in pairwise((0, *granted))) > 2**32

@@ -121,9 +121,7 @@ async def test_a_stopped_fleet_gives_its_leases_back_and_leaves_pods_running(
     assert (await client.pods.get("a", "default")).status.phase == "Running"
 
 
-async def test_of_two_fleets_with_the_same_nodes_the_newer_one_plays_them(
-    client: Client, fleet: Callable[..., Component]
-) -> None:
+async def test_newer_of_two_fleets_with_the_same_nodes_runs_them(client: Client, fleet: Callable[..., Component]) -> None:
     older = fleet("older", "--nodes", "3", "--node-prefix", "node-")
     await older.ready()
     newer = fleet("newer")

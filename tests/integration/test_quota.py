@@ -83,7 +83,7 @@ async def pair(etcd: EtcdServer) -> AsyncIterator[Pair]:
         yield Pair(clients)
 
 
-async def test_of_200_that_come_at_once_50_come_in(pair: Pair) -> None:
+async def test_quota_admits_50_of_200_concurrent_creates(pair: Pair) -> None:
     await pair.make(quota(pods=str(ROOM)))
     outcomes = await pair.create_each(pods(WANTED))
     refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
@@ -93,7 +93,7 @@ async def test_of_200_that_come_at_once_50_come_in(pair: Pair) -> None:
     assert await pair.used() == {"pods": str(ROOM)}
 
 
-async def test_of_200_that_come_in_batches_50_come_in(pair: Pair) -> None:
+async def test_quota_admits_50_of_200_batched_creates(pair: Pair) -> None:
     await pair.make(quota(pods=str(ROOM)))
     wanted = pods(WANTED)
     batches = [wanted[start : start + 25] for start in range(0, WANTED, 25)]
@@ -116,7 +116,7 @@ async def test_what_is_deleted_makes_room(pair: Pair) -> None:
     assert await pair.used() == {"pods": str(ROOM)}
 
 
-async def test_of_those_who_want_the_same_name_one_is_charged(pair: Pair) -> None:
+async def test_quota_charges_one_of_several_creates_of_one_name(pair: Pair) -> None:
     """A create that fails leaves nothing behind."""
     await pair.make(quota(pods=str(ROOM)))
     twice = [pod for pod in pods(30) for _ in pair.clients]

@@ -160,7 +160,7 @@ def _watching(addresses: str, shown: Path) -> "subprocess.Popen[bytes]":
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["servers-that-go-on", "servers-that-start-anew"])
-async def test_a_cluster_goes_on_after_a_restore_without_anybodys_hand(world: World, fresh: bool) -> None:
+async def test_cluster_resumes_after_a_restore_without_intervention(world: World, fresh: bool) -> None:
     await world.deploy("before")
     pids = await world.pids("before")
     assert len(pids) == 2 and all(each.startswith("pid ") for each in pids.values())

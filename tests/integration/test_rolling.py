@@ -35,7 +35,7 @@ async def gone(cluster: Cluster, name: str) -> None:
 
 
 @pytest.mark.timeout(60 + 10 * ROLLS)
-async def test_nobody_notices_that_api_servers_are_rolled(cluster: Cluster) -> None:
+async def test_rolling_restart_of_api_servers_fails_no_call(cluster: Cluster) -> None:
     async with cluster.client() as client, witnesses(cluster, 4) as found, loads(cluster, 3) as load:
         before = await client.elections.get("scheduler")
         started = time.monotonic()

@@ -79,7 +79,7 @@ async def test_kubernetes_125761_the_clock_is_set_by_an_hour(
     assert "no heartbeat" in (await silent.skip("observed")).lost.reason, "an hour back, nobody is ever silent"
 
 
-async def test_kubernetes_23731_a_leader_whose_place_was_taken_is_told(serve: ServeOn, vote: Vote) -> None:
+async def test_kubernetes_23731_replaced_leader_is_notified(serve: ServeOn, vote: Vote) -> None:
     """A leader whose update was refused found the lock held by another, went back to waiting for it, and never called
     OnStoppedLeading: two leaders, for ever: https://github.com/kubernetes/kubernetes/issues/23731
 

@@ -114,7 +114,7 @@ async def test_all_fences_must_hold(storage: MemoryStorage, client: Client, orde
     await both.close()
 
 
-async def test_nobody_leads_more_elections_than_a_transaction_has_room_for(client: Client) -> None:
+async def test_number_of_elections_of_a_leader_is_limited_by_the_transaction_size(client: Client) -> None:
     """A hundred fences left no room for others' writes."""
     many = Connection([client.connection.endpoint], metadata=[(fences.KEY, f"e{each}/1/00") for each in range(MAX_FENCES + 1)])
     with pytest.raises(Invalid, match=f"at most {MAX_FENCES} per call"):
@@ -132,7 +132,7 @@ async def test_reads_need_no_lead(client: Client) -> None:
     "nonsense",
     ["", "controllers", "controllers/", "controllers/x", "/7", "controllers/0", "a/../b/7", "controllers/7/xy", "x" * 999],
 )
-async def test_nonsense_is_told(client: Client, nonsense: str) -> None:
+async def test_malformed_fence_is_refused_with_a_reason(client: Client, nonsense: str) -> None:
     told = Connection([client.connection.endpoint], metadata=[(fences.KEY, nonsense)])
     with pytest.raises(Invalid, match="fence"):
         await Client(told).pods.create(new("pod"))

@@ -133,7 +133,7 @@ async def test_leases_outlive_the_time_without_a_leader(world: World) -> None:
 
 
 @everywhere
-async def test_a_lease_ends_by_itself_though_nobody_calls(world: World) -> None:
+async def test_lease_expires_without_calls(world: World) -> None:
     revision = await put(world.port, A, lease=await world.port.grant_lease(2))
     seen: list[float] = []
     began = world.loop.time()

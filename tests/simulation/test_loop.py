@@ -88,7 +88,7 @@ def test_a_crashed_process_has_no_effects_not_even_when_it_is_thrown_away() -> N
     assert effects == []
 
 
-def test_an_exception_that_nobody_takes_is_a_failure() -> None:
+def test_unretrieved_exception_is_a_failure() -> None:
     loop = SimLoop(1)
 
     async def fail() -> None:

@@ -124,7 +124,7 @@ async def test_a_role_that_an_older_server_has_just_made_is_completed(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_what_roles_are_to_gather_is_completed_and_what_somebody_has_added_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_aggregation_rules_are_completed_and_additions_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_an_older_version() -> list[ClusterRole]:
         made = list(roles())
         for role in made:
@@ -166,7 +166,7 @@ async def test_what_an_administrator_has_written_there_stays() -> None:
         assert not found(server, CLUSTER_ROLES, "edit").rules
 
 
-async def test_what_an_older_server_gave_for_all_elections_stays_until_somebody_takes_it_away(
+async def test_election_permissions_of_an_older_server_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody can tell it from an administrator's rule. He takes the role away, and the next server makes it as it is now."""
@@ -201,7 +201,7 @@ async def test_what_an_older_server_gave_for_all_elections_stays_until_somebody_
         ({"finalizers": ["example.com/mine"]}, True),
     ],
 )
-async def test_a_default_binding_of_another_role_gives_that_to_nobody_else(
+async def test_bootstrap_does_not_bind_users_to_a_changed_role(
     said: dict[str, Any], stays: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By default it is for everybody who is known: the other role was given to them, too."""

@@ -20,7 +20,7 @@ def test_a_pipe_gets_plain_columns() -> None:
 
 
 @pytest.mark.parametrize(("environment", "bold"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_a_terminal_gets_colours_unless_nobody_wants_them(environment: dict[str, str], bold: bool) -> None:
+def test_terminal_help_is_colored_unless_disabled(environment: dict[str, str], bold: bool) -> None:
     ours, theirs = os.openpty()
     try:
         subprocess.run(HELP, cwd=ROOT, env=PATHS | environment, stdout=theirs, check=True)

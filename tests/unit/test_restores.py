@@ -102,7 +102,7 @@ async def backup() -> MemoryStorage:
     return storage
 
 
-async def test_who_leads_by_the_backup_does_not_go_on(backup: MemoryStorage) -> None:
+async def test_leader_from_the_backup_is_deposed(backup: MemoryStorage) -> None:
     """He knows what has not happened, and his token, which the backup has, would let him act on that."""
     async with two(MemoryStorage()) as servers:
         for server in servers:
@@ -201,7 +201,7 @@ async def test_a_restore_is_noticed_by_servers_whose_last_revision_is_compacted(
         assert late.assembly.cacher.restored and await leader(store) == "new"
 
 
-async def test_a_server_that_comes_when_all_markers_are_swept_is_told_by_the_note() -> None:
+async def test_new_server_detects_a_restore_by_the_note_without_markers() -> None:
     store = MemoryStorage()
     lane = TransactionPipeline(store, marker_keys(Random(1)), SYSTEM_CLOCK, Random(1))
     async with two(store) as (first, late):

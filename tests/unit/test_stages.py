@@ -50,7 +50,7 @@ def test_what_is_within_another_stage_is_not_counted_twice(processor: Processor,
     assert spent(stages) == {"commit": 5, "encode": 31}
 
 
-async def test_who_waits_does_not_pay_for_others(processor: Processor, stages: CpuStages) -> None:
+async def test_waiting_call_is_not_charged_for_others(processor: Processor, stages: CpuStages) -> None:
     async def handle() -> str:
         processor.work(1)
         await there.wait()

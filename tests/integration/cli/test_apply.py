@@ -188,7 +188,7 @@ async def test_bad_manifests(case: str, pinnace: Commands, client: Client) -> No
     assert await client.pods.list() == before, "nothing was changed, not even a revision"
 
 
-async def test_all_mistakes_of_all_files_are_told_before_anything_is_changed(
+async def test_all_errors_of_all_files_are_reported_before_any_change(
     pinnace: Commands, client: Client, tmp_path: Path
 ) -> None:
     (tmp_path / "a.yaml").write_text(pod("fine") + "\n---\n" + pod(spec=", priority: high,\n  x: 1"))

@@ -52,7 +52,7 @@ async def test_contexts_are_renamed_and_deleted(pinnace: Commands, file: Path) -
     assert [each["name"] for each in yaml.safe_load((await pinnace("config", "view")).out)["contexts"]] == ["here"]
 
 
-async def test_what_is_wrong_is_told_with_the_file_and_what_there_is(pinnace: Commands, file: Path, tmp_path: Path) -> None:
+async def test_config_errors_name_the_file_and_the_existing_entries(pinnace: Commands, file: Path, tmp_path: Path) -> None:
     done = await pinnace("config", "use-context", "gone")
     assert (done.code, done.errors[0]) == (2, f'error: {file}: no context "gone" (known: here, nowhere)')
     for wrong in ([], ["here"], ["here", "--current", "-n", "a"], ["here", "-n", "A_"], ["--current", "--cluster", "gone"]):

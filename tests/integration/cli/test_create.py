@@ -30,7 +30,7 @@ async def test_manifests_are_created_once(pinnace: Commands) -> None:
     assert [line.partition(": ")[0] for line in again.errors] == ["stdin:7", "stdin:16", "stdin:2", "hint"]
 
 
-async def test_what_does_not_do_what_it_seems_to_is_told_once(pinnace: Commands) -> None:
+async def test_create_warns_once_about_fields_without_effect(pinnace: Commands) -> None:
     spec = "{containers: [{name: c, image: i, resources: {requests: {memory: 1m}}}]}"
     odd = f"{{apiVersion: v1, kind: Pod, metadata: {{name: %s}}, spec: {spec}}}"
     done = await pinnace("create", "-f", "-", stdin=f"{odd % 'x'}\n---\n{odd % 'y'}")
@@ -65,7 +65,7 @@ async def test_simple_ones_need_no_manifest(pinnace: Commands) -> None:
     assert (other.code, other.errors[0]) == (2, 'error: "service" needs a manifest')
 
 
-async def test_a_dry_run_writes_nothing_and_of_the_client_asks_nobody(pinnace: Commands) -> None:
+async def test_dry_run_writes_nothing_and_client_dry_run_contacts_no_server(pinnace: Commands) -> None:
     done = await pinnace("create", "deployment", "web", "--image", "app", "--dry-run=server")
     assert done.lines == ["deployment.apps/web created (server dry run)"]
     assert (await pinnace("get", "deployment", "web")).code == 3

@@ -118,7 +118,7 @@ async def test_the_past(pinnace: Commands, client: Client) -> None:
     assert [pod.metadata.name for pod in (await past.pods.list(page_size=1)).items] == ["b", "c"]
 
 
-async def test_what_is_not_there_is_told_and_the_rest_is_shown(pinnace: Commands, client: Client) -> None:
+async def test_missing_objects_are_reported_and_the_others_are_shown(pinnace: Commands, client: Client) -> None:
     await client.pods.create(make_pod("a").req(cpu="1").new())
     done = await pinnace("get", "pods", "nope", "a")
     assert done.code == 3 and done.lines[1].startswith("a ")
@@ -221,7 +221,7 @@ async def test_some_verbs_need_a_match(pinnace: Commands, words: tuple[str, ...]
     ]
 
 
-async def test_nothing_to_show_is_told(pinnace: Commands) -> None:
+async def test_empty_result_is_reported(pinnace: Commands) -> None:
     for words in (("describe", "pods"), ("rollout", "history", "deploy"), ("rollout", "status", "deploy")):
         done = await pinnace(*words, "-l", "app=wbe")
         assert (done.code, done.out, done.err) == (0, "", "No resources found in default namespace.\n")

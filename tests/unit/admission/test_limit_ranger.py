@@ -142,7 +142,7 @@ class TestBounds:
         ],
     )  # fmt: skip
     @pytest.mark.parametrize("type_", ["Container", "Pod"])
-    def test_of_a_container_and_of_a_pod(
+    def test_limits_of_containers_and_pods(
         self, type_: str, bounds: Item, requests: Amounts, limits: Amounts, expected: str
     ) -> None:
         said = refused(ranger({"type": type_, **bounds}), pod(requests, limits))
@@ -160,7 +160,7 @@ class TestBounds:
         assert not refused(plugin, make_pod("a").req(cpu="200m").req(cpu="1").new())
         assert refused(plugin, make_pod("a").req(cpu="200m").init(cpu="100m").new())
 
-    def test_everything_that_is_wrong_is_told(self) -> None:
+    def test_all_violations_are_reported(self) -> None:
         plugin = ranger({"type": "Container", "max": {"cpu": "1", "memory": "1Gi"}})
         assert refused(plugin, pod({}, {"cpu": "2", "memory": "2Gi"})) == (
             'pods "a" is forbidden: [maximum cpu usage per Container is 1, but limit is 2, '
@@ -175,7 +175,7 @@ class TestBounds:
             ("3Gi", "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi"),
         ],
     )
-    def test_of_a_claim(self, size: str, expected: str) -> None:
+    def test_limits_of_claims(self, size: str, expected: str) -> None:
         plugin = ranger({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}})
         forbidden = f'persistentvolumeclaims "c" is forbidden: {expected}' if expected else ""
         assert refused(plugin, claim(size)) == forbidden

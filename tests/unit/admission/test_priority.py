@@ -79,7 +79,7 @@ def test_the_default_class_is_that_of_now(cacher: Cacher, priority: Callable[[],
     assert priority() == 0
 
 
-def test_of_several_defaults_the_lowest_counts(cacher: Cacher, priority: Callable[[], int]) -> None:
+def test_lowest_of_several_default_classes_applies(cacher: Cacher, priority: Callable[[], int]) -> None:
     for revision, value in enumerate((70, 60, 80), 6):
         cacher.apply(change(revision, f"of-{value}", encoded(value)))
     assert priority() == 60
@@ -106,7 +106,7 @@ def test_a_store_that_was_restored_may_say_something_else_at_the_same_revision(
         ("a", True, True, True),
     ],
 )
-def test_who_may_be_the_default_beside_another(
+def test_second_default_class_is_allowed_only_when_it_was_stored_before(
     cacher: Cacher, name: str, before: bool | None, after: bool, allowed: bool
 ) -> None:
     cacher.apply(Changes(6, [Change(PRIORITY_CLASSES.key("", "a"), named("a", default=True).SerializeToString(), 6, 6)]))
@@ -141,7 +141,7 @@ def test_a_pod_cannot_say_another_policy_than_its_class(cacher: Cacher, name: st
     )
 
 
-def test_nor_another_priority(cacher: Cacher) -> None:
+def test_pod_priority_must_match_its_class(cacher: Cacher) -> None:
     cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
     pod = make_pod("a").priority_class("plain").new()
     pod.spec.priority = 7
@@ -166,7 +166,7 @@ def test_a_pod_that_was_completed_may_be_looked_at_again(cacher: Cacher, name: s
     assert again == pod and pod.spec.preemptionPolicy == ("Never" if name else "PreemptLowerPriority")
 
 
-async def test_who_becomes_the_default_is_not_refused_for_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_default_class_is_accepted_after_the_old_one_was_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that is behind may still have it."""
     async with serving() as assembly:
         stored = await call(assembly, "PriorityClasses/Create", asked(assembly, "PriorityClasses/Create", PLAIN))

@@ -57,7 +57,7 @@ def test_one_does_not_give_more(world: World) -> None:
     assert 'rolebindings "mine" is forbidden' in refused(world, binding("ClusterRole", "writer"))
 
 
-def test_what_is_lacking_is_told_in_few_words(world: World) -> None:
+def test_missing_permissions_are_summarized(world: World) -> None:
     """A name may have megabytes, and each group has it once more."""
     groups = [f"g{number}" for number in range(1000)]
     said = refused(world, role(PolicyRule(verbs=["get"] * 1000, apiGroups=groups, resources=["x" * 100_000])))
@@ -84,7 +84,7 @@ def test_a_role_that_gathers_others_takes_everything(world: World) -> None:
     assert refused(world, gathering)
 
 
-def test_nor_does_it_stop_gathering_at_the_word_of_who_has_less(world: World) -> None:
+def test_removing_an_aggregation_rule_requires_its_permissions(world: World) -> None:
     """Who may write ClusterRoles could take from everybody what the roles `admin`, `edit` and `view` give."""
     gathering, plain = ClusterRole(), ClusterRole()
     gathering.aggregationRule.clusterRoleSelectors.add().matchLabels["any"] = "thing"

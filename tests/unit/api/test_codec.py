@@ -219,7 +219,7 @@ def test_an_absent_optional_differs_from_zero() -> None:
     assert to_dict(Pod(spec={"priority": 0}))["spec"] == {"priority": 0}
 
 
-def test_a_time_that_nobody_can_write_does_not_hide_the_object() -> None:
+def test_unrepresentable_time_does_not_hide_the_object() -> None:
     assert to_dict(ObjectMeta(creationTimestamp=Time(seconds=2**62)))["creationTimestamp"] == "9999-12-31T23:59:59Z"
 
 
@@ -281,7 +281,7 @@ def test_what_is_wrong_is_named(data: object, expected: str) -> None:
     assert problems(data) == [expected]
 
 
-def test_of_many_unknown_fields_only_the_first_are_guessed_at() -> None:
+def test_suggestions_are_limited_to_the_first_unknown_fields() -> None:
     """To look for what is like a name takes long, and a patch can have thousands of them."""
     told = problems({"spec": {f"nodeNam{number}": 1 for number in range(MAX_HINTS + 5)}})
     assert len(told) == MAX_HINTS + 5 and sum("did you mean" in each for each in told) == MAX_HINTS
@@ -303,7 +303,7 @@ def test_bytes_are_base64(value: object) -> None:
     assert len(problems({"value": value}, BytesValue)) == 1
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_violations_are_reported_at_once() -> None:
     data = {"metadata": {"name": 1, "labls": {}}, "spec": {"containers": [{"image": 2}, {"ports": [{"hostPort": "x"}]}]}}
     assert [problem.partition(":")[0] for problem in problems(data)] == [
         "metadata.name",
@@ -313,7 +313,7 @@ def test_everything_wrong_is_told_at_once() -> None:
     ]
 
 
-def test_unknown_fields_are_told_apart_from_wrong_values() -> None:
+def test_unknown_fields_are_distinguished_from_wrong_values() -> None:
     obj, found = readable(PODS, {"spec": {"zzz": 1, "hostNetwork": "x", "nodeName": "n"}})
     assert [(problem.field, problem.unknown) for problem in found] == [("spec.zzz", True), ("spec.hostNetwork", False)]
     assert obj == from_dict(PODS, {"spec": {"nodeName": "n"}})

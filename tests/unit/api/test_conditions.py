@@ -22,7 +22,7 @@ def test_the_time_moves_with_the_status_only() -> None:
     assert len(status.conditions) == 1
 
 
-def test_what_nobody_says_is_not_true() -> None:
+def test_absent_condition_is_not_true() -> None:
     status = PodStatus(conditions=[PodCondition(type="A", status="True"), PodCondition(type="B", status="Unknown")])
     assert [is_true(status.conditions, type_) for type_ in "ABC"] == [True, False, False]
     assert find(status.conditions, "C") is None

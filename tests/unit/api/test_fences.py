@@ -44,7 +44,7 @@ def test_a_term_does_not_tell_the_secret() -> None:
 @pytest.mark.parametrize(
     "text", ["", "scheduler", "scheduler/x/ab", "scheduler/17/abc", "scheduler/17/xy", f"scheduler/17/{'ab' * 65}"]
 )
-def test_nor_does_an_error_about_a_header(text: str) -> None:
+def test_header_error_does_not_contain_the_secret(text: str) -> None:
     with pytest.raises(ValueError, match="pinnace-fence: invalid fence: expected") as caught:
         fences.parse(text)
     assert not text or text.rpartition("/")[2] not in str(caught.value).replace("scheduler/4711", "")

@@ -78,7 +78,7 @@ def test_read_as_it_was() -> None:
     assert from_json(Whole, json.loads(json.dumps(to_json(FULL)))) == FULL
 
 
-def test_of_another_version() -> None:
+def test_record_of_another_version_is_read() -> None:
     """What is not known is left out, what is missing has its default."""
     assert from_json(Whole, {"name": "w", "invented": {"later": 1}, "parts": [{"name": "p", "made": 7}]}) == Whole(
         "w", parts=[Part("p")]
@@ -106,7 +106,7 @@ def test_of_another_version() -> None:
         ({"name": "w", "pair": {"both": [3]}}, "pair.both[0]: expected an object"),
     ],
 )
-def test_of_another_shape(found: Any, message: str) -> None:
+def test_record_of_another_shape_is_malformed(found: Any, message: str) -> None:
     with pytest.raises(Malformed) as error:
         from_json(Whole, found)
     assert str(error.value) == message

@@ -101,7 +101,7 @@ def test_a_file_whose_shapes_all_have_a_count_begins_again() -> None:
         ("- [", "invalid YAML"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_with_its_line(text: str, message: str) -> None:
+def test_file_errors_name_the_line(text: str, message: str) -> None:
     with pytest.raises(ShapeError, match=message) as raised:
         shapes(text)
     assert raised.value.option.startswith("shapes.yaml")

@@ -97,7 +97,7 @@ def test_the_promise_of_the_interface() -> None:
     assert wrong(text) == ['pods.yaml:14: spec.tolerations[0].efect: unknown field; did you mean "effect"?']
 
 
-def test_everything_wrong_is_told_in_the_order_of_the_lines() -> None:
+def test_errors_are_reported_in_line_order() -> None:
     text = (
         POD.replace("100m", "100q").replace("name: web\nspec", "name: 7\nspec")
         + "    image: twice\n"
@@ -150,7 +150,7 @@ def test_where_a_name_is_wanted_generate_name_is_none(metadata: str, problem: st
     assert caught.value.problems == (f"x:3: metadata.name: {problem}",)
 
 
-def test_who_only_wants_to_know_which_object_it_is_looks_at_nothing_else() -> None:
+def test_identity_of_a_manifest_is_read_without_its_other_fields() -> None:
     text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: b, labels: 7}\nspec: {containers: [{cpu: 5x}]}\n"
     (found,) = load(text, "x", validate="name", named=True)
     assert (found.obj.metadata.name, found.obj.metadata.namespace) == ("a", "b")
@@ -162,7 +162,7 @@ def test_generate_name_will_do() -> None:
     assert load(POD.replace("name: web\nspec", "generateName: web-\nspec"), "x")[0].obj.metadata.generateName == "web-"
 
 
-def test_what_is_wrong_before_a_syntax_error_is_told_too() -> None:
+def test_errors_before_a_syntax_error_are_reported() -> None:
     assert [line.split(":")[1] for line in wrong("kind: Pot\n---\na: [\n")] == ["1", "4"]
 
 

@@ -235,7 +235,7 @@ class Counted(str):
 
 
 @pytest.mark.parametrize("name", ["finalizers", "$deleteFromPrimitiveList/finalizers", "$retainKeys"])
-def test_nor_are_values_compared_each_with_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_values_are_not_compared_pairwise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counted, "compared", 0)
     live = {"finalizers": [f"a{number}" for number in range(500)], **{f"c{number}": 1 for number in range(500)}}
     patched(live, PatchRequest.STRATEGIC_MERGE, {name: [Counted(f"b{number}") for number in range(500)]})

@@ -100,7 +100,7 @@ def test_an_identity_may_be_inlined_or_have_a_default(name: str) -> None:
     assert says_more(item) and to_dict(new) == data
 
 
-def test_a_change_may_mend_what_is_no_such_object() -> None:
+def test_update_may_repair_an_undecodable_object() -> None:
     """As an API server that knew no better has stored it."""
     old = pod()
     old.spec.containers[0].resources.requests["cpu"].string = "much"
@@ -142,6 +142,6 @@ def test_nothing_is_written_as_json_again(monkeypatch: pytest.MonkeyPatch) -> No
     assert revised(PODS, old, form, data).spec.containers[0].image == "other:2"
 
 
-def test_what_is_wrong_is_told() -> None:
+def test_violations_are_reported() -> None:
     with pytest.raises(CodecError, match="colour: unknown field"):
         revised(PODS, pod(), to_dict(pod()), {"spec": {"colour": "red"}})

@@ -80,7 +80,7 @@ async def test_a_line_says_who_did_what_and_what_came_of_it(tmp_path: Path) -> N
     assert refused["auditID"] == done["auditID"]
 
 
-async def test_calls_are_told_apart_and_stay_in_order(tmp_path: Path) -> None:
+async def test_audit_events_of_calls_are_distinct_and_ordered(tmp_path: Path) -> None:
     log = tmp_path / "log"
     await write(log, *([AuditEvent(Action("update", "pods/status"), "n", str(i))] for i in range(100)))
     found = lines(log)
@@ -117,7 +117,7 @@ async def test_a_line_is_short_whatever_was_wanted(tmp_path: Path) -> None:
     assert found[0]["responseStatus"]["message"].startswith('pods "xxx')
 
 
-async def test_a_full_disk_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_full_disk_blocks_no_call(caplog: pytest.LogCaptureFixture) -> None:
     counts = await write(Path("/dev/full"), [AuditEvent(CREATE, "default", "a")])
     assert (counts.has, counts.lacks) == (0, 1)
     assert logged(caplog, AuditLinesLost) == [AuditLinesLost(1)]
@@ -279,9 +279,7 @@ POD = {"namespace": "default", "name": "a"}
         ("Evict", {"eviction": {"metadata": POD}}, ("create", "pods/eviction", ["a"])),
     ],
 )
-async def test_who_leaves_before_the_answer_is_noted_too(
-    method: str, fields: dict[str, Any], expected: tuple[str, str, list[str]]
-) -> None:
+async def test_cancelled_call_is_audited(method: str, fields: dict[str, Any], expected: tuple[str, str, list[str]]) -> None:
     """His write is on its way, and happens: else nobody would be found who breaks off his calls."""
     notes, storage, admin = Notes(), Slow(), Caller(PEOPLE["admin"])
     assembly = Assembly(storage, ServerSettings(audit=notes))

@@ -54,7 +54,7 @@ def test_a_certificate_that_ends_while_its_connection_lives_counts_no_longer() -
 
 
 @pytest.mark.parametrize("pem", [b"", b"nonsense", shown(Subject("system:node:x", ("system:nodes",), ("no such pattern",)))])
-def test_a_certificate_that_names_nobody_is_refused(pem: bytes) -> None:
+def test_certificate_without_a_user_is_refused(pem: bytes) -> None:
     assert refusal_of(at(NOW), pem) == (Code.UNAUTHENTICATED, "BadCertificate")
 
 
@@ -65,7 +65,7 @@ def test_a_token_is_its_users(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("header", [None, "", "s3cret", "Basic s3cret", "Bearer", "Bearer wrong", "Bearers3cret"])
-def test_without_a_good_token_one_is_nobody(header: str | None) -> None:
+def test_invalid_token_gives_the_anonymous_user(header: str | None) -> None:
     with pytest.raises(Rejected) as caught:
         at(NOW).authorization(header)
     assert caught.value.refusal.code is Code.UNAUTHENTICATED

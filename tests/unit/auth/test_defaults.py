@@ -18,7 +18,7 @@ from tests.unit.registry.test_creating import asked, call
         ("nothing", set()),
     ],
 )
-async def test_whose_role_gathers_a_labelled_one(label: str, expected: set[str]) -> None:
+async def test_aggregated_role_contains_labelled_roles(label: str, expected: set[str]) -> None:
     people = ("viewer", "editor", "namespace admin", "nobody")
     role = ClusterRole(rules=[PolicyRule(verbs=["get"], apiGroups=[LEASES.group], resources=[LEASES.plural])])
     role.metadata.name = "more"

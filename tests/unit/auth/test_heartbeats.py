@@ -154,7 +154,7 @@ async def door() -> AsyncIterator[Door]:
 
 
 @pytest.mark.parametrize("user", [NOBODY, *(PEOPLE[name] for name in ("scheduler", "controllers", "editor"))])
-async def test_nobody_but_fleets_opens_a_session_without_a_permission(door: Door, user: User) -> None:
+async def test_only_fleets_open_sessions_without_permission(door: Door, user: User) -> None:
     """A session is a lease of etcd's, and a stream that keeps it alive; and who has one may say what is to be done with it."""
     before = door.storage.granted
     with pytest.raises(Rejected, match='cannot update resource "leases"'):
@@ -163,7 +163,7 @@ async def test_nobody_but_fleets_opens_a_session_without_a_permission(door: Door
 
 
 @pytest.mark.parametrize(("user", "holder"), [(EDGE, "edge-1"), (ADMIN, "anything")])
-async def test_who_may_hold_leases_opens_a_session_before_he_has_any(door: Door, user: User, holder: str) -> None:
+async def test_user_with_lease_permission_opens_an_empty_session(door: Door, user: User, holder: str) -> None:
     assert (await door.open(user, holder, [])).session
 
 
@@ -204,7 +204,7 @@ async def test_a_fleet_gives_up_what_is_not_its_own_any_more(door: Door) -> None
     await door.free("core-0")
 
 
-async def test_who_is_no_fleet_gives_up_what_he_may_hold(door: Door) -> None:
+async def test_user_releases_leases_with_permission(door: Door) -> None:
     """He says himself what his name is."""
     someone = await door.open(ADMIN, "core", ["core-0"])
     await door.held("core-0")
@@ -213,7 +213,7 @@ async def test_who_is_no_fleet_gives_up_what_he_may_hold(door: Door) -> None:
     await door.free("core-0")
 
 
-async def test_who_is_no_fleet_gives_up_nothing_else(door: Door) -> None:
+async def test_user_cannot_release_leases_without_permission(door: Door) -> None:
     await allow(door, NOBODY, "core-1")
     await door.open(CORE, "core", ["core-0"])
     before = await door.held("core-0")
@@ -238,7 +238,7 @@ async def allow(door: Door, user: User, node: str) -> None:
         await method.call(request, Caller(ADMIN))
 
 
-async def test_who_may_not_is_told_so_with_the_first_of_his_nodes(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refusal_names_the_first_forbidden_node(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand of them are 30 KB, and were asked about twice, in one turn, with a line in the audit log for each."""
     asked: list[str] = []
     decide = NodeAuthorizer.decide

@@ -34,7 +34,7 @@ async def test_masters_may_do_everything(cells: Cells) -> None:
     assert set(column(cells, "admin").values()) == {"yes"}
 
 
-async def test_who_has_no_role_may_ask_about_himself_only(cells: Cells) -> None:
+async def test_user_without_roles_may_only_review_itself(cells: Cells) -> None:
     assert {name for name, cell in column(cells, "nobody").items() if cell != "no"} == {
         name for name in column(cells, "nobody") if name.startswith(OPEN)
     }

@@ -66,7 +66,7 @@ async def test_a_list_that_is_narrowed_to_one_name_is_of_that(selector: str, exp
         assert not await asks(assembly, "Pods/DeleteCollection", selector, OWN), "as in Kubernetes"
 
 
-async def test_who_has_a_right_to_a_name_may_not_create_what_is_called_so() -> None:
+async def test_permission_for_a_name_does_not_allow_create() -> None:
     rule = PolicyRule(verbs=["*"], apiGroups=[""], resources=["pods"], resourceNames=["new"])
     async with serving() as assembly:
         role, binding = Role(rules=[rule]), RoleBinding()
@@ -81,7 +81,7 @@ async def test_who_has_a_right_to_a_name_may_not_create_what_is_called_so() -> N
         assert await may(update, NEMO, asked(assembly, "Pods/Update", pod))
 
 
-async def test_of_what_is_in_no_namespace_too() -> None:
+async def test_name_rules_apply_to_cluster_scoped_resources() -> None:
     rule = PolicyRule(verbs=VERBS, apiGroups=[""], resources=["nodes"], resourceNames=[OWN_NODE])
     async with serving() as assembly:
         await give(assembly, ClusterRole(rules=[rule]), ClusterRoleBinding())

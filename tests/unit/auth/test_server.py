@@ -81,7 +81,7 @@ async def door(folder: Path, now: Callable[[], float] = SYSTEM_CLOCK.time) -> As
         await door.close()
 
 
-async def test_everybody_is_who_the_certificate_says(tmp_path: Path) -> None:
+async def test_user_is_taken_from_the_certificate(tmp_path: Path) -> None:
     async with door(tmp_path) as server:
         assert (await server.client("admin").authorization.who_am_i()).username == "kubernetes-admin"
         fleet = await server.client(EDGE).authorization.who_am_i()
@@ -133,7 +133,7 @@ async def test_a_scheduler_binds_under_a_fence_only(tmp_path: Path) -> None:
         assert not bound.HasField("error")
 
 
-async def test_who_may_not_write_a_pods_status_does_not_say_why_it_ends(tmp_path: Path) -> None:
+async def test_eviction_condition_requires_permission_for_pod_status(tmp_path: Path) -> None:
     async with door(tmp_path) as server:
         admin, eve = server.client("admin"), server.connect(server.tokens_at, TlsFiles(tmp_path / "ca.crt", token="s3cret"))
         await admin.pods.create(make_pod("a").req(cpu="1").node("n").new())
@@ -214,7 +214,7 @@ async def test_a_client_whose_certificate_ends_connects_anew_with_the_next_one(t
         await client.nodes.list()
 
 
-async def test_nobody_notices_that_a_certificate_ends_which_was_renewed_in_time(tmp_path: Path) -> None:
+async def test_expiry_of_a_renewed_certificate_fails_no_call(tmp_path: Path) -> None:
     """The connection is older, and nothing has broken it: calls that are under way together move on to a new one."""
     later = [0.0]
     async with door(tmp_path, lambda: SYSTEM_CLOCK.time() + later[0]) as server:

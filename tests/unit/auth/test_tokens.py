@@ -42,7 +42,7 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["alone", "token,", ",eve,1", "token,eve", 'a,b,c,"d",e'])
-def test_a_bad_line_is_told_by_its_number_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str) -> None:
+def test_invalid_token_line_is_reported_by_number_only(tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text(f"{line}\ngood,vera,2\n")
     assert TokenFile(file).user("good") is not None
@@ -50,7 +50,7 @@ def test_a_bad_line_is_told_by_its_number_alone(tmp_path: Path, caplog: pytest.L
 
 
 @pytest.mark.parametrize("groups", ['"dev', '"dev,', '"dev"s', '"' + "x" * 200_000])
-def test_a_quote_that_is_missing_gives_nobody_the_groups_of_others(
+def test_missing_quote_does_not_merge_groups_of_other_lines(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, groups: str
 ) -> None:
     file = tmp_path / "tokens.csv"

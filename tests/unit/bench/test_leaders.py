@@ -38,11 +38,11 @@ def caretaker(monkeypatch: pytest.MonkeyPatch) -> PlaceholderLeader:
     return caretaker
 
 
-def test_who_has_led_all_the_time_may_measure(caretaker: PlaceholderLeader) -> None:
+def test_uninterrupted_leader_gives_a_valid_measurement(caretaker: PlaceholderLeader) -> None:
     caretaker.check()
 
 
-def test_who_was_elected_again_has_not_led_all_the_time(caretaker: PlaceholderLeader) -> None:
+def test_reelected_leader_invalidates_the_measurement(caretaker: PlaceholderLeader) -> None:
     caretaker.candidate.lose("no heartbeat was acknowledged for 1.4 s")
     caretaker.candidate.win(9)
     with pytest.raises(BenchError, match=r"no heartbeat was acknowledged for 1\.4 s.*fewer pods"):

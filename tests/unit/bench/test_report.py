@@ -54,7 +54,7 @@ def test_violations_are_summed() -> None:
     assert a_report(a_run(1, [0.1], lost=1), a_run(1, [0.1], lost=2)).violations == {"lost": 3}
 
 
-def test_cpu_by_stage_is_told_for_each_item_of_the_median_run() -> None:
+def test_report_contains_cpu_per_stage_of_the_median_run() -> None:
     runs = [replace(a_run(rate, [0.1]), stage_cpu={"admit": rate / 1000, "transport": 0.5}) for rate in (1000, 2000, 9000)]
     assert a_report(*runs).to_json()["stage_cpu_us"] == {"admit": 2000.0, "transport": 500.0}
     lines = [" ".join(line.split()) for line in render(a_report(*runs)).splitlines()]

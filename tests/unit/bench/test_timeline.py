@@ -11,7 +11,7 @@ def moments(vacancy: float | None) -> list[float]:
     return [round(moment.at, 3) for moment in timeline(HIT, NEW, vacancy)]
 
 
-def test_a_failover_is_told_moment_by_moment() -> None:
+def test_failover_timeline_lists_each_event() -> None:
     assert moments(100.005) == [0.005, 0.01, 0.03]
     assert "scheduler-2 is elected with fencing token 20" in timeline(HIT, NEW, 100.005)[1].what
 

@@ -123,7 +123,7 @@ def test_what_comes_and_goes_is_valid() -> None:
     assert not problems(PODS, TOO_LARGE("p"))
 
 
-async def test_what_goes_wrong_meanwhile_is_told_at_the_end() -> None:
+async def test_background_errors_are_reported_at_the_end() -> None:
     async def work() -> None:
         raise RuntimeError("no")
 

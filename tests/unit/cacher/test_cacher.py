@@ -185,7 +185,7 @@ async def test_when_history_is_lost_watches_expire_and_subscribers_hear_the_diff
             cacher.of(PODS).watch(ALL_PODS, last - 1)
 
 
-async def test_elections_are_told_as_they_are(storage: FlakyStorage) -> None:
+async def test_election_keys_are_served_unchanged(storage: FlakyStorage) -> None:
     async with running(Cacher(storage)) as cacher:
         told = list[tuple[Change, bool]]()
         unsubscribe = cacher.subscribe(KEY, lambda change: told.append((change, cacher.revision >= change.mod_revision)))
@@ -202,7 +202,7 @@ async def test_elections_are_told_as_they_are(storage: FlakyStorage) -> None:
         assert cacher.raw_items(ELECTIONS_PREFIX) == []
 
 
-async def test_who_is_elected_is_a_bookmark_at_once_for_those_who_asked(storage: FlakyStorage, world: World) -> None:
+async def test_election_change_sends_an_immediate_bookmark_on_request(storage: FlakyStorage, world: World) -> None:
     async with running(Cacher(storage, clock=FakeClock())) as cacher:
         await world.put(pod("a"))
         start = await cacher.fresh(5)
@@ -231,7 +231,7 @@ async def test_who_is_elected_is_a_bookmark_at_once_for_those_who_asked(storage:
         assert not reading[3].done(), "it has not asked"
 
 
-async def test_an_idle_watch_is_told_the_revision_within_the_interval(storage: FlakyStorage, world: World) -> None:
+async def test_idle_watch_receives_bookmarks_within_the_interval(storage: FlakyStorage, world: World) -> None:
     clock = FakeClock()
     async with running(Cacher(storage, clock=clock, bookmark_interval=4.0)) as cacher:
         await clock.advance(0)

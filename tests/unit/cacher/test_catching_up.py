@@ -87,7 +87,7 @@ async def test_work_that_fails_is_the_matter_of_who_wanted_it() -> None:
     assert sorted(world.done) == ["later", "next", "other"]
 
 
-async def test_who_waits_for_room_has_it_in_the_order_in_which_all_came(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replays_receive_room_in_arrival_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that catch up: their step comes a moment after their turn, and whoever had just made room took it back."""
     monkeypatch.setattr(flow, "MINIMUM", LARGE)
     monkeypatch.setattr(flow, "MAX_UNTAKEN", LARGE)
@@ -123,7 +123,7 @@ async def test_flows_take_turns() -> None:
     await asyncio.gather(*world.tasks, return_exceptions=True)
 
 
-async def test_one_that_is_alone_waits_for_nobody() -> None:
+async def test_single_replay_does_not_wait() -> None:
     world = World()
     world.ask("only", SendBudget(world.room), SLICE / 100, steps=20)
     assert len(await world.gaps()) < 50
@@ -137,7 +137,7 @@ async def test_short_steps_one_after_the_other_leave_room_for_others_too() -> No
     assert sum(gap > 0 for gap in gaps) < len(gaps) / 3
 
 
-async def test_who_is_gone_costs_no_step() -> None:
+async def test_closed_watch_costs_no_replay_step() -> None:
     world = World()
     for name in ("a", "b", "c"):
         world.ask(name, SendBudget(world.room), SLICE)

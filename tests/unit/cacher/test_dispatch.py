@@ -60,7 +60,7 @@ STATES = [None, *(pod("a", app=app, node=node) for app in ("", "web") for node i
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-async def test_a_watcher_is_told_what_the_change_is_to_its_selection(case: Case) -> None:
+async def test_event_type_depends_on_the_selector_of_the_watch(case: Case) -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = Watcher(dispatcher, case.selection, 1, iter(()), announced=True)
     dispatcher.join(watcher)
@@ -106,7 +106,7 @@ async def test_an_event_is_encoded_once_for_all_selections(monkeypatch: pytest.M
     assert encoded[1:] == [WatchEventType.MODIFIED, WatchEventType.ADDED]
 
 
-async def test_nothing_is_encoded_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_without_watchers_is_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     await live(dispatcher, "metadata.name=other")
     monkeypatch.setattr(CacheEvent, "encode", lambda self, kind: pytest.fail("nobody wants it"))
@@ -258,7 +258,7 @@ async def test_bursts_that_go_on_come_once_in_a_while_and_then_everything_at_onc
     assert await told(watcher) == [("ADDED", "a"), ("ADDED", "b")]
 
 
-async def test_who_hears_little_does_not_wait_for_the_others() -> None:
+async def test_watch_with_few_events_does_not_wait_for_others() -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     busy, calm = await live(dispatcher, "spec.nodeName=n1"), await live(dispatcher, "spec.nodeName=n2")
     burst(dispatcher, node="n1")
@@ -269,7 +269,7 @@ async def test_who_hears_little_does_not_wait_for_the_others() -> None:
     assert not busy.waiting
 
 
-async def test_what_has_waited_is_not_told_to_who_comes_and_knows_it() -> None:
+async def test_buffered_events_are_not_sent_to_watches_that_start_after_them() -> None:
     """He has read it in the past already."""
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     old = await live(dispatcher)
@@ -283,7 +283,7 @@ async def test_what_has_waited_is_not_told_to_who_comes_and_knows_it() -> None:
     assert await told(new) == [("ADDED", "b")]
 
 
-async def test_who_comes_when_the_last_of_its_group_has_no_room_for_what_waited_is_told_what_follows() -> None:
+async def test_watch_joining_a_full_group_receives_later_events() -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     stuck = await live(dispatcher, buffer=SendBuffer(max_responses=1))
     burst(dispatcher)
@@ -294,7 +294,7 @@ async def test_who_comes_when_the_last_of_its_group_has_no_room_for_what_waited_
     assert await told(new) == [("ADDED", "b")]
 
 
-async def test_who_is_ended_while_it_comes_is_not_told_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_ended_during_registration_receives_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     await live(dispatcher)
     burst(dispatcher)
@@ -307,7 +307,7 @@ async def test_who_is_ended_while_it_comes_is_not_told_any_more(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("way", ["bookmark", "announce"])
-async def test_who_is_told_how_far_he_is_was_told_everything_before(way: str) -> None:
+async def test_bookmark_follows_all_earlier_events(way: str) -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher, announced=True)
     burst(dispatcher)
@@ -318,7 +318,7 @@ async def test_who_is_told_how_far_he_is_was_told_everything_before(way: str) ->
     assert await told(watcher) == [("ADDED", "a")]
 
 
-async def test_what_has_waited_is_told_before_the_end() -> None:
+async def test_buffered_events_are_sent_before_the_end() -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)

@@ -193,7 +193,7 @@ STEP = st.one_of(
 
 @given(st.just([EAGER, EAGER]), MODES, st.lists(STEP, max_size=25))
 @settings(max_examples=200, deadline=None)
-def test_who_reads_what_he_is_given_is_told_everything(modest: list[str], modes: list[list[str]], steps: list[Any]) -> None:
+def test_reading_watch_receives_all_events(modest: list[str], modes: list[list[str]], steps: list[Any]) -> None:
     with ExitStack() as patches:
         for name, value in (
             ("MAX_UNTAKEN", MAX_UNTAKEN),

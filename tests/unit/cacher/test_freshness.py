@@ -42,7 +42,7 @@ async def freshness(store: Store) -> AsyncIterator[Freshness]:
     await asyncio.wait((task,))
 
 
-async def test_who_asks_during_a_read_shares_the_next(store: Store, freshness: Freshness) -> None:
+async def test_request_during_a_read_shares_the_next_read(store: Store, freshness: Freshness) -> None:
     early = asyncio.ensure_future(freshness.ask())
     first = await store.next_read()
     store.revision = 11
@@ -56,7 +56,7 @@ async def test_who_asks_during_a_read_shares_the_next(store: Store, freshness: F
     assert store.begun.empty()
 
 
-async def test_a_refusal_is_told_to_all_who_asked_and_no_other(store: Store, freshness: Freshness) -> None:
+async def test_error_is_returned_to_all_waiting_reads_and_no_other(store: Store, freshness: Freshness) -> None:
     unlucky = [asyncio.ensure_future(freshness.ask()) for _ in range(2)]
     (await store.next_read()).set_exception(Unavailable("gone"))
     assert [type(each) for each in await asyncio.gather(*unlucky, return_exceptions=True)] == [Unavailable] * 2
@@ -65,7 +65,7 @@ async def test_a_refusal_is_told_to_all_who_asked_and_no_other(store: Store, fre
     assert await lucky == 10
 
 
-async def test_who_gives_up_does_not_stop_the_others(store: Store, freshness: Freshness) -> None:
+async def test_cancelled_reader_does_not_cancel_the_read(store: Store, freshness: Freshness) -> None:
     asks = [asyncio.ensure_future(freshness.ask()) for _ in range(2)]
     read = await store.next_read()
     asks[0].cancel()

@@ -70,7 +70,7 @@ async def test_the_pages_together_are_the_state(case: Case, limit: int) -> None:
             assert pages[-1].items or len(pages) == 1, "no page is there for nothing"
 
 
-async def test_what_remains_is_told_when_it_is_known() -> None:
+async def test_remaining_item_count_is_set_when_known() -> None:
     world = await world_of(12)
     async with running(Cacher(world.storage)) as cacher:
         pages = await Client(cacher).all(limit=5)

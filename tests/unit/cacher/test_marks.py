@@ -70,7 +70,7 @@ async def history(*lives: Sequence[str]) -> tuple[MemoryStorage, dict[int, bytes
     return storage, marks
 
 
-async def test_who_has_just_started_knows_the_marks_of_before() -> None:
+async def test_new_server_knows_earlier_fingerprints() -> None:
     storage, marks = await history("ab", "cd")
     server = Server(storage)
     await server.load()

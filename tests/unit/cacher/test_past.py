@@ -134,7 +134,7 @@ def test_a_step_without_a_match_ends_as_well(monkeypatch: pytest.MonkeyPatch) ->
     assert read(steps[-1]) == ([], 3)
 
 
-def test_in_the_middle_of_a_revision_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_revision_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what happens meanwhile comes afterwards, also when the ring has moved on."""
     monkeypatch.setattr(past, "BURST", 2)
     history = History(max_events=6)
@@ -149,7 +149,7 @@ def test_in_the_middle_of_a_revision_nothing_is_told(monkeypatch: pytest.MonkeyP
     assert [read(each) for each in steps if each.response] == [(["b", "c", "d", "e"], 3), (["g"], 5)]
 
 
-def test_a_reader_that_the_ring_has_left_behind_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_behind_the_event_log_gets_expired(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "CHUNK_EVENTS", 1)
     history = History(max_events=3)
     history.put("a", "b")

@@ -34,7 +34,7 @@ async def test_it_gives_up_in_time() -> None:
         await progress.wait_for(9, -1)
 
 
-async def test_who_gave_up_is_forgotten() -> None:
+async def test_cancelled_waiter_is_removed() -> None:
     progress = CacheProgress()
     for wanted in (10**17, 10**17 + 1):
         with pytest.raises(CacheBehind):

@@ -32,7 +32,7 @@ def test_keys_below_a_prefix_in_order() -> None:
     assert [item.key for item in raw.items("/registry/b/")] == ["/registry/b/1", "/registry/b/2"]
 
 
-def test_subscribers_are_told_after_it_is_applied_until_they_leave() -> None:
+def test_subscribers_are_notified_after_apply_until_they_unsubscribe() -> None:
     raw, told = RawKeys(), list[tuple[int, KeyValue | None]]()
     leave = raw.subscribe("/registry/elections/", lambda change: told.append((change.mod_revision, raw.get(change.key))))
     raw.apply(put(KEY, 5))
@@ -48,7 +48,7 @@ def test_subscribers_are_told_after_it_is_applied_until_they_leave() -> None:
     assert len(told) == 1
 
 
-def test_a_subscriber_may_leave_while_it_is_told() -> None:
+def test_subscriber_may_unsubscribe_during_notification() -> None:
     raw, told = RawKeys(), list[int]()
 
     def once(change: Change) -> None:
@@ -62,7 +62,7 @@ def test_a_subscriber_may_leave_while_it_is_told() -> None:
     assert told == [5]
 
 
-def test_after_a_reload_subscribers_are_told_the_difference() -> None:
+def test_reload_notifies_subscribers_of_differences() -> None:
     raw, told = RawKeys(), list[Change]()
     raw.subscribe("/registry/", told.append)
     for revision, name in enumerate("abcd", 1):

@@ -70,7 +70,7 @@ async def test_it_keeps_nothing_that_history_has_forgotten(cacher: Cacher) -> No
         await reader.read()
 
 
-async def test_who_reads_before_history_has_gone_on_is_told_everything(cacher: Cacher) -> None:
+async def test_list_of_current_history_is_complete(cacher: Cacher) -> None:
     reader, revisions = Reader(cacher.of(PODS).watch(ALL, None)), iter(range(6, 99))
     await reader.read()
     churn(cacher, revisions, RING)
@@ -79,7 +79,7 @@ async def test_who_reads_before_history_has_gone_on_is_told_everything(cacher: C
     assert [each.revision for each in reader.events] == list(range(6, 6 + RING))
 
 
-async def test_who_is_told_nothing_for_minutes_begins_anew(cacher: Cacher, clock: FakeClock) -> None:
+async def test_list_stalled_for_minutes_expires(cacher: Cacher, clock: FakeClock) -> None:
     reader = Reader(cacher.of(PODS).watch(ALL, None))
     await reader.read()
     await clock.advance(MAX_AGE - 1)
@@ -91,7 +91,7 @@ async def test_who_is_told_nothing_for_minutes_begins_anew(cacher: Cacher, clock
         await reader.read()
 
 
-async def test_those_that_begin_together_share_it(cacher: Cacher, lists: list[ref[snapshots.Snapshot[Pod]]]) -> None:
+async def test_concurrent_lists_share_a_snapshot(cacher: Cacher, lists: list[ref[snapshots.Snapshot[Pod]]]) -> None:
     cache = cacher.of(PODS)
     web, by_node = SelectionPredicate.parse(PODS, "", "app=web", ""), SelectionPredicate.parse(PODS, "", "", "spec.nodeName=")
     readers = [Reader(cache.watch(each, None)) for each in (ALL, web, ALL, by_node)]

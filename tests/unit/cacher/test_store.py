@@ -37,7 +37,7 @@ def test_a_namespace_is_not_the_beginning_of_another() -> None:
     assert store.count("/registry/pods/default/", "") == 1
 
 
-def test_of_one_name_in_one_namespace_nothing_else_is_looked_at() -> None:
+def test_list_of_one_name_reads_one_object() -> None:
     store = store_of(pod("a"), pod("b"), pod("a", "other"))
     of_a = SelectionPredicate.parse(PODS, "default", "", "metadata.name=a")
     assert names(store, of_a) == ["default/a"]

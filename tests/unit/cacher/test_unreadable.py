@@ -46,7 +46,7 @@ async def test_it_is_in_no_list_and_no_watch(value: bytes, labels: str, fields: 
 
 
 @pytest.mark.parametrize("value", BROKEN)
-async def test_one_that_becomes_so_is_gone_until_it_is_mended(value: bytes) -> None:
+async def test_object_that_becomes_unreadable_is_hidden_until_repaired(value: bytes) -> None:
     world = World()
     first = await world.put(pod("a"))
     async with running(Cacher(world.storage)) as cacher:

@@ -38,7 +38,7 @@ def check(plan: Plan) -> None:
 
 @given(PLANS)
 @settings(max_examples=150, deadline=None)
-def test_what_a_reader_was_told_is_the_history(plan: Plan) -> None:
+def test_events_of_a_reader_equal_the_history(plan: Plan) -> None:
     check(plan)
 
 

@@ -199,7 +199,7 @@ class TestRoom:
         budget.charge(-flow.MAX_UNTAKEN)
         assert await reading == b"one"
 
-    async def test_what_waits_for_watches_keeps_none_of_them_from_being_told(self) -> None:
+    async def test_buffered_events_do_not_block_other_watches(self) -> None:
         """Not even a large response of a flow that has all that may wait."""
         budget = SendBudget(SendPool())
         watchers = [watcher_of(budget=budget) for _ in range(3)]
@@ -216,7 +216,7 @@ class TestRoom:
         assert budget.waiting == flow.MAX_WAITING
 
     @pytest.mark.parametrize("live", [False, True])
-    async def test_who_has_waited_for_long_hears_it(self, live: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_watch_receives_events_after_a_long_wait(self, live: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(flow, "SEND_TIMEOUT", 0.02)
         budget = SendBudget(SendPool())
         watcher = watcher_of(budget=budget) if live else watcher_of(EncodedResponse(b"one", 4), budget=budget)
@@ -228,7 +228,7 @@ class TestRoom:
         assert caught.value.resume == 3
         assert (budget.waiting, budget.watches) == (0, {})
 
-    async def test_who_is_ended_and_does_not_read_what_waits_can_still_be_ended_for_it(self) -> None:
+    async def test_ended_watch_that_does_not_read_can_be_ended_again(self) -> None:
         """It hears why it was ended at first."""
         budget = SendBudget(SendPool())
         watcher = watcher_of(budget=budget)
@@ -247,7 +247,7 @@ class TestRoom:
         with pytest.raises(Expired):
             await anext(watcher)
 
-    async def test_who_is_ended_while_it_waits_hears_it_at_once(self) -> None:
+    async def test_waiting_watch_ends_immediately(self) -> None:
         budget = SendBudget(SendPool())
         budget.charge(flow.MAX_UNTAKEN)
         watcher = watcher_of(EncodedResponse(b"one", 4), budget=budget)

@@ -42,7 +42,7 @@ def test_a_run_in_which_all_holds() -> None:
     assert "skipped: clock-kubelet (no libfaketime)" in text
 
 
-def test_what_had_no_turn_is_told() -> None:
+def test_report_lists_faults_without_a_turn() -> None:
     report = a_report(HOLDS, idle=("etcd-quorum", "storm"))
     assert report.status == "holds", "nobody asked for them by name"
     assert "not scheduled in so short a run (see --minutes): etcd-quorum, storm" in report.to_text()

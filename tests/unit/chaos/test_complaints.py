@@ -22,7 +22,7 @@ def write(tmp_path: Path) -> Iterator[logging.Logger]:
     handler.close()
 
 
-def test_errors_are_told(write: logging.Logger, tmp_path: Path) -> None:
+def test_log_errors_are_reported(write: logging.Logger, tmp_path: Path) -> None:
     write.critical("failed")
     write.error("still busy after %.0f s; cancelled", 10.0)
     first, second = scan_logs(tmp_path)
@@ -30,7 +30,7 @@ def test_errors_are_told(write: logging.Logger, tmp_path: Path) -> None:
     assert "still busy" in second
 
 
-def test_a_log_whose_errors_cannot_be_seen_is_told(tmp_path: Path) -> None:
+def test_log_without_level_is_reported(tmp_path: Path) -> None:
     """A component that logs text would be judged without a look: `--logging-format json` was forgotten."""
     (tmp_path / "scheduler-0.log").write_text("2026-11-22T11:45:59.720Z C scheduler-0 scheduler.main: failed\n")
     (tmp_path / "scheduler-1.log").touch()  # its process was killed before it logged a line

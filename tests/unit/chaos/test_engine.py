@@ -116,7 +116,7 @@ async def test_what_a_fault_reads_is_recorded_with_its_bounds(scene: Scene) -> N
     assert (read.fault, read.target, read.what, read.value, read.least, read.most) == (1, "it", "calls", 3, 1, 5)
 
 
-async def test_a_process_that_is_not_ready_again_is_told(scene: Scene) -> None:
+async def test_process_that_stays_unready_is_reported(scene: Scene) -> None:
     scene.world.not_ready = ["scheduler-1"]
     ran = await scene.run(scene.strike(0.0, 0.0))
     assert ran.damage.failures == ["scheduler-1 was not ready after the last fault"]
@@ -174,7 +174,7 @@ async def test_a_bug_in_a_fault_ends_the_run_loudly(scene: Scene) -> None:
         await scene.run(scene.strike(0.0, 0.0), scene.strike(60.0, 0.0))
 
 
-async def test_a_process_that_ends_by_itself_is_started_again_and_told(scene: Scene) -> None:
+async def test_unexpected_exit_is_restarted_and_reported(scene: Scene) -> None:
     scene.world.ended = [("kubelet-0", 1)]
     ran = await scene.run(scene.strike(0.0, 0.0))
     assert scene.world.revived == ["kubelet-0"]

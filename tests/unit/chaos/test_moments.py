@@ -52,7 +52,7 @@ def test_a_failover_moment_by_moment() -> None:
     ]
 
 
-def test_a_log_is_told_from_the_fault_on_and_only_what_matters() -> None:
+def test_timeline_contains_relevant_log_events_after_the_fault() -> None:
     before, lost = LeadershipLost("scheduler", 5, "before"), LeadershipLost("scheduler", 10, "no heartbeat")
     lines = [
         LogLine(100.1, "WARNING", "s0", "pinnace.client.election", "token 5 is lost", before),
@@ -63,7 +63,7 @@ def test_a_log_is_told_from_the_fault_on_and_only_what_matters() -> None:
     assert list(of_log(lines, "s0", 1.0, 100.0, (LeadershipLost,))) == [Moment(2.25, "s0: in any words")]
 
 
-def test_watchers_that_must_begin_anew_are_told() -> None:
+def test_expired_watches_are_reported() -> None:
     words = [
         Told("w", "w", at, "ended", code=code)
         for at, code in ((0.5, "OUT_OF_RANGE"), (2.0, "OUT_OF_RANGE"), (3.0, "CANCELLED"))
@@ -107,7 +107,7 @@ def ran(at: float, what: str, uid: str = "uid-a") -> Ran:
     return Ran(at, "n", uid, "/registry/pods/default/a", what)  # type: ignore[arg-type]
 
 
-def test_pods_that_were_stopped_although_nobody_had_deleted_them() -> None:
+def test_stopped_pods_without_a_delete_are_reported() -> None:
     terminating = Stored(3.0, 8, "/registry/pods/default/a", "e", 1, facts=PodFacts("uid-a", "n", terminating=True))
     seen = History([bound(1.0, 6, "a", 5), terminating, ran(2.0, "stopped"), ran(4.0, "stopped"), ran(2.0, "stopped", "uid-z")])
     assert stopped_unasked(seen, 0.0, 5.0) == 1

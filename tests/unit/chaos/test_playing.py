@@ -57,7 +57,7 @@ class Vain:
 
 
 @pytest.mark.parametrize("error", [PlayError("waited in vain"), Unavailable(Refusal(Code.UNAVAILABLE, "", "no answer"))])
-async def test_what_was_seen_until_then_is_told(error: Exception) -> None:
+async def test_events_before_the_failure_are_reported(error: Exception) -> None:
     vain: Any = Vain(error)
     with pytest.raises(PlayError) as raised:
         await _play(vain, FakeAct(OLD))

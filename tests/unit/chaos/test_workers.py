@@ -108,7 +108,7 @@ def test_what_is_not_well() -> None:
     assert len(unwell([a_pod("Pending", scheduler=NOBODY, deleting=True)])) == 1
 
 
-def test_pods_that_nobody_schedules_take_no_room() -> None:
+def test_unscheduled_pods_take_no_room() -> None:
     assert not pod(LOAD, "a", scheduler=NOBODY).spec.containers[0].resources.requests
     assert pod(LOAD, "a").spec.containers[0].resources.requests["cpu"].string == "100m"
 

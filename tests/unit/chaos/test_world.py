@@ -90,7 +90,7 @@ async def test_what_ends_as_it_was_asked_to_is_well(world: World, cluster: FakeC
 
 
 @pytest.mark.parametrize("code", [1, -signal.SIGSEGV])
-async def test_what_fails_while_it_ends_is_told(world: World, cluster: FakeCluster, code: int) -> None:
+async def test_errors_during_teardown_are_reported(world: World, cluster: FakeCluster, code: int) -> None:
     cluster.answers = code
     fault = Terminate(world, NAME, random.Random())
     await fault.begin()

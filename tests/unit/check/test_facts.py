@@ -28,7 +28,7 @@ def test_a_fence_that_is_none_is_no_reason_to_end() -> None:
         assert isinstance(facts, PodFacts) and (facts.election, facts.token) == ("", 0)
 
 
-def test_labels_are_told_apart_in_whatever_order() -> None:
+def test_label_order_does_not_affect_fingerprints() -> None:
     pod = make_pod("a").label("x", "1").label("y", "2").build()
     facts = facts_of(PODS.key_of(pod), pod.SerializeToString())
     assert isinstance(facts, PodFacts)

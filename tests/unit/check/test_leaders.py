@@ -74,7 +74,7 @@ def test_a_leader_that_stands_still_does_not_lead_on(faults: list[Fault], violat
         (-5.0, [], False),
     ],
 )
-def test_somebody_leads_soon_after_the_load_begins(elected_at: float | None, faults: list[Fault], violated: bool) -> None:
+def test_leader_is_required_soon_after_load_begins(elected_at: float | None, faults: list[Fault], violated: bool) -> None:
     first = [elected(2, elected_at, "a")] if elected_at is not None else []
     named = replace(RUN, elections=("e",))
     assert bool(violations(*first, faults=faults, run=named)) == violated
@@ -86,7 +86,7 @@ def test_an_election_whose_holders_come_and_go_is_not_judged() -> None:
     assert not violations(*MOVED, faults=[], run=replace(RUN, unsteady=("e",)))
 
 
-def test_a_long_time_that_nobody_may_lead_is_no_excuse_for_a_move() -> None:
+def test_long_leaderless_time_does_not_excuse_a_move() -> None:
     """How long a gap may be says nothing of how long after a fault a leader may be lost."""
     patient = replace(RUN, leaderless=10.0)
     assert violations(*MOVED, faults=[Fault(1, "kill", "a", 5.0, 6.5)], run=patient)

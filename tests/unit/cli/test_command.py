@@ -97,7 +97,7 @@ def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: p
     assert first.lower().startswith(line.lower()) and hint.startswith("hint: ") and not captured.out
 
 
-def test_a_misspelt_flag_is_told_what_it_is_like(capsys: pytest.CaptureFixture[str]) -> None:
+def test_misspelt_flag_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     """Each version of click has its own words for it."""
     assert run(["get", "pods", "--wacth"]) == 2
     first = capsys.readouterr().err.splitlines()[0]
@@ -188,7 +188,7 @@ def test_a_value_that_may_be_left_out_is_not_the_next_option() -> None:
     assert seen == [("here", "json", True), ("here", "json", False), ("there", "table", False)]
 
 
-def test_so_they_do_before_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kubectl_flags_before_the_verb_get_hints(capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings()
     cli.main(["-n=team", "--no-color=true", "version", "--client", "-o=json"], standalone_mode=False, obj=settings)
     assert settings.namespace == "team" and settings.no_color and capsys.readouterr().out.startswith("{")
@@ -219,7 +219,7 @@ def test_no_flag_takes_the_next_word() -> None:
     ],
     ids=lambda words: " ".join(words)[:40],
 )
-def test_a_number_that_nobody_can_store_is_a_mistake(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_number_out_of_range_is_a_usage_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--server", "127.0.0.1:1", *words]) == 2
     first, hint = capsys.readouterr().err.splitlines()
     assert first.startswith("error: ") and len(first) < 600 and hint.startswith("hint: ")
@@ -297,6 +297,7 @@ def test_garbage_is_collected_again_once_a_verb_is_loaded() -> None:
     assert gc.isenabled()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", shell]) == 0
@@ -308,6 +309,7 @@ def test_verbs_and_kinds_are_completed() -> None:
     assert node.list_commands(click.Context(node)) == ["add", "fail", "freeze", "list", "pressure", "recover"]
 
 
+@pytest.mark.processes
 def test_nothing_heavy_is_loaded_for_the_list_of_verbs() -> None:
     """Start-up time is what one feels: gRPC, protobuf, NumPy and rich wait until a verb needs them."""
     program = "import sys; from pinnace.cli.main import run; run(['--help']); print(*sys.modules, file=sys.stderr)"

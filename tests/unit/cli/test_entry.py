@@ -5,6 +5,8 @@ import pytest
 from pinnace.cli.outcomes import ExitCode
 from tests.unit.runtime.test_interrupts import IGNORED, interrupted
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize("module", ["click", "pinnace.cli.main", "pinnace.cli.terminal", "pinnace.cli.verbs.version"])
 def test_it_is_quiet_while_it_is_imported(module: str) -> None:
@@ -12,6 +14,6 @@ def test_it_is_quiet_while_it_is_imported(module: str) -> None:
     assert (done.returncode, done.stdout, done.stderr.strip()) == (ExitCode.INTERRUPTED, "", "")
 
 
-def test_who_is_not_to_be_interrupted_is_not() -> None:
+def test_ignored_sigint_stays_ignored() -> None:
     done = interrupted("pinnace", "click", "--version", begin=IGNORED)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Client Version: ")

@@ -143,7 +143,7 @@ async def test_which_file_cannot_be_used(pki: Folder, key: str, file: str, holds
     assert caught.value.report.code is ExitCode.USAGE
 
 
-async def test_nobody_is_asked_for_a_passphrase(pki: Folder) -> None:
+async def test_encrypted_key_prompts_for_no_passphrase(pki: Folder) -> None:
     """A component has nobody to ask."""
     file = pki.path / "client.key"
     key = serialization.load_pem_private_key(file.read_bytes(), None)

@@ -33,7 +33,7 @@ from tests.unit.client.fakeserver import FakeServer, refuse
 GET, CREATE = "/pinnace.v1.Pods/Get", "/pinnace.v1.Pods/Create"
 
 
-async def test_what_is_told_last_is_told_with_its_hint(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_last_error_is_printed_with_its_hint(capsys: pytest.CaptureFixture[str]) -> None:
     session = Session(Settings(), ClientConfig(("a:1",)), FakeApi().client(), asyncio.timeout(None))
     session.tell_failures_last()
     for name in "ab":
@@ -75,7 +75,7 @@ async def silence(request: Any, context: Any) -> Pod:
     return Pod()
 
 
-async def test_the_last_error_is_told(serve: Serve) -> None:
+async def test_timeout_reports_the_last_error(serve: Serve) -> None:
     async def answer(request: GetRequest, context: Any) -> Pod:
         await refuse(context, Refusal(Code.UNAVAILABLE, "StorageUnavailable", "etcd is dead", retry_after=0.01))
         return Pod()
@@ -106,21 +106,21 @@ async def test_servers_without_etcd_are_not_asked_for_long(serve: Serve, monkeyp
     assert report is not None and "`pinnace doctor`" in report.hint
 
 
-async def test_that_there_was_no_answer_is_told(serve: Serve) -> None:
+async def test_timeout_reports_that_there_was_no_answer(serve: Serve) -> None:
     server = await serve()
     server.on(GET, GetRequest, silence)
     failure = await late(server, lambda session: session.client.pods.get("a", "default"))
     assert f"no response from the API server at {server.address}" in str(failure) and "pinnace doctor" in failure.report.hint
 
 
-async def test_of_a_write_it_is_told_that_it_may_have_happened(serve: Serve) -> None:
+async def test_timeout_of_a_write_notes_that_it_may_have_happened(serve: Serve) -> None:
     server = await serve()
     server.on(CREATE, CreatePodRequest, silence)
     failure = await late(server, lambda session: session.client.pods.create(Pod()))
     assert "the outcome of the request is unknown" in str(failure) and "before you retry" in failure.report.hint
 
 
-async def test_what_another_call_has_met_is_not_told(serve: Serve) -> None:
+async def test_timeout_does_not_report_errors_of_other_calls(serve: Serve) -> None:
     async def answer(request: GetRequest, context: Any) -> Pod:
         await refuse(context, Refusal(Code.UNAVAILABLE, "StorageUnavailable", "etcd is dead", retry_after=0.01))
         return Pod()

@@ -198,7 +198,7 @@ async def test_leads_as_long_as_its_opening_is_worth(leading: Conversation, cand
     assert candidate.token is None
 
 
-async def test_is_told_once_that_a_term_has_lapsed(leading: Conversation, clock: FakeClock, history: History) -> None:
+async def test_candidate_is_notified_once_of_a_lapsed_term(leading: Conversation, clock: FakeClock, history: History) -> None:
     await clock.advance(VALIDITY)
     assert await history.grows_to(2) == [7, "no heartbeat was acknowledged for 1.4 s"]
 
@@ -216,7 +216,7 @@ async def test_a_leader_whose_writes_are_refused_leaves_its_session(
     assert (opening.session, opening.token, opening.forsaken) == (0, 0, 5)
 
 
-async def test_who_leads_can_be_seen_from_outside(leading: Conversation, clock: FakeClock, history: History) -> None:
+async def test_leader_is_visible_to_other_clients(leading: Conversation, clock: FakeClock, history: History) -> None:
     def status() -> float | None:
         return REGISTRY.get_sample_value("leader_election_master_status", {"name": "scheduler"})
 
@@ -432,7 +432,7 @@ async def test_does_not_act_on_an_election_that_comes_too_late(
     assert history.entries == []
 
 
-async def test_resigns_even_when_nobody_answers(
+async def test_candidate_resigns_without_a_response(
     leading: Conversation, candidate: Candidate, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(election, "RESIGN_TIMEOUT", 0.05)

@@ -225,7 +225,7 @@ async def test_modify_does_nothing_again_that_was_done_though_its_answer_was_los
     assert len(updates.requests) == 2
 
 
-async def test_modify_counts_on_after_somebody_who_has_counted_the_same(server: FakeServer, client: Client) -> None:
+async def test_modify_retries_after_a_concurrent_equal_change(server: FakeServer, client: Client) -> None:
     """Both had read none, and each adds one: the second was told that it had done what was the other's."""
     Answers(server, "Get", GetRequest, pod(version="7"), turned(1, version="8"))
     updates = Answers(server, "Update", UpdatePodRequest, CONFLICT, turned(2, version="9"))

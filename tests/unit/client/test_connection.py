@@ -58,7 +58,7 @@ async def test_says_why_no_server_can_be_reached(
     assert f"the API server at {refusing} (connection refused), {silent} (no answer without TLS in 0 s)" in str(caught.value)
 
 
-async def test_what_was_wrong_is_not_told_of_the_next_failure(
+async def test_earlier_error_is_not_reported_for_the_next_failure(
     connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pinnace.client.connection.PROBE_AFTER", 0.1)
@@ -207,7 +207,7 @@ async def test_a_method_that_the_only_server_lacks(serve: Serve, connect: Connec
     assert server.calls == [METHOD]
 
 
-async def test_who_knows_a_method_is_sought_no_longer_than_the_deadline(
+async def test_search_for_a_server_with_a_method_ends_at_the_deadline(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = await serve(), await serve()

@@ -23,7 +23,7 @@ def test_nothing_of_a_call_that_has_just_been_sent() -> None:
         assert told(course, 10 + SLOW_AFTER / 2) is None
 
 
-def test_that_there_is_no_answer() -> None:
+def test_call_without_an_answer_times_out() -> None:
     read, write = CallState(READ), CallState(WRITE)
     for course in (read, write):
         course.sent("a:1", 10)

@@ -11,5 +11,5 @@ async def test_a_port_that_is_none_ends_no_diagnosis(endpoint: str) -> None:
     assert await probe(endpoint, None) == ConnectionProblem("no such port")
 
 
-async def test_nobody_listens() -> None:
+async def test_connection_refused_is_diagnosed() -> None:
     assert await probe(f"127.0.0.1:{free_port()}", None) == ConnectionProblem("connection refused")

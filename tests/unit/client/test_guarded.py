@@ -47,7 +47,7 @@ async def test_each_attempt_carries_the_fence(serve: Serve, connect: Connect) ->
     assert answers.fences == ["controllers/7/", "controllers/7/"]
 
 
-async def test_who_does_not_lead_sends_nothing(serve: Serve, connect: Connect) -> None:
+async def test_guarded_call_of_a_non_leader_is_not_sent(serve: Serve, connect: Connect) -> None:
     server = await serve()
     answers = Answers(server)
     with pytest.raises(errors.Fenced):

@@ -86,7 +86,7 @@ async def test_a_replica_that_no_server_can_tell_anything_is_not_ready(make: Cal
     running.cancel()
 
 
-async def test_it_is_well_again_with_the_first_thing_that_it_is_told() -> None:
+async def test_watch_is_healthy_after_the_first_message() -> None:
     server, clock = Server(), FakeClock()
     informer: Informer[Any] = Informer(Watched(server, PODS), clock=clock)  # type: ignore[arg-type] # a stand-in
     running = asyncio.ensure_future(informer.run())

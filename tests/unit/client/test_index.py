@@ -31,7 +31,7 @@ def test_objects_stand_under_their_key() -> None:
     assert names(index, "x") == ["c"] and names(index, "y") == []
 
 
-def test_who_changes_keeps_its_place() -> None:
+def test_changed_object_keeps_its_position() -> None:
     index = Index(by_app, [pod("a", "x"), pod("b", "x")])
     index.follow([Delta(MODIFIED, pod("a", "x"), pod("a", "x"))])
     assert names(index, "x") == ["a", "b"]

@@ -84,7 +84,7 @@ async def test_initial_state_in_parts_then_changes(serve: Serve, connect: Connec
     ]
 
 
-async def test_a_handler_that_comes_later_is_told_what_is_there(serve: Serve, connect: Connect) -> None:
+async def test_late_handler_receives_existing_objects(serve: Serve, connect: Connect) -> None:
     server = await serve()
     script(server, [events(10, (ADDED, pod("a", 1)), (ADDED, pod("b", 2)))])
     async with informing(connect(server)) as (informer, log):
@@ -122,7 +122,7 @@ class Alarm(FakeClock):
         await super().sleep(seconds)
 
 
-async def test_who_is_sent_away_comes_back_when_he_was_told_to(serve: Serve, connect: Connect) -> None:
+async def test_refused_informer_retries_after_the_given_delay(serve: Serve, connect: Connect) -> None:
     """Servers let those whom they refuse come back one after the other: to refuse is work, too."""
     server, clock = await serve(), Alarm()
     script(server, [unavailable(retry_after=7.0)], [events(7)])
@@ -292,7 +292,7 @@ async def test_between_a_stream_that_has_ended_and_the_next_no_revision_is_reach
             await informer.wait_for(40, 0.1)
 
 
-async def test_while_a_new_state_is_told_in_part_no_revision_is_reached(serve: Serve, connect: Connect) -> None:
+async def test_partial_initial_state_reaches_no_revision(serve: Serve, connect: Connect) -> None:
     """Nobody knows yet whether it is of the same history."""
     server = await serve()
     watch = script(server, [events(50), EXPIRED], [events(0, (ADDED, pod("a", 1)))])

@@ -26,7 +26,7 @@ async def test_repeats_what_the_server_says_did_not_happen(serve: Serve, connect
 
 
 @pytest.mark.parametrize("retry", [True, False])
-async def test_who_is_not_known_asks_once_more(serve: Serve, connect: Connect, retry: bool) -> None:
+async def test_unauthenticated_call_is_retried_once(serve: Serve, connect: Connect, retry: bool) -> None:
     """Nothing happened, and what is shown with the next connection may be another certificate."""
     unknown = Refusal(Code.UNAUTHENTICATED, "CertificateExpired", "renew it")
     server = await serve()
@@ -142,7 +142,7 @@ async def test_a_write_whose_first_answer_was_lost_may_have_happened_whatever_th
         await connect(one, two).call(UPDATE, GetRequest(), Pod, timeout=5.0)
 
 
-async def test_why_is_told_although_the_last_attempt_was_not_answered(serve: Serve, connect: Connect) -> None:
+async def test_timeout_reports_the_error_of_an_earlier_attempt(serve: Serve, connect: Connect) -> None:
     server = await serve()
     answering(server, unavailable(), hang)
     with pytest.raises(errors.Unavailable, match="etcd: no answer"):

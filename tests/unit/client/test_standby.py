@@ -179,7 +179,7 @@ async def test_the_next_term_waits_for_the_end_of_those_before(replica: Replica)
     assert replica.history == ["leads 7", "lost", "lost", "ends 7", "leads 9"]
 
 
-async def test_who_finds_out_first_stands_down_and_that_is_told_once(replica: Replica) -> None:
+async def test_first_detection_steps_down_and_is_logged_once(replica: Replica) -> None:
     replica.candidate.win(7)
     await turns()
     replica.standby.fenced(6)

@@ -63,7 +63,7 @@ async def test_a_server_is_known_by_the_name_that_was_looked_up(server: FakeServ
     await connection.close()
 
 
-async def test_who_shows_nothing_is_not_served(server: FakeServer) -> None:
+async def test_client_without_a_certificate_is_refused(server: FakeServer) -> None:
     connection = Connection([server.address])
     with pytest.raises(ApiError):
         await shown(connection, timeout=0.5)
@@ -71,7 +71,7 @@ async def test_who_shows_nothing_is_not_served(server: FakeServer) -> None:
     assert not server.calls
 
 
-async def test_who_shows_a_certificate_of_somebody_else_is_not_served(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+async def test_client_certificate_of_another_authority_is_refused(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
     stranger = certificates(tmp_path / "other").files("client")
     connection = Connection([server.address], tls=TlsFiles(pki.files("client").ca, stranger.cert, stranger.key))
     with pytest.raises(ApiError):
@@ -80,7 +80,7 @@ async def test_who_shows_a_certificate_of_somebody_else_is_not_served(server: Fa
     assert not server.calls
 
 
-async def test_a_server_of_somebody_else_is_told_nothing(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+async def test_server_of_another_authority_receives_nothing(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
     client = pki.files("client")
     connection = Connection(
         [server.address], tls=TlsFiles(certificates(tmp_path / "other").files("client").ca, client.cert, client.key)
@@ -91,7 +91,7 @@ async def test_a_server_of_somebody_else_is_told_nothing(server: FakeServer, pki
     assert not server.calls
 
 
-async def test_a_server_that_goes_by_another_name_is_told_nothing(tmp_path: Path) -> None:
+async def test_server_with_another_name_receives_nothing(tmp_path: Path) -> None:
     pki = certificates(tmp_path / "pki", "apiserver.example")
     server = await FakeServer().start(tls=pki.files("server"))
     connection = Connection([server.address], tls=pki.files("client"))

@@ -41,7 +41,7 @@ def hosts(certificate: x509.Certificate) -> list[str]:
     return [str(name.value) for name in names]
 
 
-def test_everybody_has_a_certificate_and_etcd_an_authority_of_its_own(tmp_path: Path) -> None:
+def test_every_client_has_a_certificate_and_etcd_a_separate_authority(tmp_path: Path) -> None:
     assert sorted(provide(tmp_path)) == sorted([*OF_ETCD, *OTHERS])
     for authority, names in (("ca", OTHERS), ("etcd/ca", OF_ETCD)):
         issuer = load(tmp_path / f"{authority}.crt")

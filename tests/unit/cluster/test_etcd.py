@@ -115,7 +115,7 @@ class TestCommand:
         everybody = "etcd-0=http://127.0.0.1:2380,etcd-1=http://127.0.0.1:2390,etcd-2=http://127.0.0.1:2400"
         assert f"--initial-cluster={everybody}" in command
 
-    def test_with_certificates_nothing_but_its_health_is_told_in_the_clear(self) -> None:
+    def test_etcd_with_tls_serves_only_health_in_plaintext(self) -> None:
         command = etcd_command(NEW, MEMBERS[1], MEMBERS, tls=EtcdTls(SERVER, PEER))
         assert [flag for flag in command if "http://" in flag] == ["--listen-metrics-urls=http://127.0.0.1:2391"]
         assert {"--client-cert-auth", "--cert-file=server.crt", "--key-file=server.key"} <= set(command)
@@ -154,7 +154,7 @@ def test_alarms(etcd: EtcdServer) -> None:
     assert alarms(f"127.0.0.1:{free_port()}", None) == []
 
 
-def test_a_member_without_its_data_is_told_from_one_that_joined_again() -> None:
+def test_member_without_data_is_distinguished_from_a_rejoined_member() -> None:
     lost = '{"level":"fatal","msg":"discovery failed","error":"member 4329bc03adae7f1a has already been bootstrapped"}'
     assert "docs/storage.md" in etcd.lost_member("etcd-0", ["no leader", lost])
     assert etcd.lost_member("etcd-0", [lost, "no leader"]) == etcd.lost_member("etcd-0", []) == ""

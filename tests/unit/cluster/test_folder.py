@@ -96,7 +96,7 @@ def no_file(path: str | Path, flags: int, mode: int = 0o777) -> int:
 
 
 @pytest.mark.parametrize(("call", "full"), [("pwrite", no_room), ("open", no_file)])
-def test_a_full_disk_keeps_nobody_from_freeing_it(
+def test_full_disk_does_not_prevent_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, full: Callable[..., int]
 ) -> None:
     """`pinnace down` wrote its pid into the lock, and was refused for that; or there is not even room for the lock."""
@@ -128,7 +128,7 @@ def test_where_folders_cannot_be_locked_the_file_is(tmp_path: Path, monkeypatch:
         pass
 
 
-def test_what_a_full_disk_refuses_is_told_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_error_has_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "write_text", no_room)
     with pytest.raises(FolderError, match="No space left on device") as refused:
         Folder(tmp_path).write(a_state(tmp_path))
@@ -150,7 +150,7 @@ def test_nothing_is_left_of_a_folder_that_was_made_for_the_cluster(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-def test_what_somebody_else_put_into_the_folder_stays(tmp_path: Path) -> None:
+def test_foreign_files_in_the_folder_are_kept(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "a")
     made = folder.create()
     (tmp_path / "a" / "notes.txt").write_text("mine")

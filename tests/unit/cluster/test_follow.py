@@ -30,7 +30,7 @@ def test_nothing_is_said_when_nothing_changes() -> None:
     assert changes([ZERO, ONE], [ZERO, ONE]) == []
 
 
-def test_a_failover_is_told_step_by_step() -> None:
+def test_failover_is_printed_step_by_step() -> None:
     dead = replace(ZERO, pid=0, ready=False, leader=False, problem="not running")
     leads = replace(ONE, leader=True)
     assert changes([ZERO, ONE], [dead, ONE]) == ["scheduler-0 has ended (was pid 10)", "nobody leads, scheduler-0 did before"]
@@ -44,13 +44,13 @@ def test_leadership_that_moves_between_two_looks_names_both() -> None:
     ]
 
 
-def test_readiness_is_told_with_its_reason() -> None:
+def test_readiness_is_printed_with_its_reason() -> None:
     ill = replace(ONE, ready=False, problem="informers: behind")
     assert changes([ZERO, ONE], [ZERO, ill]) == ["scheduler-1 is not ready: informers: behind"]
     assert changes([ZERO, ill], [ZERO, ONE]) == ["scheduler-1 is ready"]
 
 
-def test_the_elections_of_schedulers_and_controllers_are_told_apart() -> None:
+def test_output_distinguishes_scheduler_and_controller_elections() -> None:
     controllers = ProcessStatus("controllers", "controllers-0", 12, "127.0.0.1:3", "127.0.0.1:93", ready=True, leader=True)
     before = [ZERO, ONE, controllers]
     assert changes(before, [replace(ZERO, leader=False), ONE, controllers]) == ["nobody leads, scheduler-0 did before"]

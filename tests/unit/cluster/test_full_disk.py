@@ -61,7 +61,7 @@ go.uber.org/zap/zapcore.(*CheckedEntry).Write(0xc00022c000)
 """
 
 
-def test_of_an_etcd_that_died_of_it_is_told_what_it_said(tmp_path: Path) -> None:
+def test_error_quotes_an_etcd_that_ended_on_a_full_disk(tmp_path: Path) -> None:
     """And not the stack that came last."""
     folder = Folder(tmp_path)
     folder.logs.mkdir()
@@ -74,7 +74,7 @@ def test_of_an_etcd_that_died_of_it_is_told_what_it_said(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("left", "log", "hint"), [(10, "", "free disk"), (10, "bad flag", ""), (100, "", "")])
-def test_who_could_not_even_write_its_log(
+def test_process_that_could_not_write_its_log_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int, log: str, hint: str
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=left * MB))

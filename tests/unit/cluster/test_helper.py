@@ -46,7 +46,7 @@ async def test_a_refusal_is_an_error_with_its_text_and_the_helper_goes_on() -> N
         assert await helper.ask("add", a=1, b=1) == 2
 
 
-async def test_who_waits_for_a_helper_that_dies_is_told() -> None:
+async def test_request_to_a_helper_that_exits_fails() -> None:
     async with Helper("a_helper") as helper:
         waiting = [asyncio.ensure_future(helper.ask(do)) for do in ("die", "refuse")]
         async with asyncio.timeout(DEADLINE):

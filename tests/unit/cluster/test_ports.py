@@ -18,7 +18,7 @@ def test_ports_are_free_distinct_and_below_those_of_outgoing_connections() -> No
     assert all(is_free(f"127.0.0.1:{port}") for port in given)
 
 
-def test_a_port_that_somebody_listens_on_is_neither_free_nor_given() -> None:
+def test_listening_port_is_not_allocated() -> None:
     taken = Ports(random.Random(1)).next()
     with socket.create_server(("127.0.0.1", taken)):
         assert not is_free(f"127.0.0.1:{taken}")
@@ -36,7 +36,7 @@ def test_two_clusters_share_no_block_though_nothing_listens_yet_or_any_more() ->
     assert Ports(random.Random(1)).next() // BLOCK == first // BLOCK, "who has gone keeps nothing"
 
 
-def test_a_block_of_which_somebody_uses_one_port_is_left_alone() -> None:
+def test_port_block_with_a_used_port_is_skipped() -> None:
     ports = Ports(random.Random(1))
     used = ports.next()
     del ports

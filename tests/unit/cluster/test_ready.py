@@ -52,6 +52,6 @@ async def test_a_process_that_does_not_answer_as_one_is_not_ready(answer: bytes)
         assert not await asyncio.to_thread(is_healthy, address)
 
 
-def test_only_failed_checks_are_told() -> None:
+def test_only_failed_checks_are_reported() -> None:
     assert complaint("[+] cache: ok\n[-] etcd: gone\n[-] watch: broken\nnot ready\n") == "etcd: gone; watch: broken"
     assert complaint("<html>") == "not ready"

@@ -55,7 +55,7 @@ def test_every_part_knows_all_of_what_it_talks_to() -> None:
     assert argument(by_name["kubelet-0"].argv, "--server").split(",") == servers
 
 
-def test_etcd_and_the_api_servers_trust_one_authority_that_nobody_else_trusts() -> None:
+def test_etcd_authority_is_trusted_by_api_servers_only() -> None:
     plans = plan(ClusterSpec(data_dir=Path("/d")), BINARY, ports())
     by_name = {p.name: p.argv for p in plans}
     authority = "/d/pki/etcd/ca.crt"

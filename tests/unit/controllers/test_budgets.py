@@ -68,12 +68,12 @@ def test_what_may_go_is_what_is_healthy_beyond_what_must_be(
     assert (status.observedGeneration, again) == (3, None)
 
 
-def test_who_is_not_ready_or_leaves_is_not_healthy() -> None:
+def test_unready_or_terminating_pod_is_not_healthy() -> None:
     pods = [*healthy(3), pod_of(WEB, "x").node("n").build(), running(pod_of(WEB, "y")).terminating().build()]
     assert counts(status_of(budget(minAvailable=1), facts(pods), Scale(0), NOW)[0]) == (5, 1, 3, 2)
 
 
-def test_whose_eviction_was_granted_counts_as_gone_until_nobody_believes_in_it_any_more() -> None:
+def test_granted_eviction_counts_as_disrupted_until_its_timeout() -> None:
     granted = budget(minAvailable=1)
     for name, at in (("p0", NOW - 10), ("gone", NOW - 10), ("leaves", NOW - 10), ("p1", NOW - UNCONFIRMED)):
         granted.status.disruptedPods[name].CopyFrom(to_time(at))
@@ -153,7 +153,7 @@ async def test_pods_of_what_has_no_scale_cannot_be_counted() -> None:
     assert events == ["CalculateExpectedPodCountFailed"]
 
 
-async def test_why_a_budget_may_allow_less_than_is_expected_is_told() -> None:
+async def test_condition_explains_why_a_budget_allows_fewer_disruptions() -> None:
     alone = make_pod("alone").label("app", "web").build()
     assert (await synced(WEB, [], minAvailable=1)).events == ["NoPods"]
     assert (await synced(WEB, [*healthy(5), alone], maxUnavailable=1)).events == ["UnmanagedPods"]
@@ -161,7 +161,7 @@ async def test_why_a_budget_may_allow_less_than_is_expected_is_told() -> None:
     assert (await synced(WEB, healthy(5), maxUnavailable=1)).events == []
 
 
-async def test_a_pod_that_was_to_be_evicted_and_is_still_there_is_told() -> None:
+async def test_failed_eviction_is_reported() -> None:
     """Whoever evicted it got no further."""
     going = running(pod_of(WEB, "going")).terminating().build()
     granted = {"p0": NOW - UNCONFIRMED, "p1": NOW - 1, "going": NOW - UNCONFIRMED, "gone": NOW - UNCONFIRMED}

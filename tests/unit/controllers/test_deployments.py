@@ -104,7 +104,7 @@ def test_undone_a_rollout_goes_back_to_the_replica_set_that_there_was() -> None:
     assert (after.spec.replicas, wanted.revision) == (1, "3")
 
 
-def test_of_a_long_history_the_oldest_revisions_are_forgotten() -> None:
+def test_oldest_revisions_are_dropped_from_a_long_history() -> None:
     deployment = make_deployment("web")
     one, other = deployed(deployment, "app:1", "app:2", size=1)
     for _ in range(1_000):
@@ -158,7 +158,7 @@ def test_recreated_the_old_ones_are_all_gone_before_the_new_ones_come() -> None:
     assert created is not None and created.spec.replicas == 2
 
 
-async def test_nobody_of_another_namespace_holds_up_a_rollout() -> None:
+async def test_rollout_ignores_pods_of_other_namespaces() -> None:
     """Neither a replica set that names the deployment as its controller, nor a pod that names its replica set."""
     deployment = make_deployment("web", replicas=2, image="app:2", strategy=RECREATE)
     [old] = deployed(deployment, "app:1", size=0)
@@ -253,7 +253,7 @@ def test_what_its_replica_sets_cannot_do_it_says_too() -> None:
     assert said(plan(deployment, sets, False, NOW).status, "ReplicaFailure") == ("", "")
 
 
-def test_of_several_failures_it_says_that_of_the_new_replica_set() -> None:
+def test_failure_of_the_new_replica_set_is_reported_first() -> None:
     deployment = make_deployment("web", replicas=1)
     sets = deployed(deployment, "app:0", "app:1", size=1, status=0)
     for each, reason in zip(sets, ("FailedDelete", "FailedCreate"), strict=True):

@@ -302,7 +302,7 @@ def on(node: str, number: int) -> Pod:
 
 
 @pytest.mark.parametrize(("anyway", "expected"), [(False, {"here"}), (True, {"here", "gone"})])
-async def test_who_is_on_a_node_that_is_gone_is_no_endpoint(anyway: bool, expected: set[str]) -> None:
+async def test_pod_on_a_deleted_node_is_no_endpoint(anyway: bool, expected: set[str]) -> None:
     web = service()
     web.spec.publishNotReadyAddresses = anyway
     assert await Cluster(web, [on("here", 1), on("gone", 2)], ["here"]).endpoints() == expected
@@ -323,7 +323,7 @@ async def test_a_service_hears_of_its_nodes_that_come_and_go_and_of_no_heartbeat
     assert not cluster.keys(NODES, Delta(ADDED, b, None))
 
 
-def test_the_zone_of_a_node_that_is_told_later_reaches_the_endpoints() -> None:
+def test_later_zone_of_a_node_reaches_the_endpoints() -> None:
     """Nodes may get their labels after pods have been bound to them (kubernetes#47044)."""
     cluster = Cluster(service(), [on("n", 1)], ["n"])
     bare = make_node("n").build()

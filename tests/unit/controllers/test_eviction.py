@@ -94,7 +94,9 @@ def controller(cluster: Cluster, clock: FakeClock) -> Iterator[TaintEviction]:
     yield TaintEviction(Shared(anything, anything, anything, clock, "taint-eviction-controller"))
 
 
-async def test_who_tolerates_nothing_goes_at_once_and_is_told_why(cluster: Cluster, controller: TaintEviction) -> None:
+async def test_pod_without_tolerations_is_evicted_immediately_with_an_event(
+    cluster: Cluster, controller: TaintEviction
+) -> None:
     cluster.bind("p", None)
     cluster.taint()
     assert await controller.sync("n") is None and cluster.deleted == []
@@ -128,7 +130,7 @@ async def test_a_taint_that_goes_and_comes_back_gives_the_time_anew(
     assert await controller.sync("n") == 5.0 and cluster.deleted == []
 
 
-async def test_a_taint_that_goes_and_comes_back_while_nobody_looks_gives_the_time_anew(
+async def test_taint_readded_between_syncs_restarts_the_toleration_time(
     cluster: Cluster, controller: TaintEviction, clock: FakeClock
 ) -> None:
     """Another replica leads meanwhile."""
@@ -179,7 +181,9 @@ async def test_a_node_that_is_not_ready_and_then_unreachable_gives_no_time_anew(
     assert await controller.sync("n") == 200.0
 
 
-async def test_who_comes_later_has_its_time_from_then(cluster: Cluster, controller: TaintEviction, clock: FakeClock) -> None:
+async def test_toleration_time_of_a_later_pod_starts_with_the_pod(
+    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+) -> None:
     cluster.taint(UNREACHABLE)
     assert await controller.sync("n") is None
     clock.stall(100.0)
@@ -187,7 +191,7 @@ async def test_who_comes_later_has_its_time_from_then(cluster: Cluster, controll
     assert await controller.sync("n") == 5.0
 
 
-async def test_who_stays_after_all_is_told(cluster: Cluster, controller: TaintEviction) -> None:
+async def test_cancelled_eviction_is_reported(cluster: Cluster, controller: TaintEviction) -> None:
     cluster.bind("p", 5, repair=60)
     cluster.bind("gone", 5, repair=60)
     cluster.taint(UNREACHABLE)
@@ -203,7 +207,7 @@ async def test_who_stays_after_all_is_told(cluster: Cluster, controller: TaintEv
     assert cluster.messages == ["Cancelling deletion of Pod default/p"]
 
 
-async def test_who_may_not_be_deleted_keeps_nobody_else(
+async def test_refused_deletion_does_not_block_other_pods(
     cluster: Cluster, controller: TaintEviction, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)

@@ -248,9 +248,7 @@ def replica_set(name: str, /, *owners: Object, namespace: str = "default", **sai
     [("default", {"name": "bogus"}), ("default", {"kind": "ReplicaSet"}), ("other", {})],
     ids=["name", "kind", "namespace"],
 )
-async def test_a_reference_that_misnames_a_living_owner_ends_nobody_but_its_own_object(
-    namespace: str, said: dict[str, str]
-) -> None:
+async def test_wrong_owner_reference_deletes_only_its_own_object(namespace: str, said: dict[str, str]) -> None:
     world, web = World(), make_deployment("web")
     world.put(DEPLOYMENTS, web)
     own = world.put(REPLICA_SETS, replica_set("own", web))
@@ -259,7 +257,7 @@ async def test_a_reference_that_misnames_a_living_owner_ends_nobody_but_its_own_
     assert world.deleted == [f"{namespace}/stranger"]
 
 
-async def test_whoever_names_an_owner_of_another_namespace_is_told_why_it_goes() -> None:
+async def test_deletion_for_an_owner_of_another_namespace_is_reported() -> None:
     world, web = World(), make_deployment("web")
     for name in ("default", "other"):
         world.stores[NAMESPACES][name] = Namespace()
@@ -275,7 +273,7 @@ async def test_whoever_names_an_owner_of_another_namespace_is_told_why_it_goes()
     assert world.deleted == ["other/a", "other/b", "default/c"]
 
 
-async def test_who_is_in_no_namespace_and_names_an_owner_of_one_is_told_and_stays() -> None:
+async def test_cluster_scoped_object_with_a_namespaced_owner_is_reported_and_kept() -> None:
     world, web = World(), make_deployment("web")
     node = make_node("n").build()
     node.metadata.ownerReferences.add(kind="Deployment", apiVersion="apps/v1", name="web", uid=web.metadata.uid)
@@ -311,7 +309,7 @@ async def test_an_owner_waits_for_who_blocks_it_by_one_of_two_references(blocks:
     assert await world.settle() == []
 
 
-async def test_who_does_not_keep_an_owner_goes_before_it_all_the_same() -> None:
+async def test_non_blocking_dependent_is_deleted_before_its_owner() -> None:
     """An owner that something else holds may be held until just these have gone."""
     world, web = World(), replica_set("web")
     web.metadata.finalizers.append("example.com/hold")
@@ -331,7 +329,7 @@ async def test_the_api_is_asked_once_about_an_owner_however_many_name_it() -> No
     assert world.asked == ["deployments default/gone"]
 
 
-async def test_of_an_owner_that_goes_before_its_informer_has_shown_it_nothing_is_left() -> None:
+async def test_dependents_of_an_owner_deleted_before_the_informer_saw_it_are_deleted() -> None:
     """A watch that is opened anew tells nothing of who came and went meanwhile."""
     world, web = World(), make_deployment("web")
     own = world.put(REPLICA_SETS, replica_set("own", web))
@@ -364,7 +362,7 @@ def circle(world: World, *names: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("names", ["a", "ab", "abcd"])
 @pytest.mark.parametrize("at_once", [False, True])
-async def test_those_that_own_each_other_go_all_the_same(names: str, at_once: bool) -> None:
+async def test_circular_owners_are_deleted(names: str, at_once: bool) -> None:
     world = World()
     made = circle(world, *names)
     for name in names if at_once else names[0]:
@@ -372,7 +370,7 @@ async def test_those_that_own_each_other_go_all_the_same(names: str, at_once: bo
     assert await world.settle() == []
 
 
-async def test_who_is_owned_in_a_circle_waits_for_others_as_ever() -> None:
+async def test_circularly_owned_object_waits_for_its_other_dependents() -> None:
     world = World()
     made = circle(world, "a", "b")
     held = replica_set("held", made["b"])
@@ -397,7 +395,7 @@ async def test_a_chain_goes_from_its_end() -> None:
     assert await world.settle() == ["default/a", "default/b", "default/c"]
 
 
-async def test_nobody_of_another_namespace_keeps_an_owner() -> None:
+async def test_dependents_of_other_namespaces_do_not_block_an_owner() -> None:
     world, web = World(), replica_set("web")
     stranger = replica_set("stranger", web, namespace="other")
     stranger.metadata.finalizers.append("example.com/hold")

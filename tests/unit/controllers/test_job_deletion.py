@@ -83,7 +83,7 @@ async def expired(job: Job) -> tuple[float | None, AsyncMock]:
     return await JobController(shared).sync("default/j"), jobs.delete
 
 
-async def test_a_job_goes_when_its_time_to_live_is_over_if_nobody_has_changed_it_meanwhile() -> None:
+async def test_job_is_deleted_after_its_ttl_unless_it_changed() -> None:
     """The watch may not have shown yet that it was given more time."""
     job = make_job("j", ttlSecondsAfterFinished=60)
     say(job.status, COMPLETE, "True", ConditionReason("CompletionsReached", ""), NOW - 59)

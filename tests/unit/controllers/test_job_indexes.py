@@ -27,7 +27,7 @@ def test_what_is_no_index_is_nothing(part: str) -> None:
     assert str(parsed(f"{part},0,2", 10)) == "0,2"
 
 
-def test_of_a_run_of_indexes_none_is_kept_by_itself() -> None:
+def test_consecutive_indexes_are_stored_as_ranges() -> None:
     """Two billion of them are twelve characters in a status."""
     job = make_job("j", parallelism=2, completions=1_000_000, completionMode="Indexed")
     job.status.completedIndexes = "0-999990"
@@ -80,7 +80,7 @@ def test_an_index_of_thousands_of_digits_is_none() -> None:
     assert index_of(odd) is None
 
 
-def test_of_the_pods_of_one_index_the_one_that_is_furthest_stays() -> None:
+def test_most_advanced_pod_of_an_index_is_kept() -> None:
     """A pending one may be the older: it was made for a node that is gone, say."""
     job = make_job("j", parallelism=3, completions=2, completionMode="Indexed")
     own = pods(job, "Pending", "Running", "Running", "Running", "Pending")

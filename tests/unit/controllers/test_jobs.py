@@ -73,7 +73,7 @@ def test_a_pod_that_fails_is_replaced_after_a_pause_that_doubles() -> None:
     assert backoff(many, NOW) == LONGEST_BACKOFF
 
 
-def test_it_pauses_for_each_pod_that_fails_however_little_is_told_of_it() -> None:
+def test_job_backs_off_for_each_failed_pod() -> None:
     """A node may have refused it, or it ended before its container was started; or a sidecar ended last."""
     job = make_job("j")
     refused = pod(job, "refused", "Failed")
@@ -264,9 +264,7 @@ def test_each_pod_is_counted_once_wherever_the_controller_dies(
 
 @pytest.mark.parametrize("policy", ["TerminatingOrFailed", "Failed"])
 @pytest.mark.parametrize("seed", range(8))
-def test_of_a_job_that_fails_each_pod_is_counted_once_wherever_the_controller_dies(
-    monkeypatch: pytest.MonkeyPatch, seed: int, policy: str
-) -> None:
+def test_failed_job_counts_each_pod_once_after_any_crash(monkeypatch: pytest.MonkeyPatch, seed: int, policy: str) -> None:
     """Some of them have ended, some are ending; there is room for three at a time in the status."""
     monkeypatch.setattr(job_controller, "MAX_UNCOUNTED", 3)
     rng, total = random.Random(seed), 20

@@ -59,7 +59,9 @@ def test_a_node_is_silent_from_when_its_lease_has_gone_until_it_is_back() -> Non
     ("status", "silent", "expected"),
     [("True", None, None), ("True", 0.2, 0.3), ("True", 0.5, 0.0), ("Unknown", 9.0, 0.0), ("", 0.5, 59.5), ("", 70.0, 0.0)],
 )
-def test_who_has_never_reported_is_given_longer(status: str, silent: float | None, expected: float | None) -> None:
+def test_node_that_never_reported_gets_the_startup_grace_period(
+    status: str, silent: float | None, expected: float | None
+) -> None:
     node = make_node("n").condition("Ready", status).build() if status else Node()
     assert left(node, silent, 0.5, 60.0) == (expected if expected is None else pytest.approx(expected))
 
@@ -79,7 +81,7 @@ def test_nothing_is_known_of_a_silent_node() -> None:
     assert unreachable(marked, NOW + 1) is None
 
 
-def test_of_a_node_that_never_reported_it_is_said() -> None:
+def test_condition_reports_a_node_that_never_reported() -> None:
     node = Node()
     marked = unreachable(node, NOW)
     assert marked is not None and conditions(marked) == {"Ready": ("Unknown", "NodeStatusNeverUpdated")}
@@ -239,7 +241,7 @@ def test_a_turn_that_has_come_is_not_given_back() -> None:
     assert turns(found, ["a7", "a8"], NOW + 1) == [9.0, 19.0]
 
 
-def test_who_falls_after_many_have_come_back_does_not_wait_for_them() -> None:
+def test_node_that_fails_after_a_recovery_is_not_delayed() -> None:
     found = zones(Rates(eviction=0.1), **many("a", 100, 100))
     silent = [f"a{i}" for i in range(100, 200)]
     assert turns(found, silent)[-1] == 990.0
@@ -280,7 +282,7 @@ def test_where_all_that_count_are_silent_an_excluded_node_makes_no_difference() 
 
 
 @pytest.mark.parametrize(("label", "expected"), [("node.kubernetes.io/exclude-disruption", False), ("other", True)])
-def test_who_counts_is_said_by_a_label(label: str, expected: bool) -> None:
+def test_label_excludes_a_node_from_the_zone_state(label: str, expected: bool) -> None:
     assert counts(make_node("n").label(label, "").build()) is expected
 
 

@@ -34,7 +34,7 @@ def test_what_is_managed_and_selected_is_its_own_and_what_is_not_selected_any_mo
     assert claimed(managed=pods) == (["a", "c"], [], ["b"])
 
 
-def test_who_is_selected_and_nobodys_is_adopted_unless_it_is_being_deleted() -> None:
+def test_selected_orphan_is_adopted_unless_terminating() -> None:
     free = [make_pod("a").label("app", "web").build(), make_pod("c").label("app", "web").terminating().build()]
     assert claimed(free=free) == ([], ["a"], [])
 
@@ -63,7 +63,7 @@ def test_adopted_and_released_again_an_object_is_as_it_was(others: int) -> None:
     assert released(during, WEB) == before
 
 
-async def test_whoever_names_an_owner_of_another_namespace_is_not_its_own_and_is_not_written_to() -> None:
+async def test_owner_reference_to_another_namespace_is_ignored() -> None:
     pods = [pod_of(WEB, "own").build(), pod_of(WEB, "selected").build(), pod_of(WEB, "other", labels={}).build()]
     for each in pods[1:]:
         each.metadata.namespace = "elsewhere"
@@ -114,7 +114,7 @@ class Cluster:
         return [BatchItem(name="new") for _ in pods]
 
 
-async def test_a_replica_set_leaves_what_has_ended_where_it_is_and_nobodys_failures_do_not_hold_it_up() -> None:
+async def test_replica_set_ignores_terminated_and_foreign_failed_pods() -> None:
     over = [make_pod(f"run-{number}").label("app", "web").created(99.0).phase("Failed").build() for number in range(6)]
     lost = [pod_of(WEB, "lost", labels={}).phase("Succeeded").build(), pod_of(WEB, "going", labels={}).terminating().build()]
     cluster = Cluster(WEB, [*over, *lost])

@@ -154,7 +154,7 @@ async def test_a_namespace_that_is_being_deleted_is_no_failure() -> None:
     assert bench.told == []
 
 
-async def test_who_leads_no_more_blames_nobody() -> None:
+async def test_fenced_write_records_no_event() -> None:
     """Neither with an event, nor by trying with one pod first the next time."""
     bench = Bench()
     bench.server.quota, bench.server.code, bench.server.reason = 2, Code.FAILED_PRECONDITION, "Fenced"

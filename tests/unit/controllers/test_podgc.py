@@ -52,7 +52,9 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
         ),
     ],
 )
-def test_pods_that_nobody_ends(pod: PodBuilder, node: NodeBuilder | None, gone: float | None, why: str | None) -> None:
+def test_terminating_pods_without_a_kubelet_are_deleted(
+    pod: PodBuilder, node: NodeBuilder | None, gone: float | None, why: str | None
+) -> None:
     nodes = {"n": node.build()} if node is not None else {}
     found = doomed([pod.build()], nodes, {} if gone is None else {"n": NOW - gone}, NOW)
     assert [each.why for each in found] == ([] if why is None else [why])
@@ -110,7 +112,7 @@ def test_nodes_are_missed_from_when_they_were_first_and_no_longer_than_they_are(
         (make_pod("p").node("n").phase("Running").terminating(), True),
     ],
 )
-def test_of_pods_on_nodes_that_are_there_only_those_that_leave_are_looked_at(pod: PodBuilder, looked_at: bool) -> None:
+def test_only_terminating_pods_are_checked_on_existing_nodes(pod: PodBuilder, looked_at: bool) -> None:
     assert bool(leaving(pod.build())) is looked_at
 
 
@@ -125,7 +127,7 @@ def test_what_is_removed_before_it_has_ended_has_failed(phase: str) -> None:
     )  # fmt: skip
 
 
-def test_of_what_is_removed_only_the_status_is_sent() -> None:
+def test_podgc_writes_only_the_status() -> None:
     """Hundreds of whole pods may be more than a call takes, and nothing would be collected any more."""
     pod: Pod = make_pod("p").req(cpu="1").build()
     pod.metadata.annotations["about"] = "x" * (9 << 10)
@@ -169,7 +171,7 @@ class World:
         return [BatchItem() for _ in requests]
 
 
-async def test_a_node_that_was_there_while_nobody_looked_is_given_its_time_anew() -> None:
+async def test_reappeared_node_restarts_the_quarantine() -> None:
     """Another replica leads meanwhile."""
     world, node = World("p"), make_node("n").build()
     await world.collector.sync("pods")
@@ -195,7 +197,7 @@ async def test_a_pod_that_is_deleted_before_it_has_a_node_has_failed_where_a_fin
     assert world.removed == ["waits", "ended"]
 
 
-async def test_who_may_not_be_marked_stays_and_keeps_nobody_else() -> None:
+async def test_refused_status_update_keeps_the_pod_and_blocks_no_other() -> None:
     world = World("a", "held", "b", refused="held")
     await world.collector.sync("pods")
     world.clock.stall(QUARANTINE)

@@ -37,7 +37,7 @@ def test_a_higher_bound_and_one_that_is_gone_wake_those_that_lack_pods(after: Re
     assert told(MODIFIED, quota(pods="5", cpu="1500m"), after) == ["default/lacks"]
 
 
-def test_so_does_a_quota_that_goes() -> None:
+def test_deleted_quota_wakes_its_owners() -> None:
     assert told(DELETED, quota(pods="5"), quota(pods="5")) == ["default/lacks"]
 
 
@@ -50,11 +50,11 @@ def test_other_scopes_do() -> None:
 @pytest.mark.parametrize(
     "after", [quota(pods="5", cpu="1.5"), quota(pods="4", cpu="1500m"), quota(pods="5", cpu="1500m", memory="1")]
 )
-def test_what_grants_no_more_wakes_nobody(after: ResourceQuota) -> None:
+def test_quota_update_that_grants_no_more_wakes_nothing(after: ResourceQuota) -> None:
     assert told(MODIFIED, quota(pods="5", cpu="1500m"), after) == []
 
 
-def test_nor_does_a_new_one_or_what_is_counted() -> None:
+def test_new_quota_or_count_wakes_nothing() -> None:
     assert told(ADDED, None, quota(pods="5")) == []
     counted = quota(pods="5")
     counted.status.used["pods"].string = "3"

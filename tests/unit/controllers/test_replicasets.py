@@ -58,13 +58,13 @@ def test_after_the_wait_it_is_replaced_and_in_the_end_forgotten() -> None:
     assert plan(WEB, failures(900, NOW - MEMORY), [], NOW).create == 3
 
 
-def test_those_of_a_clock_that_was_ahead_do_not_stop_it() -> None:
+def test_future_timestamps_do_not_stop_the_controller() -> None:
     """A server's clock was an hour ahead, and is put right: nothing would be replaced for an hour."""
     assert plan(WEB, failures(900, NOW + 3600.0), [], NOW).create == 3
     assert plan(WEB, failures(900, NOW + SKEW), [], NOW).wait == SKEW + BACKOFF_MAX
 
 
-def test_pods_that_serve_wait_for_nobody() -> None:
+def test_available_pods_do_not_wait() -> None:
     own = [*pods(*(running(pod_of(WEB, name)) for name in "abc")), *failures(9)]
     assert plan(WEB, own, own, NOW).wait is None
 
@@ -113,14 +113,14 @@ def base(name: str) -> PodBuilder:
     ],
     ids=["unassigned", "pending", "unknown", "not ready", "cheap", "cheaper", "doubled up", "ready since", "younger"],
 )
-def test_who_is_missed_least_goes_first(first: PodBuilder, then: PodBuilder) -> None:
+def test_least_useful_pod_is_deleted_first(first: PodBuilder, then: PodBuilder) -> None:
     pair = pods(first.uid("z"), then.uid("a"))
     crowd = pods(make_pod("y").node("n1"), make_pod("y2").node("n1").phase("Failed"), make_pod("y3").node("n2").terminating())
     for order in (pair, pair[::-1]):
         assert [pod.metadata.uid for pod in victims(order, 1, [*pair, *crowd], NOW)] == ["z"]
 
 
-def test_who_was_restarted_more_often_goes_first() -> None:
+def test_pod_with_more_restarts_is_deleted_first() -> None:
     restless = base("x").uid("z").build()
     restless.status.containerStatuses.add(name="c0", restartCount=3)
     assert victims([*pods(base("x").uid("a")), facts_of(restless)], 1, [], NOW) == [restless]

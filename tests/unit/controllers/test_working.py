@@ -92,7 +92,9 @@ async def test_a_key_is_looked_at_again_when_the_controller_wants_it() -> None:
     ],
     ids=["of the API", "a bug", "CancelledError", "SystemExit", "GeneratorExit", "KeyboardInterrupt"],
 )
-async def test_a_failure_is_tried_again_and_keeps_nobody_else(failure: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_key_is_retried_and_does_not_block_others(
+    failure: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.CRITICAL)
     clock, controller = FakeClock(), Recording(a=iter([failure, failure, None]))
     async with at_work(controller, clock, "a", "b") as working:
@@ -125,7 +127,7 @@ async def test_what_is_left_of_a_key_does_not_put_off_its_next_look(caplog: pyte
         assert 100 <= len(controller.looked) - looks < 110
 
 
-async def test_who_has_the_lead_keeps_it_while_a_term_begins() -> None:
+async def test_leader_keeps_its_term_during_a_slow_start() -> None:
     """Of very many objects that takes seconds: heartbeats have their turns meanwhile, and what changes then is not lost."""
     clock, turns = FakeClock(), 0
 

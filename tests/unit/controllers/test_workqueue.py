@@ -31,7 +31,7 @@ async def test_a_key_that_is_looked_at_goes_to_no_other_worker_and_comes_again_a
     assert len(queue) == 0
 
 
-async def test_who_waits_is_woken() -> None:
+async def test_waiting_worker_is_woken() -> None:
     queue = WorkQueue()
     waiting = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)

@@ -37,7 +37,7 @@ async def test_large_ones_go_in_more_calls() -> None:
     assert [name for call in server.calls for name in call] == [node.metadata.name for node in nodes]
 
 
-async def test_so_they_do_when_several_workers_write_them() -> None:
+async def test_concurrent_writes_share_a_batch() -> None:
     server, nodes = Server(), large(2 * BATCH)
     batcher = Batcher(server.send)
     versions = await asyncio.gather(*(batcher.write(node) for node in nodes))
@@ -76,6 +76,6 @@ async def test_a_call_that_fails_is_the_failure_of_its_items(error: ApiError, se
     assert len(server.calls) == sent, "without a server the rest is not sent"
 
 
-async def test_who_does_not_lead_any_more_sends_nothing() -> None:
+async def test_deposed_leader_sends_no_writes() -> None:
     with pytest.raises(Fenced):
         await in_batches(Failing(fenced("another leads")).send, large(1))

@@ -12,7 +12,7 @@ def test_a_pod_that_fits() -> None:
     assert fit.check(make_pod("a").req(cpu=1).build(), node, [make_pod("b").req(cpu=1).build()]) == []
 
 
-def test_every_reason_is_told() -> None:
+def test_all_reasons_are_reported() -> None:
     node = make_node("n").capacity(cpu=2, memory="1Gi", pods=1).build()
     there = make_pod("b").req(cpu=1).host_port(80).build()
     pod = make_pod("a").container({"cpu": "1500m", "memory": "2Gi", "example.com/gpu": 1}).host_port(80).build()

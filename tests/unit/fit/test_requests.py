@@ -35,7 +35,7 @@ def test_amounts(pod: PodBuilder, expected: dict[str, int]) -> None:
     assert dict(pod_requests(pod.build()).amounts) == {"pods": 1, **expected}
 
 
-def test_refusals_are_told_in_a_fixed_order() -> None:
+def test_reasons_are_reported_in_a_fixed_order() -> None:
     pod = make_pod("a").container({"example.com/a": 1, "ephemeral-storage": 1, "memory": 1, "cpu": 1}).build()
     assert [name for name, _ in pod_requests(pod).amounts] == ["pods", "cpu", "memory", "ephemeral-storage", "example.com/a"]
 

@@ -62,7 +62,7 @@ class TestWithGrpc:
         assert not filled(room, 31).full
         assert filled(room, 32).full
 
-    def test_nobody_has_more_than_half_of_it_from_others(self) -> None:
+    def test_flow_borrows_at_most_half_of_the_buffer(self) -> None:
         """One answer is given, as large as it is."""
         room = SendPool()
         large = filled(room, 1000)
@@ -70,7 +70,7 @@ class TestWithGrpc:
         large.charge(-1000 * MIB)
         assert room.untaken == 31 * MIB
 
-    def test_everybody_may_have_the_minimum(self) -> None:
+    def test_every_flow_may_use_the_minimum(self) -> None:
         room = SendPool()
         for _ in range(10):
             filled(room, 1000)
@@ -106,7 +106,7 @@ class TestWaiting:
         assert ended(watches) == [2, 5]
         assert budget.waiting == 60 * MIB
 
-    def test_what_is_with_grpc_ends_nobody(self) -> None:
+    def test_bytes_passed_to_grpc_end_no_stream(self) -> None:
         room = SendPool()
         filled(room, 1000)
         budget = SendBudget(room)
@@ -115,7 +115,7 @@ class TestWaiting:
         budget.relieve()
         assert ended(watches) == []
 
-    def test_it_is_a_watch_of_the_flow_that_has_most_whoever_is_told(self) -> None:
+    def test_watch_of_the_largest_flow_is_ended(self) -> None:
         room = SendPool()
         large, small = SendBudget(room), SendBudget(room)
         watches = watching(large, 20, 22) + watching(small, 21)
@@ -125,7 +125,7 @@ class TestWaiting:
         small.relieve()
         assert ended(watches) == [1]
 
-    def test_the_minimum_is_left_to_everybody(self) -> None:
+    def test_minimum_stays_reserved_for_every_flow(self) -> None:
         room = SendPool()
         watches = [watch for _ in range(20) for watch in watching(SendBudget(room), 4, 4)]
         watches[0].budget.relieve()
@@ -134,7 +134,7 @@ class TestWaiting:
         watches[-1].budget.relieve()
         assert ended(watches) == [0]
 
-    def test_those_that_share_what_waits_end_together_if_they_must(self) -> None:
+    def test_streams_that_share_a_buffer_end_together(self) -> None:
         budget = SendBudget(SendPool())
         shared = [Shared(budget, 65 * MIB) for _ in range(3)]
         for watch in shared:
@@ -161,7 +161,7 @@ async def send(budget: SendBudget, size: int) -> None:
     budget.charge(size)
 
 
-async def test_those_who_wait_go_on_one_after_the_other() -> None:
+async def test_waiting_streams_resume_in_order() -> None:
     budget = filled(SendPool(), 64)
     went: list[int] = []
 
@@ -180,7 +180,7 @@ async def test_those_who_wait_go_on_one_after_the_other() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_who_has_had_its_turn_waits_behind_the_others() -> None:
+async def test_served_stream_waits_behind_the_others() -> None:
     budget = filled(SendPool(), 64)
     waiting = asyncio.ensure_future(send(budget, MIB))
     await asyncio.sleep(0)
@@ -205,7 +205,7 @@ async def test_room_for_several_is_for_several() -> None:
     assert budget.untaken == 14 * MIB
 
 
-async def test_who_waits_sees_what_others_leave() -> None:
+async def test_waiting_stream_uses_released_room() -> None:
     room = SendPool()
     other, budget = filled(room, 60), filled(room, 40)
     waiting = asyncio.ensure_future(send(budget, MIB))
@@ -217,7 +217,7 @@ async def test_who_waits_sees_what_others_leave() -> None:
     assert not room.queued
 
 
-async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_waiting_stream_gets_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SEND_TIMEOUT", 0.01)
     budget = filled(SendPool(), 64)
     with pytest.raises(TimeoutError):
@@ -225,7 +225,7 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert budget.full and list(budget.watches) == []
 
 
-async def test_who_is_closed_waits_no_longer() -> None:
+async def test_closed_stream_stops_waiting() -> None:
     budget = filled(SendPool(), 64)
     watch, other = watching(budget, 0, 0)
     waiting, behind = [asyncio.ensure_future(budget.wait(each)) for each in (watch, other)]

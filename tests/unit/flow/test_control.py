@@ -48,7 +48,7 @@ async def test_no_call_is_less_than_one_seat(world: World, cost: int) -> None:
     assert world.control.levels[WORKLOAD].waiting
 
 
-async def test_who_is_alone_borrows_from_all_levels(world: World) -> None:
+async def test_single_level_borrows_from_all_levels(world: World) -> None:
     world.send("eve", 500)
     await world.settle()
     assert world.held() == 80, "the level itself has 50"
@@ -108,7 +108,7 @@ async def test_rounds_that_are_missed_are_not_made_up_for(paced: World) -> None:
     assert paced.held() == control.EAGER + 2 * control.ROUND
 
 
-async def test_who_is_alone_need_not_leave_room_for_others(paced: World) -> None:
+async def test_single_flow_uses_the_whole_queue(paced: World) -> None:
     paced.send("eve", 1)
     await paced.clock.advance(control.ALONE_AFTER)
     paced.send("eve", 60)
@@ -139,7 +139,7 @@ async def test_what_is_still_to_be_read_is_read_alone_and_others_have_their_turn
         seat.release()
 
 
-async def test_who_is_cancelled_leaves_the_queue(world: World) -> None:
+async def test_cancelled_call_leaves_the_queue(world: World) -> None:
     world.send("eve", 80)
     await world.settle()
     waiting = world.send("eve", 100)
@@ -154,7 +154,7 @@ async def test_who_is_cancelled_leaves_the_queue(world: World) -> None:
     assert (world.held(), len(world.callers["eve"].waits)) == (0, 81)
 
 
-async def test_who_is_cancelled_as_the_turn_comes_leaves_the_seat_to_the_next(world: World) -> None:
+async def test_call_cancelled_at_dispatch_passes_the_seat_on(world: World) -> None:
     taken = [world.enter(f"user-{number}") for number in range(100)]
     (eve,) = world.send("eve")
     await world.settle()
@@ -180,7 +180,7 @@ async def test_a_call_whose_deadline_has_passed_is_not_begun(world: World) -> No
     assert world.held() == 99
 
 
-async def test_nobody_waits_for_longer_than_the_limit(world: World) -> None:
+async def test_queue_wait_is_limited(world: World) -> None:
     taken = [world.enter(f"user-{number}") for number in range(100)]
     (waiting,) = world.send("eve")
     await world.clock.advance(control.WAIT_TIMEOUT - control.TICK)
@@ -217,7 +217,7 @@ async def test_a_queue_is_bounded_in_bytes_but_one_call_may_always_wait(world: W
     assert len(world.callers["eve"].refusals) == 2, "what has begun is not in the queue any more"
 
 
-async def test_those_who_are_refused_come_back_one_after_the_other(world: World) -> None:
+async def test_refused_callers_get_staggered_retry_delays(world: World) -> None:
     world.send("eve", 80)
     await world.settle()
     world.send("eve", control.MAX_WAITING + 2000)
@@ -242,7 +242,7 @@ class TestAnswers:
 
     MIB = 1 << 20
 
-    async def test_who_does_not_read_has_as_much_as_is_left_free(self, world: World) -> None:
+    async def test_slow_reader_uses_only_free_room(self, world: World) -> None:
         assert self.unread(world, "eve") == 64
         assert self.unread(world, "mallory") == 32
         self.read(world, "alice", self.MIB)
@@ -269,7 +269,7 @@ class TestAnswers:
             with pytest.raises(Rejected):
                 seat.answer(100 * self.MIB, refusable=True)
 
-    async def test_who_leaves_the_seat_early_has_the_bound_all_the_same(self, world: World) -> None:
+    async def test_released_seat_keeps_the_concurrency_limit(self, world: World) -> None:
         """It waits for somebody outside the server: for kubelets' figures, of thousands of pods."""
         with world.enter("eve") as seat:
             seat.release()
@@ -281,7 +281,7 @@ class TestAnswers:
         for user in range(3):
             self.read(world, f"user-{user}", 1000 * self.MIB)
 
-    async def test_what_was_written_is_told_and_what_is_to_be_is_refused_at_twice_as_much(self, world: World) -> None:
+    async def test_new_requests_are_refused_at_twice_the_memory_limit(self, world: World) -> None:
         self.unread(world, "eve")
         for _ in range(64):
             self.write(world, "eve")

@@ -52,7 +52,7 @@ async def test_two_floods_of_very_different_rates_get_as_much(world: World) -> N
     assert torrent == pytest.approx(river, rel=0.35), "but for what the torrent begins when the river has no more"
 
 
-async def test_nobody_starves_among_many_floods(world: World) -> None:
+async def test_small_flow_is_served_among_many_floods(world: World) -> None:
     users = [f"user-{number}" for number in range(40)]
     await during(world, 0.5, *((user, 10, 10) for user in users), ("eve", 1, 25))
     served = [len(world.callers[user].waits) for user in users]
@@ -121,7 +121,7 @@ class Workers:
             await asyncio.sleep(0)
 
 
-async def test_who_wants_a_little_more_than_others_gets_no_less() -> None:
+async def test_flow_with_slightly_more_demand_gets_its_share() -> None:
     """His calls wait, theirs do not; but turns are long because of theirs."""
     workers = Workers()
     await workers.work(2.0, {"eve": control.EAGER + 1, "bob": control.EAGER, "ann": control.EAGER})

@@ -55,13 +55,13 @@ def test_a_flow_that_is_alone_has_four_fifths_of_the_seats() -> None:
     assert fill(level().flow("eve")) == 80
 
 
-def test_who_comes_later_finds_seats_and_so_does_the_third() -> None:
+def test_later_flows_get_seats() -> None:
     of = level()
     held = [fill(of.flow(user)) for user in ("eve", "bob", "ann")]
     assert held == [80, 16, 3]
 
 
-def test_of_two_that_want_everything_each_gets_as_much_in_the_end() -> None:
+def test_two_saturating_flows_get_equal_shares() -> None:
     """What the first had before goes to the second, as its calls end."""
     of = level()
     eve, bob = of.flow("eve"), of.flow("bob")
@@ -82,7 +82,7 @@ def test_turns_alternate_however_long_one_queue_is() -> None:
     assert (order.count("eve"), order.count("bob")) == (10, 10)
 
 
-def test_who_was_idle_has_saved_up_nothing() -> None:
+def test_idle_flow_accumulates_no_credit() -> None:
     of = level()
     of.flow("bob")
     wait(of.flow("eve"), 200)
@@ -99,7 +99,7 @@ def test_turns_are_shared_by_width() -> None:
     assert (order.count("wide"), order.count("slim")) == (6, 60)
 
 
-def test_of_those_who_want_the_same_all_get_it_whatever_passes_them() -> None:
+def test_equal_flows_get_equal_shares() -> None:
     """All calls end at once, again and again; the wide ones may begin where the others must wait for more to be free."""
     of: PriorityLevel[Call] = PriorityLevel("workload", 12, SendPool())
     wait(of.flow("wide"), 1000, cost=7)
@@ -128,7 +128,7 @@ def test_a_wide_call_does_not_starve_where_one_seat_at_a_time_is_free() -> None:
     assert of.next(free(of)) is of.flow("wide")
 
 
-def test_nobody_begins_where_it_is_overdrawn() -> None:
+def test_new_flow_does_not_start_in_debt() -> None:
     of = level()
     of.flow("wide").begin(SEATS + 50)
     wait(of.flow("slim"), 1)

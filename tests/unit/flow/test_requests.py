@@ -63,9 +63,7 @@ async def test_what_is_too_large_is_not_read(address: str) -> None:
         ("Tables/List", ListTableRequest(resource="pods", includeObject=ListTableRequest.METADATA)),
     ],
 )
-async def test_lists_that_nobody_reads_have_a_bound(
-    address: str, path: str, request_: Message, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unread_lists_are_bounded(address: str, path: str, request_: Message, monkeypatch: pytest.MonkeyPatch) -> None:
     """gRPC keeps each for as long as its connection lives: one client could have all of a server's memory."""
     monkeypatch.setattr(control, "MAX_UNTAKEN", 1 << 20)
     monkeypatch.setattr(send_budget, "MINIMUM", send_budget.LARGE)

@@ -43,7 +43,7 @@ async def test_the_first_request_waits_for_a_seat_and_no_other_does() -> None:
         assert flow.levels["workload"].held == 0
 
 
-async def test_who_is_heard_when_the_call_has_ended_takes_no_seat() -> None:
+async def test_late_message_of_an_ended_call_takes_no_seat() -> None:
     flow = FlowControl()
     with StreamAdmission(said(ExecRequest()), lambda first: flow.enter("workload", "eve", 1, first), read) as threshold:
         pass
@@ -127,7 +127,7 @@ async def test_each_request_may_have_a_seat_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("person", ["fleet", "nobody"])
-async def test_who_finds_no_seat_is_told_so(monkeypatch: pytest.MonkeyPatch, person: str) -> None:
+async def test_stream_without_a_seat_is_refused(monkeypatch: pytest.MonkeyPatch, person: str) -> None:
     """A conversation takes it for the end of the stream."""
     request = HeartbeatRequest(open=HeartbeatRequest.Open(holder="edge", nodes=["edge-0"]))
     async with serving() as assembly:
@@ -139,6 +139,6 @@ async def test_who_finds_no_seat_is_told_so(monkeypatch: pytest.MonkeyPatch, per
                 await anext(responses)
 
 
-def test_nobody_has_a_seat_while_he_says_nothing() -> None:
+def test_silent_stream_holds_no_seat() -> None:
     with StreamAdmission(said(), lambda first: EXEMPT, read) as threshold:
         assert not threshold.waits

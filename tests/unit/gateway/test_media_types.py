@@ -64,7 +64,7 @@ def test_any_bytes_in_an_envelope_are_read_or_refused(data: bytes) -> None:
         assert refused.code == 400
 
 
-def test_keys_that_occur_twice_are_told() -> None:
+def test_duplicate_keys_are_reported() -> None:
     told: list[str] = []
     assert parse_body(b'{"a": 1, "b": {"c": 1, "c": 2}}', JSON, told.append) == {"a": 1, "b": {"c": 2}}
     assert told == ["c"]

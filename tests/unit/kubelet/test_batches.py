@@ -177,9 +177,7 @@ async def refuse(server: Server, call: int, pause: float) -> None:
     await server.clock.advance(pause)
 
 
-async def test_a_key_that_is_refused_is_sent_again_ever_later_and_keeps_nobody_waiting(
-    server: Server, writer: BatchWriter[StringValue]
-) -> None:
+async def test_refused_key_backs_off_and_blocks_no_other(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, a="a1")
     await refuse(server, 0, FIRST_PAUSE / 4)
     assert writer.pending == 1

@@ -68,7 +68,7 @@ async def test_it_is_put_right_by_one_report(api: FakeApi, change: Callable[[Pod
     assert found == told
 
 
-async def test_so_it_is_where_it_is_heard_of_before_the_answer_to_the_kubelets_own_report(api: FakeApi) -> None:
+async def test_contradiction_is_handled_before_the_report_is_answered(api: FakeApi) -> None:
     api.answers.clear()
     api.create(make_pod("a").req(cpu="100m"))
     await api.clock.advance(1.0)
@@ -104,7 +104,7 @@ async def test_what_says_the_same_or_is_not_the_kubelets_is_left_alone(
 
 
 @pytest.mark.parametrize("code", [0, 3])
-async def test_what_an_earlier_process_said_of_a_pods_end_stays_whatever_somebody_adds(api: FakeApi, code: int) -> None:
+async def test_recorded_end_of_a_pod_survives_foreign_changes(api: FakeApi, code: int) -> None:
     api.create(make_pod("a").req(cpu="100m").restart_policy("Never").declare(run_seconds=5, exit_code=code))
     await api.clock.advance(6.0)
     await api.start_fleet()
@@ -116,7 +116,7 @@ async def test_what_an_earlier_process_said_of_a_pods_end_stays_whatever_somebod
     assert api.history == [] and api.pod("a").status.containerStatuses[0] == told
 
 
-async def test_a_twin_that_was_faster_is_not_told_to_begin_again(api: FakeApi) -> None:
+async def test_start_by_a_faster_twin_is_not_repeated(api: FakeApi) -> None:
     """It plays the nodes still, which we have taken over."""
 
     def started(status: PodStatus) -> None:
@@ -132,7 +132,7 @@ async def test_a_twin_that_was_faster_is_not_told_to_begin_again(api: FakeApi) -
     assert api.phases("a") == ["Running"] and len(api.pod("a").status.containerStatuses) == 1
 
 
-async def test_two_who_write_over_each_other_keep_nobody_busy_and_the_kubelet_has_the_last_word(api: FakeApi) -> None:
+async def test_conflicting_writers_do_not_loop_and_the_kubelet_wins(api: FakeApi) -> None:
     await running(api)
     for _ in range(600):
         write_over(api, a_reason)
@@ -146,9 +146,7 @@ async def test_two_who_write_over_each_other_keep_nobody_busy_and_the_kubelet_ha
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_nothing_is_compared_but_what_somebody_else_has_written(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch, late: bool
-) -> None:
+async def test_only_foreign_writes_are_compared(api: FakeApi, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
     """Thousands of pods change each second."""
 
     def alike(one: PodStatus, other: PodStatus) -> bool:

@@ -30,7 +30,7 @@ GI = 1 << 30
         ("memory=lots,patience,pid", {Kind.PID: None}),
     ],
 )
-def test_what_a_node_is_told_to_be_short_of(text: str, wanted: dict[Kind, int | None]) -> None:
+def test_pressure_annotation_sets_conditions(text: str, wanted: dict[Kind, int | None]) -> None:
     node = make_node("n").build()
     node.metadata.annotations[PRESSURE_ANNOTATION] = text
     assert shortages(node) == wanted
@@ -45,7 +45,7 @@ def order(kind: Kind, *consumers: Consumer) -> list[str]:
     return gone
 
 
-def test_who_uses_more_than_requested_goes_first_then_low_priority_then_the_excess() -> None:
+def test_eviction_order_is_excess_then_priority_then_amount() -> None:
     assert order(
         Kind.MEMORY,
         Consumer("guaranteed", 0, used=2 * GI, requested=4 * GI),
@@ -179,12 +179,12 @@ BEST_EFFORT, BURSTABLE = make_pod("a").req(), make_pod("a").req(cpu="1m")
         (make_pod("a").req().priority(CRITICAL), (Kind.DISK,), ""),
     ],
 )
-def test_whom_a_node_under_pressure_takes(builder: PodBuilder, pressures: tuple[Kind, ...], words: str) -> None:
+def test_admission_under_pressure(builder: PodBuilder, pressures: tuple[Kind, ...], words: str) -> None:
     assert barred(builder.build(), pressures) == words
 
 
 @pytest.mark.parametrize("operator", ["Exists", "Equal", ""])
-def test_who_tolerates_memory_pressure_may_come(operator: str) -> None:
+def test_pod_that_tolerates_memory_pressure_is_admitted(operator: str) -> None:
     """The taint has no value, and so has what equals it: the scheduler sends such pods here."""
     built = make_pod("a").req().build()
     built.spec.tolerations.add(key="node.kubernetes.io/memory-pressure", operator=operator, effect="NoSchedule")

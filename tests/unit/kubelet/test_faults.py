@@ -120,7 +120,7 @@ async def test_a_crash_on_demand_is_restarted_and_does_not_happen_again(api: Fak
     assert container(api, "a").restartCount == 1, "nor under the next process"
 
 
-async def test_a_crash_that_was_asked_for_while_nobody_looked_happens(api: FakeApi) -> None:
+async def test_crash_requested_while_disconnected_happens(api: FakeApi) -> None:
     api.create(small("a").restart_policy("Never"))
     await api.clock.advance(0.0)
     await api.stop_fleet()

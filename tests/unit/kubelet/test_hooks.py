@@ -54,7 +54,7 @@ def test_a_pre_stop_hook_that_uses_up_the_grace_leaves_two_seconds() -> None:
     assert machine.phase is Phase.SUCCEEDED
 
 
-def test_a_pre_stop_hook_that_fails_stops_nothing_but_is_told() -> None:
+def test_failed_pre_stop_hook_is_reported_and_does_not_delay() -> None:
     machine = Machine(hooked("preStop").declare(pre_stop_seconds=1, pre_stop_exit_code=7)).delete().wait(1)
     assert machine.told[-3:] == ["FailedPreStopHook: PreStopHook failed", "stop c0 29", "remove"]
 

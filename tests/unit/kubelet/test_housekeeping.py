@@ -99,7 +99,7 @@ async def test_the_condition_stays_for_a_while_and_then_goes(house: House) -> No
     assert house.changes == ["n"]
 
 
-async def test_a_node_without_pressure_takes_everybody_again(house: House) -> None:
+async def test_node_without_pressure_admits_all_pods(house: House) -> None:
     house.tell("memory")
     await house.create(make_pod("early").req())
     assert house.api.pod("early").status.reason == "Evicted"

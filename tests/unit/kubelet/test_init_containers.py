@@ -63,7 +63,7 @@ def sidecar_that_needs_a_probe(**declared: float) -> PodBuilder:
     return pod
 
 
-def test_who_comes_after_a_sidecar_waits_until_it_has_started_and_not_until_it_ends() -> None:
+def test_container_after_a_sidecar_waits_for_its_start_only() -> None:
     machine = Machine(sidecar_that_needs_a_probe(started_after_seconds=15))
     assert starts(machine.wait(19)) == ["i0"]
     assert not machine.container("i0").started
@@ -80,7 +80,7 @@ def test_an_init_container_has_started_when_it_runs_and_is_ready_when_it_is_done
 
 
 @pytest.mark.parametrize("sidecar", [False, True])
-def test_of_a_pod_that_ends_before_it_begins_the_first_init_container_says_so(sidecar: bool) -> None:
+def test_first_init_container_reports_a_pod_that_ended_before_start(sidecar: bool) -> None:
     machine = Machine(make_pod("a").init(sidecar=sidecar).init().req(), volumes=60).delete()
     assert machine.phase is Phase.FAILED
     assert machine.container("i0").state.terminated.reason == "ContainerStatusUnknown"
@@ -88,7 +88,7 @@ def test_of_a_pod_that_ends_before_it_begins_the_first_init_container_says_so(si
 
 
 @pytest.mark.parametrize(("sidecar", "seconds"), [(False, 15), (True, 1_000)])
-def test_a_sidecar_that_crashes_holds_nobody_up_once_those_after_it_have_come_to_run(sidecar: bool, seconds: int) -> None:
+def test_sidecar_crash_after_later_containers_run_delays_nothing(sidecar: bool, seconds: int) -> None:
     pod = make_pod("a").init(sidecar=True).init(sidecar=sidecar).init().req()
     machine = Machine(pod.declare(run_seconds__i0=1, run_seconds__i1=seconds, run_seconds__i2=15)).wait(32)
     assert machine.container("i0").state.waiting.reason == "CrashLoopBackOff"
@@ -96,7 +96,7 @@ def test_a_sidecar_that_crashes_holds_nobody_up_once_those_after_it_have_come_to
     assert (machine.condition("Initialized").status, machine.phase) == ("True", Phase.RUNNING)
 
 
-def test_a_sidecar_that_crashes_before_anybody_after_it_has_come_to_run_holds_them_up() -> None:
+def test_sidecar_crash_before_later_containers_run_delays_them() -> None:
     machine = Machine(sidecar_that_needs_a_probe(started_after_seconds=15, run_seconds__i0=5)).wait(14)
     assert set(starts(machine)) == {"i0"}
 

@@ -254,7 +254,7 @@ async def test_a_pod_that_was_taken_to_be_unreachable_is_ready_again_when_its_ku
     assert api.is_ready("p")
 
 
-async def test_so_it_is_when_the_kubelet_hears_of_it_before_its_own_report_is_answered(api: FakeApi) -> None:
+async def test_deletion_is_handled_before_the_report_is_answered(api: FakeApi) -> None:
     api.answers.clear()
     api.create(small("p"))
     await api.clock.advance(1.0)
@@ -264,7 +264,7 @@ async def test_so_it_is_when_the_kubelet_hears_of_it_before_its_own_report_is_an
     assert api.is_ready("p")
 
 
-async def test_so_it_is_when_another_process_has_taken_the_node_up(api: FakeApi) -> None:
+async def test_pod_is_not_restarted_after_another_process_took_the_node(api: FakeApi) -> None:
     api.create(small("p"))
     await api.clock.advance(1.0)
     await api.stop_fleet()
@@ -339,7 +339,7 @@ async def test_a_restarted_process_admits_what_was_accepted_before_what_is_new(a
     assert api.phases("z-accepted") == ["Running"]
 
 
-async def test_of_pods_that_came_while_nobody_looked_the_oldest_has_the_room(api: FakeApi) -> None:
+async def test_oldest_of_missed_pods_is_admitted_first(api: FakeApi) -> None:
     api.deaf = True
     api.create(make_pod("a-younger").created(200).req(cpu="3"))  # listed first
     api.create(make_pod("b-older").created(100).req(cpu="3"))
@@ -417,7 +417,7 @@ async def test_a_probe_that_changes_nothing_is_not_reported(api: FakeApi) -> Non
     assert [reason for _, reason in api.events] == ["Unhealthy", "Unhealthy"]
 
 
-async def test_a_readiness_gate_opens_when_somebody_says_so(api: FakeApi) -> None:
+async def test_readiness_gate_opens_with_its_condition(api: FakeApi) -> None:
     builder = small("a").readiness_gate("example.com/in-rotation")
     api.create(builder)
     await api.clock.advance(0.0)
@@ -443,7 +443,7 @@ async def test_a_pod_that_was_active_for_too_long_fails_with_its_reason(api: Fak
 
 
 @pytest.mark.parametrize("builder", [small("a"), small("a").deadline(300), small("a").readiness_gate("example.com/open")])
-async def test_so_does_one_whose_deadline_is_set_or_comes_nearer_while_it_runs(api: FakeApi, builder: PodBuilder) -> None:
+async def test_active_deadline_may_be_set_or_shortened_while_running(api: FakeApi, builder: PodBuilder) -> None:
     api.create(builder)
     await api.clock.advance(10.0)
     api.set_deadline("a", 20)
@@ -462,7 +462,7 @@ async def test_a_deadline_that_has_passed_already_ends_the_pod_at_once(api: Fake
     assert api.pod("a").status.reason == "DeadlineExceeded"
 
 
-async def test_the_crashes_of_a_container_are_told_once_each(api: FakeApi) -> None:
+async def test_each_crash_is_reported_once(api: FakeApi) -> None:
     api.create(small("a").declare(run_seconds="1", exit_code="1"))
     await api.clock.advance(20.0)
     assert api.events == [("a", "BackOff")] * 2

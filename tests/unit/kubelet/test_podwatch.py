@@ -119,7 +119,7 @@ async def test_a_fleet_whose_watch_tells_nothing_any_more_is_not_ready(scene: Sc
     assert "is at revision 5, behind 7" in (scene.watch.healthy or "")
 
 
-async def test_who_is_gone_makes_room_before_those_who_came_meanwhile_are_considered() -> None:
+async def test_deleted_pods_free_room_before_new_pods_are_admitted() -> None:
     """A fleet gained a node while a pod was force-deleted, and another one bound into its room: that was OutOfcpu for good."""
     api = FakeApi()
     api.deaf = True

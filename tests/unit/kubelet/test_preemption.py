@@ -80,7 +80,7 @@ async def test_a_critical_pod_runs_on_a_full_node_when_others_have_ended_for_it(
     assert api.events == [("goes", PREEMPTING), ("goes", "Killing")]
 
 
-async def test_nobody_ends_in_vain_for_a_critical_pod(api: FakeApi) -> None:
+async def test_critical_pod_that_cannot_fit_evicts_nothing(api: FakeApi) -> None:
     """Where all that may end would not be enough, or room is not what is lacking."""
     await api.start_fleet(make_node("n").capacity(cpu=4, pods=10).build())
     api.create(make_pod("small").req(cpu="3"))
@@ -136,7 +136,7 @@ async def test_one_that_trips_a_bug_is_not_waited_for(api: FakeApi) -> None:
     assert api.pod("other").status.reason == PREEMPTING and api.pod("critical").status.phase == "Running"
 
 
-async def test_nobody_takes_the_room_that_is_made(api: FakeApi) -> None:
+async def test_freed_room_is_reserved_for_the_critical_pod(api: FakeApi) -> None:
     for number in range(4):
         api.create(make_pod(f"old-{number}").req(cpu="1"))
     await api.clock.advance(0.0)
@@ -151,7 +151,7 @@ async def test_nobody_takes_the_room_that_is_made(api: FakeApi) -> None:
     assert (reasons.count(PREEMPTING), reasons.count("OutOfcpu")) == (1, 3)
 
 
-async def test_who_waits_for_room_and_is_deleted_keeps_nobody_out(api: FakeApi) -> None:
+async def test_deleted_waiting_pod_releases_its_reservation(api: FakeApi) -> None:
     for number in range(4):
         api.create(make_pod(f"old-{number}").req(cpu="1"))
     await api.clock.advance(0.0)

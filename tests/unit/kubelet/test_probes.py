@@ -147,7 +147,7 @@ def test_a_container_that_fails_is_stopped_and_started_again(
     assert machine.phase is Phase.RUNNING
 
 
-def test_a_container_that_ends_well_before_it_is_seen_to_run_is_done_whatever_befell_an_earlier_attempt() -> None:
+def test_container_that_succeeds_before_it_is_seen_running_is_completed() -> None:
     pod = probed("OnFailure", livenessProbe=exec_probe(failureThreshold=1)).declare(start_seconds=1, unhealthy_after_seconds=5)
     machine = Machine(pod).wait(11)
     assert told(machine, "start") == ["start c0", "start c0"]

@@ -186,7 +186,7 @@ async def test_a_node_that_changes_meanwhile_is_left_to_the_next_pass(code: Code
     assert list(api.nodes.values()) == before
 
 
-async def test_without_an_api_server_the_caller_is_told() -> None:
+async def test_registration_without_an_api_server_raises() -> None:
     api = FakeNodes(added("n-0"))
     api.down = True
     with pytest.raises(Unavailable):
@@ -195,7 +195,7 @@ async def test_without_an_api_server_the_caller_is_told() -> None:
         await registrar(api).create(["n-1"])
 
 
-async def test_what_changes_of_a_node_is_told_once_it_is_written() -> None:
+async def test_node_changes_are_logged_after_the_write() -> None:
     api, events = FakeNodes(), Events()
     ours = registrar(api, events)
     await ours.create(["n-0", "n-1"])

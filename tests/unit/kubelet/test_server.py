@@ -132,7 +132,7 @@ async def test_everything_is_served_to_api_servers_only(pki: Path) -> None:
                     call.cancel()
 
 
-async def test_a_pair_that_is_half_replaced_keeps_nobody_from_a_kubelet(pki: Path, tmp_path: Path) -> None:
+async def test_half_replaced_key_pair_does_not_break_kubelet_calls(pki: Path, tmp_path: Path) -> None:
     files = certificates.files(shutil.copytree(pki, tmp_path / "pki"), KUBELET_CLIENT)
     async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
         client = GrpcKubelets(files)
@@ -158,7 +158,7 @@ async def test_a_kubelet_that_does_not_say_what_is_used_is_unavailable() -> None
         assert caught.value.refusal.code is Code.UNAVAILABLE
 
 
-async def test_nobody_but_a_kubelet_is_asked(pki: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_calls_only_kubelets(pki: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An API server's certificate, say, is none of a kubelet's."""
     monkeypatch.setattr(kubelets, "CONNECT_TIMEOUT", 0.3)
     async with Serving(Echo(), certificates.files(pki, "apiserver")) as at:
@@ -177,7 +177,7 @@ async def test_a_kubelet_that_is_gone_is_unavailable(monkeypatch: pytest.MonkeyP
     assert (code, 'the kubelet of node "n"' in message) == (Code.UNAVAILABLE, True)
 
 
-async def test_what_a_kubelet_refuses_is_told_as_it_is() -> None:
+async def test_kubelet_refusal_is_passed_on_unchanged() -> None:
     async with Serving(Echo(), None) as at:
         assert await refusal(GrpcKubelets(None), at, LogsRequest()) == (Code.INVALID_ARGUMENT, "which pod?")
     async with Serving(NoStreams(), None) as at:
@@ -202,7 +202,7 @@ async def test_a_kubelet_that_stops_breaks_its_streams_off() -> None:
     assert caught.value.refusal.code is Code.UNAVAILABLE
 
 
-async def test_who_goes_away_ends_what_the_kubelet_does_for_him() -> None:
+async def test_cancelled_call_cancels_the_kubelet_call() -> None:
     echo = Echo()
     async with Serving(echo, None) as at:
         async with aclosing(GrpcKubelets(None).logs(at, asked(follow=True))) as following:
@@ -211,7 +211,7 @@ async def test_who_goes_away_ends_what_the_kubelet_does_for_him() -> None:
             await echo.left.wait()
 
 
-async def test_a_command_is_told_its_input_to_the_end() -> None:
+async def test_command_receives_its_input_until_eof() -> None:
     async def requests() -> AsyncIterator[ExecRequest]:
         yield ExecRequest(start=ExecStart(command=["a", "b", "c"], stdin=True))
         yield ExecRequest(stdin=b"one")

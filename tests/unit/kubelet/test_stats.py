@@ -93,7 +93,7 @@ class Measured:
         return [{"c0": Usage(cpu=1_234_567, memory=3000, window=2.5)} for _ in running]
 
 
-async def test_what_is_measured_is_told_exactly_and_with_its_window(api: FakeApi) -> None:
+async def test_usage_is_reported_exactly_with_its_window(api: FakeApi) -> None:
     api.create(web())
     await api.clock.advance(0.0)
     stats = Stats(api.nodes, api.fleet.what_runs, lambda node: 0, Measured(), api.clock)

@@ -75,7 +75,7 @@ def test_a_refused_pod_names_the_generation_that_was_refused() -> None:
     assert status(pod, refuse("OutOfcpu", "no cpu", NOW)).observedGeneration == 3
 
 
-def test_an_address_that_there_is_not_is_not_told() -> None:
+def test_missing_address_is_not_reported() -> None:
     """The server refuses an empty one, and the pod would never be seen to run, nor to end."""
     pod = make_pod("a").req(cpu="1").build()
     for _ in range(2):
@@ -208,7 +208,7 @@ def test_an_evicted_pod_that_was_disrupted_already_gets_another_reason_only() ->
     assert (target.reason, target.lastTransitionTime) == ("TerminationByKubelet", before)
 
 
-def test_a_pod_that_nobody_scheduled_is_scheduled_all_the_same() -> None:
+def test_static_node_name_sets_pod_scheduled() -> None:
     pod = make_pod("a").req(cpu="1").build()
     assert condition(status(pod, state(Phase.RUNNING)), "PodScheduled").status == "True"
 

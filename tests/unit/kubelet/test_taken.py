@@ -63,7 +63,7 @@ async def test_what_is_held_is_left_alone(scene: Scene) -> None:
     assert "a" in scene.taken
 
 
-async def test_what_nobody_holds_is_free_at_the_second_look(scene: Scene) -> None:
+async def test_lease_without_holder_is_free_at_the_second_check(scene: Scene) -> None:
     scene.leases = {"a"}
     scene.taken.add(["a", "b"])
     await scene.looks(1)

@@ -23,7 +23,7 @@ GPU = "example.com/gpu"
         (make_pod("a").container({"hugepages-2Mi": "2Mi"}), "hugepages-2Mi"),
     ],
 )
-def test_extended_resources_that_no_node_has_are_somebody_elses_to_count(pod: PodBuilder, lacking: str | None) -> None:
+def test_kubelet_does_not_check_unknown_extended_resources(pod: PodBuilder, lacking: str | None) -> None:
     admitted = VirtualNode(make_node("n").extended(GPU, 2).build()).admit("uid", template_of(pod.build()))
     assert (admitted.resource if isinstance(admitted, Refusal) else None) == lacking
 

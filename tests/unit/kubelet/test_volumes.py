@@ -33,7 +33,7 @@ async def test_what_is_attached_is_only_mounted(api: FakeApi) -> None:
     assert api.phases("d") == ["Pending"]
 
 
-async def test_when_nobody_has_it_it_is_detached(api: FakeApi) -> None:
+async def test_unused_volume_is_detached(api: FakeApi) -> None:
     api.create(slow("a"))
     api.create(slow("b"))
     await api.clock.advance(4.0)
@@ -70,7 +70,7 @@ async def test_a_restarted_kubelet_waits_for_those_that_had_not_started(api: Fak
     assert api.pod("old").status.containerStatuses[0].restartCount == 0
 
 
-async def test_annotations_that_were_broken_meanwhile_hold_nobody_up(api: FakeApi) -> None:
+async def test_invalid_annotations_do_not_block_volumes(api: FakeApi) -> None:
     api.create(slow("a"))
     await api.clock.advance(1.0)
     api.annotate("a", "pinnace.io/attach-seconds", "soon")

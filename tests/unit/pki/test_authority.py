@@ -53,13 +53,13 @@ def test_it_is_good_for_clocks_that_are_behind_and_ends(authority: Authority) ->
     assert certificate.not_valid_after_utc == NOW + timedelta(days=365)
 
 
-def test_a_key_of_somebody_else_is_refused(authority: Authority) -> None:
+def test_key_of_another_certificate_is_refused(authority: Authority) -> None:
     other = Authority.create("other", NOW)
     with pytest.raises(ValueError, match="the key is not that of the authority's certificate"):
         Authority(Pair(authority.pair.certificate, other.pair.key))
 
 
-def test_a_certificate_of_nobody() -> None:
+def test_certificate_without_a_common_name() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     nobody = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:masters")])
     builder = x509.CertificateBuilder().subject_name(nobody).issuer_name(nobody).public_key(key.public_key()).serial_number(1)

@@ -37,7 +37,7 @@ def test_an_address_may_be_written_in_several_ways(tmp_path: Path) -> None:
     assert Folder(tmp_path).provide([wanted], NOW) == []
 
 
-def test_nobody_else_reads_the_keys(tmp_path: Path) -> None:
+def test_keys_are_readable_by_the_owner_only(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "pki")
     folder.provide([SERVER], NOW)
     Folder(tmp_path / "pki", ETCD_CA).provide([STORE], NOW)
@@ -127,7 +127,7 @@ def test_the_certificate_of_an_authority_without_its_key_stays(tmp_path: Path) -
     assert contents(tmp_path) == before
 
 
-def test_of_those_who_provide_at_once_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_creators_write_certificates_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meet = Barrier(2)
 
     def create(name: str, now: datetime) -> Authority:

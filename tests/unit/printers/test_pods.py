@@ -72,7 +72,7 @@ def test_a_terminating_pod_on_a_lost_node_is_unknown() -> None:
     assert pod_status(pod) == "Unknown"
 
 
-def test_the_first_container_that_has_a_reason_is_told() -> None:
+def test_status_shows_the_first_container_reason() -> None:
     pod = with_containers(make_pod("a").req(cpu="1").req(cpu="1").phase("Running").build(), CRASHED, CREATING)
     assert pod_status(pod) == "CrashLoopBackOff"
 

@@ -93,7 +93,7 @@ def test_a_quota() -> None:
     ]
 
 
-def test_a_quota_that_nobody_has_counted_yet() -> None:
+def test_uncounted_quota() -> None:
     assert cells(RESOURCE_QUOTAS, {"spec": {"hard": {"pods": "1"}}}) == ["a", "", "", "5s"]
 
 

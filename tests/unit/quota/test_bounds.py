@@ -139,7 +139,7 @@ def test_what_does_not_fit(hard: dict[str, str], used: dict[str, int], share: di
     assert bounds(hard).excess(used, share) == (f"exceeded quota: q, {expected}" if expected else "")
 
 
-def test_what_it_is_told_is_what_it_says() -> None:
+def test_bound_returns_the_set_usage() -> None:
     hard = {"requests.cpu": "2", "requests.storage": "10Gi", "pods": "5", "requests.example.com/gpu": "3"}
     used = {"requests.cpu": 1500, "requests.storage": 3 << 30, "pods": 2, "requests.example.com/gpu": 1}
     untold = quota(hard)
@@ -160,7 +160,7 @@ def test_more_than_a_quantity_can_say_is_said_once_and_leaves_no_room(name: str,
     assert told.used is not None and told.excess(told.used, {name: 1})
 
 
-def test_a_bound_that_nobody_has_counted_yet_is_not_known() -> None:
+def test_uncounted_bound_is_unknown() -> None:
     told = bounds({"pods": "5"}).with_used({"pods": 2})
     told.spec.hard["services"].string = "1"
     assert QuotaLimits(told).used is None

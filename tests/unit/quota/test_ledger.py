@@ -45,7 +45,7 @@ async def test_nothing_is_counted_as_long_as_there_is_room_by_what_the_quota_say
     assert await used(storage.inner) == 6
 
 
-async def test_before_somebody_is_refused_everything_is_counted() -> None:
+async def test_usage_is_recounted_before_a_refusal() -> None:
     storage = FaultyStorage()
     await counted(storage, 2, 2)
     async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
@@ -67,7 +67,7 @@ async def test_what_exists_already_is_not_charged() -> None:
     assert await used(storage.inner) == 2 == len(await pods(storage.inner))
 
 
-async def test_a_quota_that_was_deleted_keeps_nobody_out() -> None:
+async def test_deleted_quota_refuses_nothing() -> None:
     storage = FaultyStorage()
     await counted(storage, 1, 1)
     async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
@@ -112,7 +112,7 @@ async def test_as_many_go_as_a_transaction_has_room_for() -> None:
     assert len(transactions(storage)) <= len(namespaces) * 3 // (MAX_OPERATIONS - 3) + 1, "far fewer went than could"
 
 
-async def test_a_quota_that_is_made_once_more_keeps_nobody_else_out() -> None:
+async def test_recreated_quota_refuses_no_other_create() -> None:
     """It would be in the transaction twice: as what is made, and as what pods are charged to."""
     storage = FaultyStorage()
     made = quota(9, **{"count/resourcequotas": "5"})
@@ -139,7 +139,7 @@ async def test_large_objects_and_their_quota_fit_into_a_transaction() -> None:
     assert await used(storage.inner) == 4
 
 
-async def test_nobody_is_refused_by_what_may_be_old() -> None:
+async def test_stale_usage_refuses_nothing() -> None:
     """The store does not tell its revision: one can only try again later. Where there is room it does not matter."""
 
     class Silent(FaultyStorage):

@@ -77,7 +77,7 @@ async def test_room_counts_at_once(client: Client) -> None:
     assert await used(client) == {"pods": "2"}
 
 
-async def test_what_has_gone_is_released_without_anybody_asking(client: Client) -> None:
+async def test_deleted_objects_are_released_without_a_request(client: Client) -> None:
     await bound(client, pods="5")
     for name in "ab":
         await client.pods.create(make_pod(name).req().new())
@@ -128,7 +128,7 @@ async def test_a_pod_must_say_what_is_bounded_and_a_limit_range_says_it_for_him(
         await client.pods.create(make_pod("c").container({}, {"cpu": 2}).new())
 
 
-async def test_who_does_not_fit_one_quota_is_charged_to_none(client: Client) -> None:
+async def test_create_refused_by_one_quota_is_charged_to_none(client: Client) -> None:
     await bound(client, "few", pods="1")
     await bound(client, "busy", ("NotBestEffort",), cpu="8")
     await client.pods.create(make_pod("a").req(cpu=2).new())

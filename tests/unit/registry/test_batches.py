@@ -43,7 +43,7 @@ async def test_one_event_many_times_is_one_write() -> None:
         assert Event.FromString(stored).count == MANY + 2
 
 
-async def test_the_first_creates_it_and_the_others_are_told() -> None:
+async def test_first_of_concurrent_creates_wins_and_the_others_conflict() -> None:
     async with serving() as assembly:
         request: Any = assembly.methods["/pinnace.v1.Pods/CreateBatch"].parse(b"")
         request.items.extend([make_pod(name, namespace=OWN).req(cpu="1").new() for name in ("a", "b", "a", "c", "a")])

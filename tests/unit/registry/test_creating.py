@@ -100,7 +100,7 @@ async def test_a_namespace_whose_name_was_taken_is_found_by_the_one_that_it_got(
             assert made.metadata.name == made.metadata.labels["kubernetes.io/metadata.name"] == f"team-{suffix}"
 
 
-async def test_who_is_looked_at_again_is_told_what_is_wrong_and_nothing_that_the_server_did() -> None:
+async def test_validation_errors_do_not_mention_server_defaults() -> None:
     """What is refused is admitted a second time, in case that the caches were behind: under the uid that it has been given."""
     job = counting_job("work")
     job.spec.backoffLimit = -1
@@ -133,7 +133,7 @@ async def test_some_updates_must_say_which_version_they_change(service: str, obj
                 await call(assembly, f"{service}/Update", asked(assembly, f"{service}/Update", stored))
 
 
-async def test_of_others_the_latest_write_wins() -> None:
+async def test_last_write_without_precondition_wins() -> None:
     async with serving() as assembly:
         node = Node.FromString(await call(assembly, "Nodes/Get", GetRequest(name=OWN_NODE)))
         for unsaid, value in (("", "1"), ("", "2"), ("0", "3")):

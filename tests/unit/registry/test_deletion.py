@@ -60,7 +60,7 @@ def test_grace_defaults_to_thirty_seconds_and_only_shrinks() -> None:
     assert isinstance(shorter, Put) and shorter.obj.metadata.deletionGracePeriodSeconds == 1
 
 
-def test_who_does_not_say_a_grace_leaves_the_one_that_was_given() -> None:
+def test_delete_without_grace_keeps_the_earlier_grace_period() -> None:
     """A controller that deletes the pod as well does not end it earlier than its user wanted, nor later."""
     for given in (600, 5):
         first = step(make_pod("a").node("n").phase("Running"), DeleteOptions(gracePeriodSeconds=given))
@@ -83,7 +83,7 @@ def test_a_shorter_grace_counts_from_the_first_delete(grace: int) -> None:
 
 
 @pytest.mark.parametrize("grace", [19, 1])
-def test_of_a_grace_that_is_over_already_one_second_is_left(grace: int) -> None:
+def test_elapsed_grace_period_leaves_one_second(grace: int) -> None:
     """Whoever runs the pod counts what he is told from when he hears of it, and still sees to its end."""
     first = step(make_pod("a").node("n"))
     assert isinstance(first, Put)
@@ -193,7 +193,7 @@ def test_what_becomes_of_dependents_is_written_into_the_finalizers(
     assert delete_step(POD_STRATEGY, "a", options, Version(result.obj, 2, b""), NOW) is Effect.NO_OP
 
 
-def test_who_deletes_again_may_change_his_mind_about_dependents() -> None:
+def test_second_delete_may_change_the_propagation_policy() -> None:
     pod = make_pod("a").build()
     first = delete_step(POD_STRATEGY, "a", DeleteOptions(propagationPolicy="Foreground"), Version(pod, 1, b""), NOW)
     assert isinstance(first, Put)
@@ -218,7 +218,7 @@ def test_nothing_waits_for_a_garbage_collector_that_does_not_see_to_it(resource:
     assert isinstance(result, Put) and list(result.obj.metadata.finalizers) == ["mine"]
 
 
-def test_a_policy_that_nobody_knows_is_refused() -> None:
+def test_unknown_propagation_policy_is_refused() -> None:
     with pytest.raises(Rejected, match="Orphan, Foreground, Background"):
         step(make_pod("a"), DeleteOptions(propagationPolicy="Sideways"))
 

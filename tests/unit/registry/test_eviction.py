@@ -24,7 +24,7 @@ def deleted(judged: PodBuilder, found: PodBuilder, *, spared: bool) -> Pod:
     return result.obj
 
 
-def test_who_was_spared_and_has_become_ready_must_be_asked_about() -> None:
+def test_newly_ready_pod_needs_a_budget_check() -> None:
     starting = make_pod("a").node("n").phase("Pending")
     with pytest.raises(Rejected) as caught:
         deleted(starting, ready(), spared=True)
@@ -32,7 +32,7 @@ def test_who_was_spared_and_has_become_ready_must_be_asked_about() -> None:
     assert deleted(starting, starting, spared=True).metadata.HasField("deletionTimestamp")
 
 
-def test_who_was_asked_about_goes_whatever_has_become_of_it() -> None:
+def test_approved_eviction_proceeds_after_changes() -> None:
     assert deleted(ready(), ready().condition("Later", "True"), spared=False).metadata.HasField("deletionTimestamp")
 
 

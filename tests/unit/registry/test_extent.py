@@ -23,7 +23,7 @@ def test_items_of_lists_count(more: int) -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_so_do_those_inside_of_others(more: int) -> None:
+def test_nested_lists_are_counted(more: int) -> None:
     pod = padded()
     for _ in range(9):
         pod.spec.containers.add().args.extend(["a"] * 1000)
@@ -58,7 +58,7 @@ def test_what_is_stored_may_keep_what_it_has_in_each_field(more: int) -> None:
     assert parts_exceeded(new, old) == bool(more)
 
 
-def test_of_what_is_sent_no_more_is_counted_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_check_stops_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = 0
 
     def left(message: Message, room: int) -> int:

@@ -89,7 +89,7 @@ def test_the_holder_has_the_term_and_etcd_is_not_asked() -> None:
     ],
     ids=["absent", "later", "earlier", "secret", "user", "empty", "unreadable", "of an older server"],
 )
-def test_nobody_else_has(stored: KeyValue | None) -> None:
+def test_only_the_leader_holds_the_token(stored: KeyValue | None) -> None:
     cacher = FakeCacher(100, stored)
     assert term(cacher) is None
     assert not cacher.asked, "the cache has seen the revision of the token, and so the end of its term"
@@ -101,7 +101,7 @@ def test_an_empty_secret_is_not_the_absence_of_a_hash() -> None:
 
 
 @pytest.mark.parametrize(("etcd", "expected"), [(record(), HELD), (None, None), (record(secret=OTHER_SECRET), None)])
-def test_of_a_token_that_the_cache_has_not_reached_etcd_decides(etcd: KeyValue | None, expected: HeldTerm | None) -> None:
+def test_token_newer_than_the_cache_is_checked_in_etcd(etcd: KeyValue | None, expected: HeldTerm | None) -> None:
     for before in (None, record(token=3)):
         cacher = FakeCacher(6, before)
         cacher.etcd = [(7, etcd)]
@@ -125,7 +125,7 @@ def test_a_stale_answer_of_etcd_does_not_depose(stale: int) -> None:
     assert term(cacher) == HELD
 
 
-def test_a_token_of_the_future_is_nobodys() -> None:
+def test_future_token_is_fenced() -> None:
     cacher = FakeCacher(50, record())
     assert term(cacher, token=51) is None
     assert cacher.asked == 3

@@ -102,7 +102,7 @@ def test_what_it_costs_to_delete_a_pod_is_a_number(text: str) -> None:
     assert updated(new, old) == ([] if sound else wrong)
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_violations_are_reported_at_once() -> None:
     found = created(PODS, pod(metadata={"name": "A", "labels": {"a b": "c d"}, "finalizers": ["/"]}))
     assert [violation.partition(":")[0] for violation in found] == [
         "metadata.name",

@@ -115,7 +115,7 @@ async def test_one_that_is_not_waits_for_its_controller(world: World) -> None:
     assert await refusal(world.create("b")) == "NamespaceTerminating"
 
 
-async def test_who_comes_too_late_is_told_in_kubernetes_words(world: World) -> None:
+async def test_create_in_a_terminating_namespace_gets_kubernetes_message(world: World) -> None:
     await world.create("a")
     await world.delete_namespace()
     told = await refused(world.create("q"))
@@ -126,7 +126,7 @@ async def test_who_comes_too_late_is_told_in_kubernetes_words(world: World) -> N
     assert told.violations == (Violation("metadata.namespace", "namespace team is being terminated"),)
 
 
-async def test_so_is_who_deletes_one_that_is_permanent(world: World) -> None:
+async def test_deletion_of_a_permanent_namespace_is_refused(world: World) -> None:
     told = await refused(world.call("Namespaces/Delete", DeleteRequest(name="default")))
     assert told.message == 'namespaces "default" is forbidden: this namespace may not be deleted'
 
@@ -137,7 +137,7 @@ async def test_an_object_that_was_admitted_before_its_namespace_went_is_not_writ
     assert await world.names_of_pods() == []
 
 
-async def test_nor_are_those_of_a_batch(world: World) -> None:
+async def test_batch_create_in_a_terminating_namespace_is_refused(world: World) -> None:
     world.storage.before(of_a_pod, world.delete_namespace)
     request = CreatePodBatchRequest(items=[pod("a"), make_pod("b", namespace="default").req(cpu="1").new()])
     response = BatchResponse.FromString(await world.call("Pods/CreateBatch", request))
@@ -156,7 +156,7 @@ async def test_nothing_comes_between_the_look_whether_it_is_empty_and_its_end(wo
     assert await world.names_of_pods() == []
 
 
-async def test_a_namespace_that_only_changes_keeps_nobody_out(world: World) -> None:
+async def test_namespace_update_does_not_fail_concurrent_creates(world: World) -> None:
     world.storage.before(of_a_pod, world.label_namespace)
     created = Pod.FromString(await world.create("a"))
     assert created.metadata.name == "a"

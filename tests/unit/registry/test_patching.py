@@ -105,5 +105,5 @@ def test_a_wrong_field_is_named(patch: Any, field: str, message: str) -> None:
     assert refusal.message.startswith('Pod "a" is invalid: ')
 
 
-def test_everything_that_is_wrong_is_told() -> None:
+def test_all_violations_are_reported() -> None:
     assert [each.field for each in refused(request({"spec": {"x": 1, "y": 2}})).violations] == ["spec.x", "spec.y"]

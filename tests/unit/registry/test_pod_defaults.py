@@ -239,7 +239,7 @@ def test_an_administrator_says_how_long_pods_stay_on_a_lost_node() -> None:
     assert new == old
 
 
-def test_a_new_pod_was_bound_by_nobody_whatever_it_says() -> None:
+def test_fence_annotation_of_a_new_pod_is_removed() -> None:
     """As a copy of one that was bound does."""
     new = pod(metadata={"annotations": {"pinnace.io/fence": "scheduler/42", "mine": "stays"}})
     assert defaulted(new)["metadata"]["annotations"] == {"mine": "stays"}

@@ -133,7 +133,7 @@ def test_a_change_that_cannot_be_named_is_refused_all_the_same() -> None:
     assert updated(new, old) == [FIXED + "fields that this version does not model"]
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_violations_are_reported_at_once() -> None:
     old = before()
     new = copy(old)
     new.metadata.labels["a"] = "b c"
@@ -265,7 +265,7 @@ def test_an_update_leaves_the_status_alone() -> None:
 
 @pytest.mark.parametrize("said", ["scheduler/42", None])
 @pytest.mark.parametrize("wanted", ["scheduler/999999", "hello", None])
-def test_who_bound_it_is_not_for_an_update_to_say(said: str | None, wanted: str | None) -> None:
+def test_update_cannot_change_the_fence_annotation(said: str | None, wanted: str | None) -> None:
     """Else whoever may annotate a pod could make the checkers report a second bind, or one by a deposed leader."""
     old = before()
     if said is not None:

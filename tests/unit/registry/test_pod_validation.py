@@ -123,7 +123,7 @@ def test_spec(spec: dict[str, Any], expected: list[str]) -> None:
     assert created(PODS, pod(**spec)) == expected
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_violations_are_reported_at_once() -> None:
     found = created(
         PODS,
         pod(

@@ -139,7 +139,7 @@ def test_a_name_that_is_no_host_name(name: str, problem: str) -> None:
         assert list(STRATEGIES[resource.plural].warnings(obj)) == expected
 
 
-def test_of_many_that_are_alike_one_is_told_and_of_many_the_first() -> None:
+def test_warnings_are_deduplicated_and_limited() -> None:
     with gathering() as gathered:
         for _ in range(1000):
             warn(["alike"])
@@ -148,7 +148,7 @@ def test_of_many_that_are_alike_one_is_told_and_of_many_the_first() -> None:
     warn(["to nobody"])
 
 
-async def test_who_asks_is_told_what_is_new() -> None:
+async def test_update_warns_about_new_fields_only() -> None:
     server = ApiServer(MemoryStorage())
     at = await server.start("127.0.0.1:0")
     running = asyncio.ensure_future(server.run())

@@ -137,7 +137,7 @@ class TestServices:
         found = created(SERVICES, service(clusterIP=first, clusterIPs=addresses))
         assert [each.rpartition("]: ")[2].rpartition('": ')[2] for each in found] == expected
 
-    def test_who_names_the_address_need_not_list_it(self) -> None:
+    def test_cluster_ip_sets_cluster_ips(self) -> None:
         """Whoever reads the list, as newer clients do, finds it there."""
         old = service()
         assert created(SERVICES, old) == []
@@ -164,7 +164,7 @@ class TestServices:
             'spec.clusterIP: Invalid value: "10.0.0.2": may not change once set'
         ]
 
-    def test_who_changes_the_type_need_not_take_away_what_belonged_to_it(self) -> None:
+    def test_type_change_clears_fields_of_the_old_type(self) -> None:
         strategy = STRATEGIES[SERVICES.plural]
         ports: list[Data] = [{"port": 80, "nodePort": 30080}]
         old = service(type="LoadBalancer", ports=ports, externalTrafficPolicy="Local", healthCheckNodePort=3000)
@@ -178,7 +178,7 @@ class TestServices:
         assert created(SERVICES, plain) == []
         assert new.spec == plain.spec
 
-    def test_who_balances_it_stays(self) -> None:
+    def test_load_balancer_class_is_kept(self) -> None:
         """Another one would know nothing of what the first has set up."""
         strategy = STRATEGIES[SERVICES.plural]
         old, new = (service(type="LoadBalancer", loadBalancerClass=each) for each in ("example.com/a", "example.com/b"))
@@ -195,7 +195,7 @@ class TestServices:
     @pytest.mark.parametrize(
         "address", ["0.0.0.0", "::", "127.0.0.1", "::ffff:127.0.0.1", "::1", "169.254.1.1", "fe80::1", "224.0.0.1", "ff02::1"]
     )
-    def test_nobody_comes_by_an_address_that_is_everybodys_own(self, address: str) -> None:
+    def test_service_cannot_claim_a_loopback_address(self, address: str) -> None:
         (found,) = created(SERVICES, service(externalIPs=["192.0.2.1", "2001:db8::1", address]))
         assert found.startswith(f'spec.externalIPs[2]: Invalid value: "{address}": may not be ')
 
@@ -221,7 +221,7 @@ class TestServices:
         assert not alone.spec.externalTrafficPolicy
 
     @pytest.mark.parametrize("address", ["None", "10.0.0.1"])
-    def test_who_makes_it_an_alias_need_not_take_away_the_address(self, address: str) -> None:
+    def test_change_to_external_name_clears_the_cluster_ip(self, address: str) -> None:
         old = service(clusterIP=address, clusterIPs=[address], ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
         assert created(SERVICES, old) == []
         new = service()

@@ -145,7 +145,7 @@ class TestClaims:
         (violation,) = created(PERSISTENT_VOLUME_CLAIMS, obj)
         assert violation.startswith('spec.resources.requests[x]: Invalid value: "-Infinity": "-Infinity" is not a quantity')
 
-    def test_who_asks_for_a_fraction_of_a_byte_is_warned(self) -> None:
+    def test_fractional_bytes_are_warned_about(self) -> None:
         strategy, little = STRATEGIES[PERSISTENT_VOLUME_CLAIMS.plural], {"requests": {"storage": "500m"}}
         assert created(PERSISTENT_VOLUME_CLAIMS, claim(resources=little)) == []
         assert list(strategy.warnings(claim(resources=little))) == [

@@ -321,7 +321,7 @@ async def test_nothing_new_is_let_in() -> None:
     assert sorted(fields) == ["spec.replicas", "spec.template.spec.containers[0].env[1].value"]
 
 
-async def test_of_too_many_parts_there_come_no_more() -> None:
+async def test_oversized_stored_object_may_not_grow() -> None:
     """But what else there is of the object may grow."""
     old = make_deployment("old")
     env = old.spec.template.spec.containers[0].env
@@ -357,7 +357,7 @@ def test_what_may_not_change_may_not_change_in_such_an_object() -> None:
     assert [each.field for each in strategy.validate_update(new, old)] == ["spec.clusterIP"]
 
 
-def test_who_is_not_wrong_costs_one_look() -> None:
+def test_valid_object_is_validated_once() -> None:
     """Statuses of pods are what is written most: the old one is judged only where something is wrong with the new one."""
     looked: list[Pod] = []
 
@@ -394,7 +394,7 @@ def test_what_is_added(found: str, before: str, expected: str) -> None:
     assert added(violations(*found.split()), violations(*before.split())) == violations(*expected.split())
 
 
-def test_many_violations_are_told_apart_in_few_steps() -> None:
+def test_many_violations_are_compared_in_few_steps() -> None:
     class Counted(str):
         comparisons = 0
         __hash__ = str.__hash__

@@ -19,7 +19,7 @@ class Counted(list[str]):
             yield value
 
 
-def test_of_many_values_only_some_are_looked_at() -> None:
+def test_number_of_checked_values_is_limited() -> None:
     """There may be a violation for each of them."""
     values = Counted([""] * 100_000)
     assert str(invalid("spec.scopes", values, "no")).startswith('spec.scopes: Invalid value: ["","",')

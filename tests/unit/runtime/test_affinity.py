@@ -88,7 +88,7 @@ async def test_a_processor_that_was_taken_away_changes_nothing() -> None:
     assert os.sched_getaffinity(0) == before
 
 
-def test_who_waits_gives_up_the_processor() -> None:
+def test_waiting_process_yields_the_processor() -> None:
     before = switches()
     assert not threading.Event().wait(0.001)
     assert switches() > before

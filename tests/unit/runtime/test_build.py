@@ -31,7 +31,7 @@ def commit_of(sources: Path) -> str:
     return found
 
 
-def test_of_a_checkout_git_says_it(sources: Path) -> None:
+def test_commit_of_a_checkout_comes_from_git(sources: Path) -> None:
     git(sources, "init")
     git(sources, "add", ".")
     git(sources, "commit", "--message", "first")
@@ -55,7 +55,7 @@ def test_it_is_not_that_of_the_repository_whose_hook_runs(sources: Path, monkeyp
     assert commit_of(sources).removesuffix("-dirty") == head
 
 
-def test_of_what_was_built_the_build_says_it(sources: Path) -> None:
+def test_commit_of_a_wheel_comes_from_the_build(sources: Path) -> None:
     """Also when it is installed below somebody else's repository."""
     git(sources.parent, "init")
     assert commit_of(sources) == ""

@@ -65,7 +65,7 @@ async def test_a_timeout_within_it_is_one() -> None:
             await never
 
 
-async def test_who_was_cancelled_before_may_clean_up() -> None:
+async def test_cancelled_task_may_clean_up() -> None:
     """Only what comes meanwhile counts."""
     said: list[str] = []
 

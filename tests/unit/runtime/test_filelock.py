@@ -41,14 +41,14 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_where_there_can_be_no_folder_nobody_waits(tmp_path: Path) -> None:
+def test_lock_without_a_folder_fails_immediately(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "lock", tmp_path / "file" / "deep" / "lock"):
         with pytest.raises(NotADirectoryError), locked(path):
             pass
 
 
-def test_where_a_folder_takes_no_file_nobody_is_said_to_hold_it(tmp_path: Path) -> None:
+def test_lock_in_an_unwritable_folder_names_no_holder(tmp_path: Path) -> None:
     (tmp_path / "nowhere").symlink_to(tmp_path / "file" / "that" / "is")
     (tmp_path / "file").touch()
     for path in (Path("/proc/lock"), tmp_path / "nowhere" / "lock"):
@@ -57,7 +57,7 @@ def test_where_a_folder_takes_no_file_nobody_is_said_to_hold_it(tmp_path: Path) 
         assert not isinstance(caught.value, TimeoutError)
 
 
-def test_that_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+def test_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     script = f"""
 from pathlib import Path
 from pinnace.runtime.files import locked

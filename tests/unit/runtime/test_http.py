@@ -73,7 +73,7 @@ async def test_a_bug_is_logged(server: StatusServer, capfd: pytest.CaptureFixtur
     assert error in capfd.readouterr().err
 
 
-async def test_a_page_that_takes_too_long_is_told_so(
+async def test_slow_page_is_reported(
     server: StatusServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(module, "LOOP_DEADLINE", 0.05)
@@ -81,7 +81,7 @@ async def test_a_page_that_takes_too_long_is_told_so(
     assert capfd.readouterr().err == ""
 
 
-async def test_peers_that_say_nothing_are_in_nobodys_way(server: StatusServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_peers_do_not_block_others(server: StatusServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PEERS", 3)
     silent = [socket.create_connection(parse_address(server.address), timeout=10) for _ in range(3)]
     status, _ = await asyncio.to_thread(get, f"http://{server.address}/livez")

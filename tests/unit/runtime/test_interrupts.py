@@ -95,7 +95,7 @@ def test_it_stops_gracefully_from_then_on(component: str) -> None:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_who_is_not_to_be_interrupted_is_not(component: str) -> None:
+def test_ignored_sigint_stays_ignored(component: str) -> None:
     """As in the background of a shell."""
     done = interrupted(f"pinnace-{component}", "click", "--help", begin=IGNORED)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Usage: ")

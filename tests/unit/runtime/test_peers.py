@@ -56,7 +56,7 @@ async def may_connect(port: int) -> bool:
         return await connected(channel)
 
 
-async def test_who_does_not_show_who_he_is_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_without_a_certificate_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_server, "HANDSHAKE_TIMEOUT", 0.2)
     async with serving(10, tmp_path) as port:
         with silent(port, 3) as there:

@@ -101,7 +101,7 @@ def test_at_the_second_signal_it_finishes_nothing(start: Start) -> None:
         ("exits", "SystemExit was raised"),
     ],
 )
-def test_what_goes_wrong_is_told(start: Start, main: str, said: str) -> None:
+def test_error_is_reported(start: Start, main: str, said: str) -> None:
     process = start(main)
     _, told = process.communicate(timeout=20)
     assert process.returncode == 1 and said in told

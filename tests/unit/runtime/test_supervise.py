@@ -42,7 +42,7 @@ async def supervised(loop: Loop, clock: FakeClock) -> AsyncIterator[None]:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_an_unchanged_failure_is_told_once_and_then_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_repeated_failure_is_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     loop = Loop(clock)
     loop.trouble = lambda _: "no server"
@@ -57,7 +57,7 @@ async def test_an_unchanged_failure_is_told_once_and_then_counted(caplog: pytest
     assert f" {second.repeats} " in caplog.messages[1]
 
 
-async def test_failures_that_take_turns_are_each_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_alternating_failures_are_each_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     loop = Loop(clock)
     loop.trouble = lambda number: ("no server", "no answer")[number % 2]
@@ -66,7 +66,7 @@ async def test_failures_that_take_turns_are_each_told_once(caplog: pytest.LogCap
     assert len(caplog.messages) == 2
 
 
-async def test_that_all_is_well_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_recovery_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = FakeClock()
     loop = Loop(clock)
@@ -92,7 +92,7 @@ async def test_what_fails_once_is_one_line(caplog: pytest.LogCaptureFixture) -> 
     assert len(caplog.messages) == loop.failures == 1
 
 
-async def test_after_it_was_well_the_same_failure_is_told_anew(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failure_after_a_recovery_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     loop = Loop(clock)
     loop.trouble = lambda _: "no server"

@@ -31,11 +31,11 @@ async def test_others_have_their_turns_after_each_portion() -> None:
     assert await turns_meanwhile(SLICE * 0.6, items=10) == 5 * YIELDS
 
 
-async def test_what_is_done_quickly_waits_for_nobody() -> None:
+async def test_short_work_does_not_yield() -> None:
     assert await turns_meanwhile(SLICE / 100, items=50) == 0
 
 
-async def test_who_gives_up_is_heard_between_two_items() -> None:
+async def test_cancellation_is_handled_between_items() -> None:
     clock, done = FakeClock(), list[int]()
 
     def work(item: int) -> None:

@@ -114,7 +114,7 @@ class TestCordonsWithTheirTaint:
             "TaintToleration: it does not tolerate the taint node.kubernetes.io/unschedulable:NoSchedule"
         ]
 
-    def test_what_the_scheduler_says_is_told_as_it_is(self) -> None:
+    def test_scheduler_message_is_printed_unchanged(self) -> None:
         """Whichever plugin of the profile is asked first; and without NodeUnschedulable the taint is all there is."""
         profile = {"plugins": {"filter": {"disabled": [{"name": "*"}], "enabled": []}}}
         for enabled, message in [
@@ -292,7 +292,7 @@ def test_a_claim_that_does_not_exist_is_one_thing_in_the_way() -> None:
     ],
     ids=["no such class", "Immediate", "without a class", "pre-bound"],
 )
-def test_a_claim_that_nobody_binds(asked: PersistentVolumeClaim, there: Sequence[Object], remedy: str) -> None:
+def test_claim_without_a_provisioner(asked: PersistentVolumeClaim, there: Sequence[Object], remedy: str) -> None:
     question = make_pod("a").claim("c"), THREE[:1]
     assert remedies(*question, objects=(asked, *there)) == [f"{remedy} -> n0"]
     found = explained(*question, node="n0", objects=(asked, *there)).asked

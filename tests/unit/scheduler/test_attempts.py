@@ -29,7 +29,7 @@ def term(token: int, began: float, ended: float | None, reason: str = terms.SILE
     return made
 
 
-def test_two_short_terms_that_nobody_resigned_are_a_reason_to_be_careful() -> None:
+def test_two_short_terms_without_resignation_enable_marking() -> None:
     assert ended_soon([term(1, 0, 50), term(2, 100, 102), term(3, 102, 104)], 104)
     assert ended_soon([term(2, 100, 102), term(3, 102, None)], 104)
 
@@ -49,7 +49,7 @@ def test_other_terms_are_none(last: list[Term]) -> None:
     assert not ended_soon(last, 110)
 
 
-def test_a_resignation_is_told_in_the_words_of_the_api_server() -> None:
+def test_resignation_reason_equals_the_api_servers() -> None:
     assert attempts.RESIGNED == terms.RESIGNED
 
 

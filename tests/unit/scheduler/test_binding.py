@@ -109,7 +109,7 @@ async def test_a_pod_that_was_bound_already_stays_assumed_until_the_informer_tel
     assert world.told == ["bound a"] and len(world.api.batches) == 1
 
 
-async def test_a_pod_that_somebody_else_bound_is_not_ours(world: World) -> None:
+async def test_pod_bound_by_another_scheduler_is_forgotten(world: World) -> None:
     world.api.answer = lambda binding: CONFLICT
     world.submit("a")
     await world.settle()
@@ -150,7 +150,7 @@ async def test_no_timer_forgets_an_unknown_bind(world: World) -> None:
     assert world.told == [] and world.assumed() == ["a"] and len(world.api.reads) == 100
 
 
-async def test_while_nobody_answers_one_portion_of_many_doubts_is_asked_about(world: World) -> None:
+async def test_unknown_binds_are_resolved_in_portions_while_unavailable(world: World) -> None:
     """Each takes its ten seconds, and all that are in doubt keep their room until they have been asked about."""
     names = [f"p{number:02}" for number in range(3 * RESOLVING)]
     world.api.whole = world.api.read_error = UNKNOWN
@@ -174,7 +174,7 @@ async def test_an_unknown_bind_of_a_pod_that_is_gone_is_forgotten(world: World) 
     assert world.told == ["failed a: no"]
 
 
-async def test_a_broken_fence_stands_down_and_blames_nobody(world: World) -> None:
+async def test_fenced_bind_steps_down_without_an_event(world: World) -> None:
     world.api.answer = lambda binding: FENCED
     world.submit("a", "b")
     await world.settle()

@@ -93,7 +93,7 @@ def test_all_is_well(world: World) -> None:
 
 
 @pytest.mark.parametrize(("point", "name"), [("reserve", "Reserve"), ("permit", "Permit"), ("pre_flight", "PreFlight")])
-def test_who_fails_is_named_and_all_is_undone(world: World, point: str, name: str) -> None:
+def test_failing_plugin_is_named_and_reservations_are_undone(world: World, point: str, name: str) -> None:
     world.plugin("A", reserve=None)
     world.plugin("B", **({"reserve": None, "pre_bind": None} | {point: RuntimeError("boom")}))
     world.plugin("C", reserve=None)
@@ -103,7 +103,7 @@ def test_who_fails_is_named_and_all_is_undone(world: World, point: str, name: st
 
 
 @pytest.mark.parametrize("point", ["reserve", "permit"])
-def test_who_refuses_is_named_and_all_is_undone(world: World, point: str) -> None:
+def test_rejecting_plugin_is_named_and_reservations_are_undone(world: World, point: str) -> None:
     world.plugin("A", reserve=None)
     world.plugin("B", **({"reserve": None} | {point: NO}))
     refused = world.start()
@@ -112,7 +112,7 @@ def test_who_refuses_is_named_and_all_is_undone(world: World, point: str) -> Non
     assert world.log[-2:] == ["B.unreserve", "A.unreserve"]
 
 
-def test_a_failing_unreserve_stops_nobody_and_shows_where(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_unreserve_blocks_no_pod_and_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.plugin("A", reserve=None)
     world.plugin("B", reserve=None, unreserve=RuntimeError("boom"))
     world.started().undo()
@@ -121,7 +121,7 @@ def test_a_failing_unreserve_stops_nobody_and_shows_where(world: World, caplog: 
     assert PluginFailed("B", "Unreserve", "RuntimeError") in logged(caplog, PluginFailed)
 
 
-def test_a_failing_post_bind_stops_nobody(world: World) -> None:
+def test_failing_post_bind_blocks_no_pod(world: World) -> None:
     world.plugin("A", post_bind=RuntimeError("boom"))
     world.plugin("B", post_bind=None)
     world.started().bound()
@@ -142,7 +142,7 @@ def test_one_that_waits_does_not_keep_another_from_refusing(world: World) -> Non
     assert world.start() == PluginRejection("B", "node(s) said no")
 
 
-def test_pods_that_nobody_is_interested_in_cost_nothing(world: World) -> None:
+def test_pod_without_interested_plugins_costs_nothing(world: World) -> None:
     world.plugin("A", reserve=SKIP, permit=None, pre_flight=SKIP, pre_bind=None)
     world.plugin("B", pre_flight=SKIP, bind=None)
     assert world.start() is None

@@ -247,7 +247,7 @@ class TestPreBind:
         assert world.binder.slow(now + 1.0)
         assert logged(caplog, PluginSlow) == [PluginSlow("Slow", "PreBind", 2, binding_cycle.SLOW + 1.0)], "once a minute"
 
-    async def test_so_many_at_a_time_and_then_the_scheduling_cycle_pauses(self, world: World) -> None:
+    async def test_scheduling_pauses_at_the_limit_of_binding_cycles(self, world: World) -> None:
         gate = asyncio.Event()
 
         async def gated(name: str) -> Status | None:
@@ -303,7 +303,7 @@ class TestBind:
         assert world.api.reads == ["default/a"]
         assert world.plugin.asked == ["pre-bind a", "bind a", "bind a"] and world.told == ["bound a"]
 
-    async def test_so_is_one_that_takes_too_long(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_slow_binding_cycle_is_cancelled(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(binding_cycle, "BIND_DEADLINE", 0.01)
         world.plugin.binding = stuck
         world.decide("a")
@@ -355,7 +355,7 @@ class TestStandingDown:
         await world.settle()
         assert world.told == []
 
-    async def test_what_ends_after_the_term_is_not_told(self, world: World) -> None:
+    async def test_result_after_the_term_is_not_reported(self, world: World) -> None:
         """Of a plugin that does not let itself be cancelled: the pod may have been decided anew."""
         gate = asyncio.Event()
 

@@ -59,7 +59,7 @@ def test_a_bind_event_after_forget_counts_the_pod_again(cache: Cache) -> None:
     assert free_cpu(cache)["n"] == 3000
 
 
-def test_a_pod_bound_elsewhere_by_somebody_else_is_moved(cache: Cache) -> None:
+def test_foreign_bind_moves_an_assumed_pod(cache: Cache) -> None:
     cache.assume(info(POD), "n")
     assert not cache.confirm(info(POD).uid, "m")
     assert cache.observe(info(POD), "m") == ClusterEvent(Change.POD_FREED | Change.POD_PLACED, "n")
@@ -67,7 +67,7 @@ def test_a_pod_bound_elsewhere_by_somebody_else_is_moved(cache: Cache) -> None:
     assert cache.forget(info(POD).uid) is None
 
 
-def test_who_leaves_with_volumes_frees_them() -> None:
+def test_removed_pod_frees_its_volumes() -> None:
     cache = cache_of(make_node("n"), make_node("m"))
     pod, freed = info(make_pod("a").claim("data")), Change.POD_FREED | Change.VOLUMES_FREED
     cache.assume(pod, "n")
@@ -99,7 +99,7 @@ def test_what_was_never_there_can_be_removed(cache: Cache) -> None:
     assert cache.remove_node("nowhere") is None
 
 
-def test_what_may_help_other_pods_is_told(cache: Cache) -> None:
+def test_cache_reports_events_that_may_help_pods(cache: Cache) -> None:
     event = cache.observe(info(POD), "n")
     assert event == ClusterEvent(Change.POD_PLACED, "n") == cache.placed(info(POD).uid)
     assert event.pod is not None and event.pod.labels == {}

@@ -145,7 +145,7 @@ async def test_a_bind_that_was_sent_is_not_called_off(world: World) -> None:
 
 
 @pytest.mark.parametrize("others", [CYCLES, 0], ids=["it waits for its turn", "it has its turn"])
-async def test_nor_is_one_whose_answer_was_lost(world: World, others: int) -> None:
+async def test_bind_with_a_lost_answer_is_not_called_off(world: World, others: int) -> None:
     """It is to be sent again; the first may still happen."""
 
     async def lost(name: str) -> Status | None:

@@ -17,7 +17,7 @@ ENOUGH = 40
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
-def test_nothing_is_broken_and_nobody_forgotten(seed: int) -> None:
+def test_churn_keeps_all_invariants_and_pods(seed: int) -> None:
     churn = Churn(seed)
     problems = churn.play()
     story = "\n".join(churn.log[-60:])

@@ -84,7 +84,7 @@ class TestPlugins:
         assert "TaintToleration" in found.points[Point.FILTER]
         assert found.weights == {"NodeResourcesFit": 5.0}
 
-    def test_that_are_disabled_can_be_enabled_at_one_point(self) -> None:
+    def test_disabled_plugin_can_be_enabled_at_one_point(self) -> None:
         found = profile(
             "multiPoint: {disabled: [{name: NodeResourcesFit}, {name: TaintToleration}]}, "
             "preScore: {enabled: [{name: TaintToleration}]}, score: {enabled: [{name: TaintToleration}]}"
@@ -109,7 +109,7 @@ class TestPlugins:
         }
         assert found.weights["PodTopologySpread"] == 2.0
 
-    def test_that_do_not_score_by_default_do_when_they_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_plugins_without_default_score_score_when_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         defaults = dict(DEFAULT_PLUGINS) | {"NodeResourcesFit": (DEFAULT_PLUGINS["NodeResourcesFit"][0], 0.0)}
         monkeypatch.setattr(config, "DEFAULT_PLUGINS", defaults)
         assert "NodeResourcesFit" not in profile("").weights and profile("") == ProfileConfiguration()
@@ -138,7 +138,7 @@ class TestPlugins:
         )
         assert "NodePorts" not in found.plugins and found.weights["NodeResourcesFit"] == 4.0
 
-    def test_of_ones_own(self) -> None:
+    def test_plugins_from_files_are_configured(self) -> None:
         found = profile(f'score: {{enabled: [{{name: "{EXAMPLE}", weight: 9}}]}}')
         assert found.weights["CheapestNode"] == 9.0 and found.sources["CheapestNode"].spec == EXAMPLE
         frameworks = build(with_plugin(Configuration(), EXAMPLE), Offline())

@@ -36,7 +36,7 @@ def test_the_default_configuration_when_the_leader_has_it() -> None:
     assert said([led(Configuration(seed=7))]) == (DEFAULT, "", False, "")
 
 
-def test_that_of_the_local_cluster_when_the_leader_has_it(tmp_path: Path) -> None:
+def test_configuration_of_the_local_cluster_is_used_when_the_leader_has_it(tmp_path: Path) -> None:
     kept = offer(tmp_path)
     assert said([led(kept.load())], kept=kept) == ("policy.yaml", "", False, "")
     assert said([led(Configuration())], kept=kept) == (DEFAULT, "", False, "")

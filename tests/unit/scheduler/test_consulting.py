@@ -81,7 +81,7 @@ async def test_they_are_asked_about_the_nodes_only_that_the_filters_leave() -> N
     assert not unasked.asked
 
 
-async def test_their_refusals_are_told_among_those_of_the_plugins() -> None:
+async def test_extender_refusals_are_listed_with_those_of_plugins() -> None:
     answer = Filtered([], failed={"n1": "too hot", "n2": "too hot"})
     cache = cache_of(node("n0").unschedulable(), node("n1"), node("n2"))
     outcome = await Story(FakeTransport(filter=answer).extender(), cache=cache).told()
@@ -218,7 +218,7 @@ class TestPreemption:
     async def test_they_may_object_to_all(self) -> None:
         assert await self.run(FakeTransport(preempt={}).extender()) == ("preemption: no candidate node for preemption", [])
 
-    async def test_their_failures_are_told(self) -> None:
+    async def test_extender_failures_are_reported(self) -> None:
         said, evicted = await self.run(FakeTransport(preempt=failing("preempt")).extender())
         assert said == f"preemption: failed preempt with extender at URL {URL}/preempt, code 500" and not evicted
         said, evicted = await self.run(FakeTransport(preempt={"n1": ["other"]}).extender())

@@ -94,7 +94,7 @@ def test_none_of_a_group_is_placed_that_does_not_fit(stage: Stage) -> None:
     stage.play(story())
 
 
-def test_those_that_give_their_nodes_up_in_this_moment_do_not_count(stage: Stage) -> None:
+def test_pods_being_unreserved_do_not_count(stage: Stage) -> None:
     """The third fits nowhere, so the first two give up; the fourth is looked at before they have left."""
 
     async def story() -> None:
@@ -230,7 +230,7 @@ def test_a_group_of_a_higher_priority_does_not_give_way(stage: Stage) -> None:
     stage.play(story())
 
 
-def test_those_that_are_being_deleted_do_not_count(stage: Stage) -> None:
+def test_terminating_pods_do_not_count(stage: Stage) -> None:
     async def story() -> None:
         put_nodes(stage, 3)
         put(stage, *(each.node(f"n{number}").terminating() for number, each in enumerate(group("g", 2))))
@@ -300,7 +300,7 @@ def test_when_one_gives_its_node_up_so_do_the_others(stage: Stage) -> None:
     stage.play(story())
 
 
-def test_nobody_waits_longer_than_is_configured(stage: Stage) -> None:
+def test_group_wait_is_limited(stage: Stage) -> None:
     async def story() -> None:
         put_nodes(stage, 3)
         put(stage, *incomplete())

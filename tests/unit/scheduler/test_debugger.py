@@ -100,7 +100,7 @@ async def test_the_queue_by_place(world: World) -> None:
     ]
 
 
-def test_of_many_pods_the_first_are_shown(world: World) -> None:
+def test_dump_shows_the_first_pods(world: World) -> None:
     for number in range(MOST + 3):
         world.queue.add(info(make_pod(f"p{number}")), 0.0)
     text = world.queue_lines

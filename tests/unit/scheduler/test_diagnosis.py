@@ -105,7 +105,7 @@ def test_all_verdicts_are_kept() -> None:
     assert [plugin for plugin, result in found.refusals if not result.passed[0]] == ["TaintToleration", "NodeResourcesFit"]
 
 
-def test_a_refusal_by_pre_filter_is_told_once() -> None:
+def test_pre_filter_refusal_is_reported_once() -> None:
     found = Diagnosis(5, pre_filter=("Quota", "the quota of team red is used up"))
     assert found.message == "0/5 nodes are available: the quota of team red is used up."
     assert found.plugins == {"Quota"}

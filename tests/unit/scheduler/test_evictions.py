@@ -68,7 +68,7 @@ async def world() -> AsyncIterator[World]:
         yield world
 
 
-async def test_victims_are_deleted_and_it_is_told_why(world: World) -> None:
+async def test_victims_are_deleted_with_a_reason(world: World) -> None:
     world.submit()
     assert world.evictions.pending(info(make_pod("a")).uid)
     await world.clock.advance(0)
@@ -79,7 +79,7 @@ async def test_victims_are_deleted_and_it_is_told_why(world: World) -> None:
     assert not world.evictions.pending(info(make_pod("a")).uid)
 
 
-async def test_who_can_be_called_off_is_not_deleted_but_told(world: World) -> None:
+async def test_waiting_victim_is_rejected_instead_of_deleted(world: World) -> None:
     uid = info(make_pod("a")).uid
     world.unbound = {uid}
     world.submit()
@@ -141,7 +141,7 @@ async def test_a_refusal_is_not(world: World) -> None:
     assert not world.activated, "it is another pod by now"
 
 
-async def test_who_leads_no_more_deletes_nothing(world: World) -> None:
+async def test_deposed_leader_deletes_no_victims(world: World) -> None:
     world.submit()
     world.evictions.drop()
     await world.clock.advance(AGAIN)

@@ -46,6 +46,6 @@ async def test_a_bind_that_was_never_sent_has_failed() -> None:
 
 
 @pytest.mark.parametrize("failure", [NotSent, AnswerLost, ExtenderError])
-async def test_if_it_can_be_ignored_somebody_else_binds(failure: type[ExtenderError]) -> None:
+async def test_ignorable_extender_failure_uses_the_next_binder(failure: type[ExtenderError]) -> None:
     extender = FakeTransport(bind=failure("bind", URL, "")).extender(ignorable=True)
     assert await ExtenderBinder(extender).bind({}, POD, "n1", FENCE) is SKIP

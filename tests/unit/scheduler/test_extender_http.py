@@ -86,7 +86,7 @@ async def test_filter(answer: Any, expected: Filtered) -> None:
 
 
 @pytest.mark.parametrize("answer", [rb'{"FailedNodes": {"n1": "cut \ud83d"}}', b'{"FailedNodes": {"n1": "cut \xff"}}'])
-async def test_what_is_no_text_can_be_told_all_the_same(answer: bytes) -> None:
+async def test_response_that_is_no_text_is_reported(answer: bytes) -> None:
     async with serving({"filter": lambda args: answer}) as (transport, _):
         told = (await transport.filter(POD, NODES)).failed["n1"]
     assert told.startswith("cut ") and told.encode()

@@ -28,7 +28,7 @@ def with_extender(url: str, verb: str, **more: Any) -> Configuration:
     return replace(QUICK, extenders=[ExtenderConfiguration(url, {verb: name}, **more)])
 
 
-async def test_what_an_extender_refuses_is_told_and_tried_again(cluster: Cluster) -> None:
+async def test_pod_refused_by_an_extender_is_retried(cluster: Cluster) -> None:
     await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
     with HttpExtender(filter=lambda args: {"FailedNodes": {"n": "too hot"}}).running() as extender:
         cluster.schedule("s0", configuration=with_extender(extender.url, FILTER))
@@ -153,7 +153,7 @@ async def test_an_extender_that_cannot_bind_is_asked_again_after_a_backoff(clust
         await cluster.kill(scheduler)
 
 
-async def test_who_else_binds_when_the_extender_may_be_ignored(cluster: Cluster) -> None:
+async def test_default_binder_replaces_an_ignorable_extender(cluster: Cluster) -> None:
     await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
     with HttpExtender(bind=lambda args: 500).running() as extender:
         cluster.schedule("s0", configuration=with_extender(extender.url, BIND, ignorable=True))

@@ -94,7 +94,7 @@ def test_a_bound_pod_takes_room_whoever_its_scheduler_is(world: World) -> None:
     assert world.free == 0 and len(world.queue) == 0
 
 
-def test_a_pod_that_somebody_else_binds_leaves_the_queue(world: World) -> None:
+def test_pod_bound_by_another_client_leaves_the_queue(world: World) -> None:
     world.tell(ADDED, pending())
     world.tell(MODIFIED, pending().node("n"), pending())
     assert len(world.queue) == 0 and world.free == 0
@@ -226,9 +226,7 @@ def test_labels_that_change_during_a_bind_are_followed(world: World) -> None:
 
 
 @pytest.mark.parametrize("assumed", [True, False])
-def test_a_pod_on_a_node_is_told_to_those_that_wait_for_it(
-    world: World, assumed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bound_pod_wakes_waiting_pods(world: World, assumed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[Change]()
     monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: told.append(event.change))
     if assumed:
@@ -276,7 +274,7 @@ def test_pods_that_leave_a_node_together_wake_whom_their_room_helps_once(world: 
     assert told == [("n", Change.POD_FREED, 1000)] * 2, "one for those that are alike, when all of them have gone"
 
 
-def test_pods_that_become_alike_are_told_of_by_what_they_were(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_update_events_contain_the_old_pod(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody may wait for what one of them is no more."""
     before = [make_pod(name).label("app", app).node("n") for name, app in (("x", "web"), ("y", "db"), ("z", "db"))]
     for pod in before:

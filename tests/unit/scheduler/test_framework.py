@@ -54,7 +54,7 @@ class ByName(PerNodeScore):
         return 100.0 if node.name == "m" else 0.0
 
 
-def test_a_failure_is_told_with_the_line_of_the_plugin() -> None:
+def test_plugin_failure_is_reported_with_its_line() -> None:
     class Helped(PerNodeScore):
         name = "Helped"
 
@@ -286,7 +286,7 @@ class TestPostFilter:
         ]
         assert self.run(*plugins) == ("m", "")
 
-    def test_what_the_others_say_is_told(self) -> None:
+    def test_results_of_other_plugins_are_reported(self) -> None:
         assert self.run(Custom("A", post_filter=Status("not me.")), Custom("B", post_filter=None)) == ("", "not me.")
         assert self.run(Custom("A", post_filter=Status("not me.")), Custom("B", post_filter=Status("nor me."))) == (
             "",

@@ -167,7 +167,7 @@ def test_filter(wanted: PodBuilder, placed: list[PodBuilder], expected: list[str
     assert refusals(wanted, cache_of(*NODES, placed=placed).nodes) == expected
 
 
-def test_a_term_without_a_selector_is_about_nobody() -> None:
+def test_affinity_term_without_selector_matches_nothing() -> None:
     wanted = pod().affinity("", "zone")
     built = wanted.build()
     built.spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].ClearField("labelSelector")
@@ -288,7 +288,7 @@ def test_hints(wanted: PodBuilder, change: Change, other: PodBuilder, expected: 
         (pod(), pod("x").anti_affinity("app=web", "zone", matchLabelKeys=["tier"]), "tier", True),
     ],
 )
-def test_of_pods_that_are_relabelled_those_help_that_are_near_or_in_the_way(
+def test_relabelled_pod_wakes_pods_with_matching_affinity(
     wanted: PodBuilder, before: PodBuilder, after: PodBuilder | str, expected: bool
 ) -> None:
     """Also those whose own terms depend on their labels."""

@@ -68,7 +68,7 @@ def test_other_things_than_amounts_are_kept_too() -> None:
     assert not alone.nodes.used_ports.taken(info(port).requests.ports), "it is not there yet"
 
 
-def test_nobody_relies_on_a_pod_that_is_only_nominated() -> None:
+def test_affinity_to_a_nominated_pod_does_not_count() -> None:
     cache = nominating(make_pod("nominated").label("app", "x").req(cpu=1).priority(10), "a")
     near = make_pod("p").affinity("app=x", "kubernetes.io/hostname")
     assert isinstance(schedule_one(info(near), cache, FRAMEWORK, 0), Unschedulable)

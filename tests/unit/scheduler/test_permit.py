@@ -72,7 +72,7 @@ class TestPermit:
 
         await cluster.until(told)
 
-    async def test_a_pod_that_waits_in_vain_is_tried_again(self, cluster: Cluster, turnstile: Turnstile) -> None:
+    async def test_pod_whose_wait_expires_is_retried(self, cluster: Cluster, turnstile: Turnstile) -> None:
         turnstile.timeout = TICK
         await cluster.create(make_pod("a").req())
         timeout = f"rejected due to timeout after waiting {TICK:g}s at plugin Turnstile"

@@ -58,7 +58,7 @@ def test_node_resources_fit(wanted: PodBuilder, nodes: list[NodeBuilder], expect
 
 
 @pytest.mark.parametrize("number", [60, 61, 62, 63, 64, 65, 200])
-def test_of_many_resources_each_that_is_short_is_told(number: int) -> None:
+def test_all_insufficient_resources_are_reported(number: int) -> None:
     """However many of them there are, and whichever it is."""
     resources = [f"example.com/r{i:03d}" for i in range(number)]
     wanted = pod().container(dict.fromkeys(resources, 1))

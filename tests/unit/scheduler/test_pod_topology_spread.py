@@ -178,7 +178,7 @@ def test_only_controllers_of_pods_that_serve_spread_them(kind: str, spread: bool
     assert refusals(PodTopologySpread(DEFAULTS), new.build(), table) == [SKEW if spread else "", ""]
 
 
-def test_so_are_those_of_a_service() -> None:
+def test_service_pods_are_spread_by_default() -> None:
     table = cache_of(A1, B1, placed=on("a1")).nodes
     found = scores(PodTopologySpread(None, Handle()), pod().build(), table)
     assert found is not None and found[0] < found[1]
@@ -311,7 +311,7 @@ def test_hints(wanted: PodBuilder, change: Change, other: PodBuilder, expected: 
     ],
     ids=["another goes", "another is relabelled", "one less", "one more", "one goes"],
 )
-def test_of_pods_that_are_relabelled_those_help_that_are_counted(before: PodBuilder, after: PodBuilder, expected: bool) -> None:
+def test_relabelled_pod_wakes_pods_with_matching_constraints(before: PodBuilder, after: PodBuilder, expected: bool) -> None:
     """A pod that is being deleted is counted no more."""
     cache = cache_of(A1, B1, placed=[before.node("a1").uid("changed")])
     event = cache.relabel(after.uid("changed").build())

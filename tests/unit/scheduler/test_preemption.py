@@ -41,7 +41,7 @@ def test_no_more_victims_than_needed_and_the_important_stay() -> None:
     assert chosen(cache_of(node("a"), placed=placed), make_pod("high").req(cpu=2).priority(10)) == ("a", ["p1", "p0"])
 
 
-def test_of_equals_who_started_first_stays() -> None:
+def test_longest_running_of_equal_victims_is_kept() -> None:
     placed = [low(f"p{i}", "a", cpu=2, started=100 + i) for i in range(2)]
     assert chosen(cache_of(node("a"), placed=placed), make_pod("high").req(cpu=2).priority(10)) == ("a", ["p1"])
 
@@ -68,7 +68,7 @@ def test_violations_of_budgets_come_first() -> None:
     assert bench.preempt(HIGH) == Nominated("b") and bench.evicted == ["lost"]
 
 
-def test_who_is_protected_is_reprieved_first() -> None:
+def test_protected_pod_is_reprieved_first() -> None:
     placed = [low("kept", "a", cpu=2).label("app", "x"), low("lost", "a", cpu=2, priority=5)]
     bench = Bench(cache_of(node("a"), placed=placed), budget("x", "app=x", 0))
     assert bench.preempt(make_pod("high").req(cpu=2).priority(10)) == Nominated("a") and bench.evicted == ["lost"]
@@ -151,7 +151,7 @@ def test_the_nominated_node_cannot_take_the_pod_any_more(pod: PodBuilder, reason
     assert bench.preempt(pod) == Status(MESSAGE.format(1, f"1 {reason}"))
 
 
-def test_who_is_near_by_and_in_the_way_is_no_reason_to_give_up() -> None:
+def test_anti_affinity_of_a_victim_does_not_prevent_preemption() -> None:
     """Neither are too many of them."""
     cache = cache_of(node("a").label("zone", "a"), placed=[low("p", "a").label("app", "db")])
     assert chosen(cache, make_pod("high").req(cpu=1).priority(10).anti_affinity("app=db", "zone")) == ("a", ["p"])
@@ -222,7 +222,7 @@ def test_what_was_found_is_remembered_until_the_node_changes(monkeypatch: pytest
     assert settled(plugin.post_filter({}, pod, cache.nodes, diagnosis)) == Nominated("n1") and len(asked) == 2
 
 
-def test_that_nothing_helps_is_told_again_with_the_same_diagnosis_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_preemption_is_reused_for_the_same_diagnosis_only(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = cache_of(node("small", cpu=2), placed=[low("p", "small", cpu=1)])
     bench, asked = Bench(cache), []
     plugin, pod = bench.plugin(), info(HIGH)
@@ -237,7 +237,7 @@ def test_that_nothing_helps_is_told_again_with_the_same_diagnosis_only(monkeypat
     assert settled(plugin.post_filter({}, pod, cache.nodes, bench.diagnose(pod))) == Nominated("small")
 
 
-def test_that_nothing_helps_is_not_told_again_once_something_has_changed() -> None:
+def test_failed_preemption_is_recomputed_after_a_change() -> None:
     """Why the node refuses the pod may be the same."""
     cache = cache_of(node("a"), placed=[low("equal", "a", priority=1000)])
     bench = Bench(cache)

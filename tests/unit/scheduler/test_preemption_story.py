@@ -66,7 +66,7 @@ async def test_a_new_leader_keeps_the_room_too(cluster: Cluster) -> None:
     assert await cluster.bound("high") == "n"
 
 
-async def test_who_was_deposed_without_hearing_of_it_deletes_nobody(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deposed_scheduler_deletes_no_victims(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     await cluster.create_class("high")
     await cluster.create(small("n"), make_pod("low").req(cpu=1))
     deposed = cluster.schedule("s0")

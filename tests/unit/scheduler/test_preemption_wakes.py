@@ -74,7 +74,7 @@ profiles:
 
 
 @pytest.mark.parametrize(("resource", "helps"), [("example.com/gpu", True), ("example.com/fpga", False)])
-def test_room_of_a_resource_that_somebody_else_counts_is_not_asked_for(resource: str, helps: bool) -> None:
+def test_ignored_resource_causes_no_preemption(resource: str, helps: bool) -> None:
     """No node says that it has any."""
     stage = Stage(parse(MANAGED))
 
@@ -152,7 +152,7 @@ def test_it_is_not_tried_again_for_each_victim() -> None:
     stage.play(story())
 
 
-def test_nobody_is_there_to_preempt() -> None:
+def test_pod_without_victims_is_not_woken() -> None:
     """Pods of the same priority end one after the other, where there is room enough: the port is what the pod waits for. Tried
     each time in vain, it would have to wait for the end of its backoff when it is free."""
     stage = Stage()
@@ -191,7 +191,7 @@ def test_pods_end_where_preemption_cannot_help() -> None:
     stage.play(story())
 
 
-def test_somebody_to_be_near_has_come_where_room_lacks() -> None:
+def test_new_affinity_target_on_a_full_node() -> None:
     """Which preemption can make, and could not while nobody was there."""
     stage = Stage()
 
@@ -207,7 +207,7 @@ def test_somebody_to_be_near_has_come_where_room_lacks() -> None:
     stage.play(story())
 
 
-def test_somebody_else_to_be_near_has_come_than_who_has_to_go() -> None:
+def test_new_affinity_target_differs_from_the_victim() -> None:
     """No node was refused for it: the victim was the one to be near."""
     stage = Stage()
 

@@ -94,7 +94,7 @@ def test_an_event_that_frees_too_little_does_not_help() -> None:
     assert names(queue, 100.0) == ["small"]
 
 
-def test_any_event_helps_a_pod_that_nobody_refused() -> None:
+def test_any_event_wakes_a_pod_without_a_rejecting_plugin() -> None:
     queue = queue_of(make_pod("a"))
     fail(queue, 0.0, frozenset())
     queue.wake(ClusterEvent(Change.NODE_ADDED, "n"), NODES, 100.0)
@@ -276,14 +276,14 @@ def gated(gate: Shut) -> SchedulingQueue:
 
 
 @pytest.mark.parametrize("helped_by", [None, Change.NODE_ADDED], ids=["anything", "hint"])
-def test_who_is_gated_is_asked_about_again_when_an_event_may_help(helped_by: Change | None) -> None:
+def test_gated_pod_is_rechecked_after_a_matching_event(helped_by: Change | None) -> None:
     queue = gated(Shut(helped_by))
     queue.wake(ClusterEvent(Change.NODE_ADDED, "n"), NODES, 1.0)
     ask_gates(queue)
     assert names(queue, 1.0) == ["a", "b"]
 
 
-def test_who_is_gated_is_not_asked_about_for_nothing() -> None:
+def test_gated_pod_is_not_rechecked_without_a_reason() -> None:
     """Neither after an event of another kind, nor as often as something happens."""
     gate = Shut(Change.NODE_ADDED)
     queue = gated(gate)
@@ -334,7 +334,7 @@ def test_a_pod_is_let_go_once_whatever_plugins_do_while_they_are_asked(by: str) 
     assert len(queue) == 0 and not queue.ready
 
 
-def test_who_releases_another_while_a_group_is_released_does_no_harm() -> None:
+def test_nested_release_of_a_group_is_safe() -> None:
     """All are of one template, and were refused by the same plugin."""
     gang = Gang()
     queue = SchedulingQueue(framework(Enabled(gang)))
@@ -347,7 +347,7 @@ def test_who_releases_another_while_a_group_is_released_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("wrong", [(Change.NODE_ADDED, Change.NODE_LABELS), [Change.NODE_ADDED], "NODE_ADDED", 3])
-def test_who_says_wrongly_what_helps_is_told_so_and_helped_by_anything(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_plugin_with_invalid_events_is_logged_and_woken_by_any_event(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
     queue = gated(Shut(wrong))
     assert [(each.plugin, each.point) for each in logged(caplog, PluginFailed)] == [("Shut", "helped_by")]
     queue.wake(FREED, NODES, 1.0)
@@ -355,7 +355,7 @@ def test_who_says_wrongly_what_helps_is_told_so_and_helped_by_anything(wrong: An
     assert names(queue, 1.0) == ["a", "b"]
 
 
-def test_who_is_gated_is_asked_about_again_when_somebody_activates_it() -> None:
+def test_gated_pod_is_rechecked_after_activation() -> None:
     queue = gated(Shut(Change.NODE_ADDED))
     queue.activate(info(make_pod("b")).uid, 1.0)
     assert names(queue, 1.0) == ["b"] and queue.counts() == {"gated": 1}
@@ -372,7 +372,7 @@ def test_the_flush_asks_about_the_gated() -> None:
     assert names(queue, 1000.0) == [] and queue.next_due() is None
 
 
-def test_who_is_gated_can_go() -> None:
+def test_gated_pod_can_be_deleted() -> None:
     queue = gated(Shut())
     queue.wake(FREED, NODES, 1.0)
     queue.remove(info(make_pod("a")).uid)
@@ -396,7 +396,7 @@ class Partner:
         return True
 
 
-def test_who_releases_the_last_of_another_group_does_no_harm() -> None:
+def test_nested_release_of_the_last_pod_is_safe() -> None:
     partner = Partner()
     queue = partner.queue = SchedulingQueue(framework(Enabled(partner)))
     for each in (make_pod("a").req(cpu=1), make_pod("b").req(cpu=2)):

@@ -16,7 +16,7 @@ def held() -> tuple[SchedulingQueue, QueuedPod]:
     return queue, queued
 
 
-def test_nobody_else_pops_it() -> None:
+def test_held_pod_is_popped_once() -> None:
     queue, queued = held()
     assert queue.counts() == {"in flight": 1} and names(queue, 1000.0) == []
     assert queue.resume(queued) and len(queue) == 0
@@ -56,7 +56,7 @@ def test_an_event_that_it_may_have_missed_lets_it_wait_for_its_backoff_only() ->
     assert queue.counts() == {"unschedulable": 1}
 
 
-def test_so_does_a_plugin_that_activates_it() -> None:
+def test_activation_releases_a_held_pod() -> None:
     queue, queued = held()
     queue.activate(queued.info.uid, 0.5)
     assert queue.resume(queued)

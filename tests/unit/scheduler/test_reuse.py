@@ -401,7 +401,7 @@ def test_only_who_says_both_is_asked_about_single_nodes(plugin: NodeResourcesFit
     assert (RowFilters([plugin]).rooms is not None) == (plugin.name != "Roomy")
 
 
-def test_what_a_nomination_adds_to_a_refusal_is_told() -> None:
+def test_refusal_due_to_a_nomination_is_reported() -> None:
     small = (make_node(f"n{i}").capacity(cpu=1, memory="4Gi", pods=10) for i in range(3))
     cache, plugins = cache_of(*small), framework()
     passes = EquivalenceCache(cache.nodes)

@@ -19,7 +19,7 @@ from tests.unit.scheduler.pod_clients import HeldPods
 NOT_HELPFUL = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 
 
-async def test_a_pod_is_bound_under_the_fence_and_it_is_told(cluster: Cluster) -> None:
+async def test_bind_is_fenced_and_recorded_as_an_event(cluster: Cluster) -> None:
     await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
     cluster.schedule("s0")
     assert await cluster.bound("a") == "n"
@@ -111,7 +111,7 @@ class Moody:
         return FilterResult.refusing(np.zeros(len(nodes), np.bool_), "")
 
 
-async def test_a_plugin_that_fails_is_told_and_hurts_no_other_pod(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_plugin_is_reported_and_affects_no_other_pod(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     place = f"(test_scheduler.py:{inspect.getsourcelines(Moody.filter)[1] + 2})"
     await cluster.create(make_node("n"), make_pod("bad").req().label("mood", "bad"), make_pod("good").req())
     cluster.schedule("s0", configuration=with_plugin(QUICK, f"{__name__}:Moody"))

@@ -37,7 +37,7 @@ def score(args: Args, pod: PodBuilder, *nodes: NodeBuilder, placed: tuple[PodBui
     return NodeResourcesFit(args).score({}, info(pod), cache_of(*nodes, placed=placed).nodes, everywhere)
 
 
-def test_of_more_than_a_node_has_nothing_is_left() -> None:
+def test_overcommitted_node_scores_zero() -> None:
     """Pods that request nothing count as small ones: a hundred are more than four cores. Equal weights are equal weights."""
     crowd = tuple(make_pod(f"p{i}").req().node("n") for i in range(100))
     twice = strategy("LeastAllocated", ("cpu", 2), ("memory", 2))

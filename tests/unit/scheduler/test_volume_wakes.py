@@ -87,7 +87,7 @@ def test_the_end_of_pods_without_volumes_frees_none(limited: bool) -> None:
     ],
     ids=["claim", "ephemeral"],
 )
-def test_who_is_to_create_a_claim_is_told(pod: PodBuilder, told: str) -> None:
+def test_missing_claim_event_names_its_creator(pod: PodBuilder, told: str) -> None:
     stage = Stage()
 
     async def story() -> None:

@@ -111,7 +111,7 @@ class PatientLicence(Licence):
 
 
 @pytest.mark.parametrize("plugin", ["Licence", "PatientLicence"])
-def test_who_is_held_back_is_asked_about_when_a_reservation_ends(plugin: str) -> None:
+def test_held_pod_is_retried_when_a_reservation_ends(plugin: str) -> None:
     """Which no informer tells of: the scheduler itself does."""
     stage = Stage(with_plugin(Configuration(), f"{__name__}:{plugin}"))
 

@@ -167,7 +167,7 @@ def test_a_scheduler_that_nothing_runs() -> None:
     )
 
 
-def test_of_a_configuration_that_is_not_confirmed_only_filters_are_shown() -> None:
+def test_unconfirmed_configuration_shows_filters_only() -> None:
     """With a scoring policy of its own, the scheduler may have good reasons for a node that the default one ranks last."""
     nodes = [*THREE[:2], make_node("n2").taint("gpu", "true")]
     followed = SelectedConfiguration(NO_PREEMPTION, "the default configuration", "it differs", assumed=True)

@@ -70,7 +70,7 @@ class TestNominated:
             "InterPodAffinity: its anti-affinity excludes pods with app=web in the same kubernetes.io/hostname: default/boss"
         ]
 
-    def test_a_reason_is_told_once(self) -> None:
+    def test_reason_is_reported_once(self) -> None:
         """Of two nodes one has the port taken, on the other it is kept: it is one reason, and one remedy."""
         placed = [make_pod("boss").priority(1000).nominated("n0").host_port(80), make_pod("b").host_port(80).node("n1")]
         found = explained(make_pod("web").host_port(80), THREE[:2], placed)
@@ -123,14 +123,14 @@ class TestOneNodeIsEmptied:
 
     NODES = (make_node("n0").label("zone", "a").capacity(cpu=1, memory="8Gi", pods=9), make_node("n1").label("zone", "a"))
 
-    def test_who_is_wanted_near_stays(self) -> None:
+    def test_affinity_target_is_not_a_victim(self) -> None:
         placed = [make_pod("db").req(cpu=1).label("app", "db").node("n0"), make_pod("busy").req(cpu=4).node("n1")]
         boss = make_pod("boss").req(cpu=2).priority(10).affinity("app=db", "zone")
         assert explained(boss, self.NODES, placed).preemption.startswith(
             "1 node fits the pod without its pods of lower priority than 10; on n1 the victims would be default/busy"
         )
 
-    def test_who_is_in_the_way_elsewhere_stays(self) -> None:
+    def test_victims_on_other_nodes_are_kept(self) -> None:
         placed = [make_pod(f"x{node}").label("app", "x").node(f"n{node}") for node in range(2)]
         boss = make_pod("boss").priority(10).anti_affinity("app=x", "zone")
         assert explained(boss, self.NODES, placed).preemption == (

@@ -91,7 +91,7 @@ async def test_one_by_itself(client: Client) -> None:
     assert (item.name, item.uid, item.resourceVersion) == ("a", pod.metadata.uid, pod.metadata.resourceVersion)
 
 
-async def test_of_many_the_first_that_the_budget_allows_go(client: Client) -> None:
+async def test_batch_eviction_uses_the_budget_in_order(client: Client) -> None:
     await running(client, *"abcd")
     await budget(client, status={"disruptionsAllowed": 2})
     refused = await evicted(client, *"dcba")
@@ -103,7 +103,7 @@ async def test_of_many_the_first_that_the_budget_allows_go(client: Client) -> No
     assert (await left(client)).status.disruptionsAllowed == 0
 
 
-async def test_who_evict_at_once_do_not_get_the_same_disruption(client: Client) -> None:
+async def test_concurrent_evictions_use_distinct_disruptions(client: Client) -> None:
     names = [f"web-{number}" for number in range(8)]
     await running(client, *names)
     await budget(client, status={"disruptionsAllowed": 3})
@@ -128,7 +128,7 @@ async def test_a_budget_that_allows_none(client: Client, status: dict[str, Any],
     assert not await ending(client)
 
 
-async def test_the_last_disruption_is_told_by_the_condition(client: Client) -> None:
+async def test_last_allowed_disruption_updates_the_condition(client: Client) -> None:
     await running(client, "a")
     told = {"type": "DisruptionAllowed", "status": "True", "reason": "SufficientPods"}
     await budget(client, status={"disruptionsAllowed": 1, "conditions": [told]})
@@ -138,7 +138,7 @@ async def test_the_last_disruption_is_told_by_the_condition(client: Client) -> N
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
-async def test_who_does_not_run_is_not_missed(client: Client, phase: str) -> None:
+async def test_pod_that_does_not_run_needs_no_budget(client: Client, phase: str) -> None:
     await running(client, "a", phase=phase, ready="False")
     await budget(client, status={"disruptionsAllowed": 0})
     assert await evicted(client, "a") == [None]
@@ -149,7 +149,9 @@ async def test_who_does_not_run_is_not_missed(client: Client, phase: str) -> Non
     ("policy", "healthy", "goes"),
     [("IfHealthyBudget", 3, True), ("IfHealthyBudget", 1, False), (None, 1, False), ("AlwaysAllow", 1, True)],
 )
-async def test_who_is_not_ready_goes_if_enough_others_are(client: Client, policy: str | None, healthy: int, goes: bool) -> None:
+async def test_unready_pod_is_evicted_if_enough_others_are_ready(
+    client: Client, policy: str | None, healthy: int, goes: bool
+) -> None:
     await running(client, "a", ready="False")
     status = {"disruptionsAllowed": 0, "desiredHealthy": 2, "currentHealthy": healthy}
     await budget(client, status=status, unhealthyPodEvictionPolicy=policy)
@@ -217,7 +219,7 @@ async def test_a_pod_that_is_named_again_is_not_looked_at_again(client: Client, 
     assert searched == ["a", "b"] and len(read) == 2
 
 
-async def test_all_items_about_one_pod_are_told_that_it_has_two_budgets(client: Client) -> None:
+async def test_all_evictions_of_a_pod_with_two_budgets_are_refused(client: Client) -> None:
     await running(client, "a")
     await budget(client)
     await budget(client, "too")

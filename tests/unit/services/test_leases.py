@@ -174,7 +174,7 @@ def test_old_news_changes_no_lease_object() -> None:
         assert shown(latest, news, TTL, "") is None
 
 
-def test_a_lease_object_that_somebody_else_made_is_left_alone() -> None:
+def test_foreign_lease_object_is_not_changed() -> None:
     foreign = Lease()
     foreign.metadata.name, foreign.metadata.namespace = "kube-scheduler", SYSTEM_NAMESPACE
     assert shown(foreign, term(5, "a", 10.0), TTL, "") is None

@@ -72,7 +72,7 @@ async def test_a_port_has_one_server() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-async def test_of_two_that_begin_at_once_one_listens(host: str) -> None:
+async def test_one_of_two_concurrent_servers_listens(host: str) -> None:
     """Both have seen that nobody does before one of them shares the port among its lines."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -103,7 +103,7 @@ async def test_two_addresses_may_have_the_same_port() -> None:
             assert await which(other) < SHARDS
 
 
-async def test_a_port_that_somebody_would_share_is_taken() -> None:
+async def test_shared_port_is_refused() -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("127.0.0.1", 0))
@@ -126,7 +126,9 @@ async def test_an_address_that_is_none(address: str) -> None:
         numbered().listen(address, None)
 
 
-async def test_what_was_renewed_is_used_by_all_lines_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_renewed_certificate_is_used_by_all_shards_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "pinnace.runtime.tls")
     pki = certificates(tmp_path, "localhost")
     files = pki.files("server")

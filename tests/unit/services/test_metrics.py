@@ -73,7 +73,7 @@ async def test_requests_objects_and_events_are_counted(assembly: Assembly) -> No
     assert value("apiserver_flowcontrol_current_executing_requests", priority_level="workload") == executing
 
 
-async def test_what_nobody_calls_is_not_on_the_page(assembly: Assembly) -> None:
+async def test_uncalled_method_has_no_metrics(assembly: Assembly) -> None:
     """A page with a line for each code of each method has 1.5 MB, and takes as long as a heartbeat may."""
     page = generate_latest(REGISTRY).decode()
     assert len(assembly.methods) > 100 and 'code="DATA_LOSS"' not in page, "no call ends so"

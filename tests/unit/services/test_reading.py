@@ -18,7 +18,7 @@ from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 
-async def test_of_many_large_requests_one_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_requests_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred creates of four megabytes of empty containers were 400 MB each as soon as they came, whoever sent them."""
     read: list[int] = []
     reads = Envelope.read

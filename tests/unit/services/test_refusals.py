@@ -36,13 +36,13 @@ def test_whatever_it_says_fits_into_the_trailers(text: str) -> None:
     assert told.message and told.violations[-1].message.startswith("... and ")
 
 
-def test_what_fits_is_told_as_it_is() -> None:
+def test_short_message_is_unchanged() -> None:
     violations = (Violation("spec", "b" * (MAX_VIOLATIONS - 20)),)
     assert errors.invalid(PODS, "a", violations).violations == violations
     assert cut("a" * MAX_MESSAGE) == "a" * MAX_MESSAGE
 
 
-async def test_of_each_object_of_a_batch_as_much_is_told() -> None:
+async def test_details_are_limited_per_object_of_a_batch() -> None:
     """A few kilobytes of what is empty are megabytes of what is wrong with it."""
     pod = make_pod("a", namespace=OWN).req(cpu="1").new()
     for _ in range(9_000):

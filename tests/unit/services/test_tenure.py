@@ -101,7 +101,7 @@ async def scene() -> AsyncIterator[Scene]:
     scene.stack.close()
 
 
-async def test_who_may_not_any_more_is_told_so(scene: Scene) -> None:
+async def test_stream_ends_when_permission_is_revoked(scene: Scene) -> None:
     eve, vera = await scene.open(EVE), await scene.open(VERA)
     scene.denied = {EVE}
     await scene.tick()
@@ -144,7 +144,7 @@ async def test_nothing_is_asked_while_the_roles_are_not_known(scene: Scene) -> N
     assert not eve.done()
 
 
-async def test_a_credential_that_is_nobodys_any_more_ends_its_streams(scene: Scene) -> None:
+async def test_revoked_credential_ends_its_streams(scene: Scene) -> None:
     credential = Renamed(EVE)
     streams = [await scene.open(EVE, credential) for _ in range(3)]
     await scene.tick()
@@ -157,7 +157,7 @@ async def test_a_credential_that_is_nobodys_any_more_ends_its_streams(scene: Sce
         assert caught.value.refusal == UNKNOWN
 
 
-async def test_who_has_other_groups_now_opens_another_stream(scene: Scene) -> None:
+async def test_changed_groups_require_a_new_stream(scene: Scene) -> None:
     credential = Renamed(EVE)
     stream = await scene.open(EVE, credential)
     credential.owner = User("eve", ("developers", AUTHENTICATED))

@@ -155,7 +155,7 @@ async def test_what_is_known_is_of_the_same_history_with_any_server() -> None:
 
 @pytest.mark.parametrize("begin", [{}, {"resourceVersion": "known"}])
 @pytest.mark.parametrize("ahead", [0, 1000])
-async def test_nobody_goes_on_in_another_history(begin: dict[str, Any], ahead: int) -> None:
+async def test_watch_of_another_history_expires(begin: dict[str, Any], ahead: int) -> None:
     """Neither with changes nor with the present state, whether the store has passed the revision or not."""
     async with servers(1) as (server,), servers(1) as (restored,):
         await create(server, "a")
@@ -172,7 +172,7 @@ async def test_nobody_goes_on_in_another_history(begin: dict[str, Any], ahead: i
         assert (refusal.code, refusal.reason) == (Code.FAILED_PRECONDITION, "HistoryChanged")
 
 
-async def test_who_opens_watches_and_does_not_read_has_a_bounded_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unread_watches_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is told where to go on, with all that happened since."""
     for bound in ("MAX_UNTAKEN", "MAX_WAITING", "MINIMUM"):
         monkeypatch.setattr(send_budget, bound, 1 << 19)
@@ -209,7 +209,7 @@ class Unread(Caller):
         return
 
 
-async def test_answers_that_others_do_not_read_keep_nobody_from_being_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unread_responses_do_not_block_other_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor do they end a watch, or have a list refused."""
     monkeypatch.setattr(send_budget, "MAX_UNTAKEN", 1 << 18)
     monkeypatch.setattr(control, "MAX_UNTAKEN", 1 << 18)

@@ -58,7 +58,7 @@ async def test_a_leader_is_out_of_the_line_but_hears_what_happens(candidates: Ca
     assert await members[0].receive() is StreamEvent.CHANGED
 
 
-async def test_nobody_stands_against_a_leader_that_the_cache_does_not_show_yet() -> None:
+async def test_candidate_waits_for_a_leader_missing_from_the_cache() -> None:
     clock, cacher = FakeClock(), SimpleNamespace(raw=lambda key: None, revision=6)
     candidates = Candidates("scheduler", cast(Cacher, cacher), clock)
     leader, other = (Member(nothing(), TIMING, clock) for _ in range(2))
@@ -87,7 +87,7 @@ async def test_records_that_cannot_be_read_end_nothing(candidates: Candidates, m
     assert candidates.may_stand(members[0], 1), "a nomination of nobody holds up nobody"
 
 
-async def test_one_that_leaves_in_the_middle_disturbs_nobody(candidates: Candidates, members: list[Member]) -> None:
+async def test_candidate_leaving_the_queue_does_not_affect_others(candidates: Candidates, members: list[Member]) -> None:
     candidates.leave(members[1])
     assert turns(candidates, members) == [True, False, False]
     candidates.leave(members[0])

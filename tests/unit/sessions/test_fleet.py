@@ -62,7 +62,7 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     await asyncio.wait([committing])
 
 
-async def test_who_has_left_takes_no_node_from_its_next_session(scene: Scene) -> None:
+async def test_closed_session_takes_no_node_from_its_successor(scene: Scene) -> None:
     newer = await scene.storage.grant_lease(60)
     value = lease_object("n", Signature("f", 1, "stream"), 60, 1.0, "uid", None)
     written = await scene.storage.transact([Write(key("n"), value, 0, lease=newer)])

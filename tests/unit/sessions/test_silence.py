@@ -43,7 +43,7 @@ def test_a_busy_observer_counts_what_it_was_late() -> None:
     assert looked == [False] * 6 + [True]
 
 
-def test_one_that_nobody_but_others_ask_about_is_silent_in_time() -> None:
+def test_session_without_own_messages_becomes_silent() -> None:
     """Who asks how long the silence lasts looks as well: nobody else need."""
     silence = SilenceTimer(LIMIT, STEP, 0.0)
     assert [silence.lasts(now) for now in steps(0.0, 2.0)][-1] > LIMIT

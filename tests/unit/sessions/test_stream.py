@@ -62,7 +62,7 @@ async def test_requests_come_in_order_and_then_the_end(peer: Peer, clock: FakeCl
     assert await heard(stream, 3) == ["a", "b", StreamEvent.GONE]
 
 
-async def test_news_is_told_once_however_much_there_was(peer: Peer, clock: FakeClock) -> None:
+async def test_pending_news_is_sent_once(peer: Peer, clock: FakeClock) -> None:
     stream = start(peer, clock)
     for _ in range(5):
         stream.post(StreamEvent.CHANGED)

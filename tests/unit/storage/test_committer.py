@@ -124,7 +124,7 @@ class TestGroups:
         assert sorted(outcomes) == outcomes
 
     @pytest.mark.parametrize("max_in_flight", [1, 2, 4])
-    async def test_so_many_transactions_are_in_flight(self, max_in_flight: int) -> None:
+    async def test_transactions_in_flight_are_limited(self, max_in_flight: int) -> None:
         storage = GatedStorage()
         async with committing(storage, max_in_flight) as committer:
             call = asyncio.create_task(committer.commit_many(creates(*(f"{i:04}" for i in range(6 * MAX_GROUP)))))
@@ -208,7 +208,7 @@ class TestRefusals:
         assert old.current is not None and old.current.create_revision == token
         assert new == free == token + 2
 
-    async def test_who_stands_before_the_lane_adds_writes_and_answers_for_some(self) -> None:
+    async def test_wrapper_adds_writes_and_handles_some_results(self) -> None:
         """The others go again; what he added happens with the group that it was added to."""
         storage = FaultyStorage()
 
@@ -302,7 +302,7 @@ class TestErrors:
         assert isinstance(too_large, TooLarge)
         assert fine == FIRST
 
-    async def test_an_error_that_nobody_foresaw_ends_it_loudly(self) -> None:
+    async def test_unexpected_error_ends_the_committer(self) -> None:
         class Broken(MemoryStorage):
             async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
                 raise ZeroDivisionError
@@ -371,7 +371,7 @@ class TestLimits:
             assert [type(outcome) for outcome in await call] == [int, int, Unavailable]
             assert await committer.commit_many(creates("c", "d")) == [FIRST + 1] * 2, "room was not given back"
 
-    async def test_what_waits_too_long_is_told(self) -> None:
+    async def test_slow_write_is_reported(self) -> None:
         storage, clock = GatedStorage(), FakeClock()
         async with committing(storage, max_in_flight=1, clock=clock) as committer:
             sent = asyncio.create_task(committer.commit_many(creates("a")))
@@ -383,7 +383,7 @@ class TestLimits:
             assert isinstance((await waits)[0], Unavailable)
             assert await committer.commit_many(creates("b")) == [FIRST + 1]
 
-    async def test_nobody_waits_for_it_any_more(self) -> None:
+    async def test_cancelled_write_is_not_awaited(self) -> None:
         storage = GatedStorage()
         async with committing(storage, max_in_flight=1) as committer:
             sent = asyncio.create_task(committer.commit_many(creates("a")))
@@ -398,7 +398,7 @@ class TestLimits:
 
 
 class TestStopping:
-    async def test_everybody_is_told(self) -> None:
+    async def test_every_waiting_write_gets_the_error(self) -> None:
         storage = GatedStorage()
         committer = Committer(storage, max_in_flight=1)
         running = asyncio.create_task(committer.run())
@@ -413,7 +413,7 @@ class TestStopping:
         assert [type(outcome) for outcome in later] == [Unavailable]
 
     @pytest.mark.parametrize("steps", range(1, 8))
-    async def test_everybody_is_told_whenever_it_stops(self, steps: int) -> None:
+    async def test_every_waiting_write_gets_an_error_at_any_stop(self, steps: int) -> None:
         committer = Committer(FaultyStorage())
         running = asyncio.create_task(committer.run())
         call = asyncio.create_task(committer.commit_many(creates("a", "b")))

@@ -58,7 +58,7 @@ class TestAnotherLane:
             await first
         assert keys_of(storage) == [names, ["first"]]
 
-    async def test_nobody_waits_for_long_behind_one_that_is_not_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_unanswered_write_delays_others_briefly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(committer_module, "MAX_GROUP_DELAY", 0.001)
         storage, held = FaultyStorage(), FirstHeld()
         async with committing(storage, send=held) as committer:
@@ -82,25 +82,25 @@ class TestSiblings:
         """Without end, but for the test of it."""
         monkeypatch.setattr(committer_module, "MAX_GROUP_DELAY", 10 * DEADLINE)
 
-    async def test_who_comes_again_and_again_is_waited_for(self) -> None:
+    async def test_repeated_writer_is_waited_for(self) -> None:
         storage = FaultyStorage()
         async with committing(storage, preempted=busy()) as committer:
             await self.twice(committer)
             await asyncio.gather(*(self.late(committer, number) for number in range(COMMIT_SIBLINGS)))
         assert keys_of(storage) == [[f"{round_}{number}" for number in range(COMMIT_SIBLINGS)] for round_ in "abc"]
 
-    async def test_but_not_for_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_committer_waits_for_a_short_time_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(committer_module, "MAX_GROUP_DELAY", 0.001)
         async with committing(FaultyStorage(), preempted=busy()) as committer:
             await self.twice(committer)
             await committer.commit_many(creates("alone"))
 
-    async def test_who_came_once_is_not(self) -> None:
+    async def test_single_writer_is_not_waited_for(self) -> None:
         async with committing(FaultyStorage(), preempted=busy()) as committer:
             await asyncio.gather(*(committer.commit_many(creates(f"{number}")) for number in range(COMMIT_SIBLINGS)))
             await committer.commit_many(creates("alone"))
 
-    async def test_nobody_is_where_there_is_cpu_time_enough(self) -> None:
+    async def test_committer_does_not_wait_with_spare_cpu(self) -> None:
         async with committing(FaultyStorage()) as committer:
             await self.twice(committer)
             await committer.commit_many(creates("alone"))
@@ -121,7 +121,7 @@ class TestSiblings:
             await self.twice(committer)
             await committer.commit_many(creates(*(f"more-{number}" for number in range(FULL_GROUP))))
 
-    async def test_who_waits_for_the_same_key_is_not_waited_for(self) -> None:
+    async def test_writer_of_the_same_key_is_not_waited_for(self) -> None:
         """They take turns anyway."""
         async with committing(FaultyStorage(), preempted=busy()) as committer:
             await committer.commit(Write("one", b"", 0))
@@ -131,7 +131,7 @@ class TestSiblings:
             await asyncio.gather(*turns)
             await committer.commit(Write("other", b"", 0))
 
-    async def test_who_is_charged_for_it_is_waited_for_too(self) -> None:
+    async def test_quota_writer_is_waited_for(self) -> None:
         async def charging(lane: TransactionPipeline, writes: Sequence[Write]) -> PartialOutcome:
             answer = await lane.send(writes)
             assert isinstance(answer, Committed)

@@ -79,7 +79,7 @@ async def test_one_that_sits_on_a_request_is_asked_again_and_the_next_one_with_i
     assert storage.under_way == 0
 
 
-async def test_who_never_answers_is_asked_less_and_less_often_and_given_up_in_time() -> None:
+async def test_silent_member_is_polled_with_backoff_until_the_deadline() -> None:
     storage = Asked(NEVER)
     async with asyncio.timeout(10 * TIMEOUT):
         with pytest.raises(Unavailable, match="etcd-0"):
@@ -88,7 +88,7 @@ async def test_who_never_answers_is_asked_less_and_less_often_and_given_up_in_ti
     assert storage.under_way == 0
 
 
-async def test_who_refuses_is_given_up_sooner() -> None:
+async def test_refusing_member_is_given_up_earlier() -> None:
     storage = Asked(None, members=2)
     with pytest.raises(Unavailable):
         await storage.ask()
@@ -103,7 +103,7 @@ async def test_requests_that_fail_with_their_connection_have_failed_once() -> No
     assert await asking == ANSWER
 
 
-async def test_whoever_is_cancelled_leaves_nothing_behind() -> None:
+async def test_cancelled_call_leaves_no_task() -> None:
     storage = Asked(NEVER)
     asking = asyncio.ensure_future(storage.ask())
     await eventually(lambda: storage.under_way == 2)

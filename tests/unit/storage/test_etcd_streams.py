@@ -41,7 +41,7 @@ async def test_a_call_that_ends_before_it_takes_anything_is_not_waited_for() -> 
     assert not call.written
 
 
-async def test_whoever_is_cancelled_leaves_nothing_behind() -> None:
+async def test_cancelled_call_leaves_no_task() -> None:
     call = Call()
     sending = asyncio.create_task(send(call, "hello"))
     await asyncio.sleep(0)

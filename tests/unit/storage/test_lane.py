@@ -240,7 +240,7 @@ class TestLostAnswers:
             await lane.send(writes)
         assert isinstance(await lane.send([Write("later", b"", 0)]), Committed)
 
-    async def test_refused_but_nobody_heard(self, store: MemoryStorage) -> None:
+    async def test_lost_refusal_is_resolved(self, store: MemoryStorage) -> None:
         """By a conflict, a fence, a lease: sent again it is refused again."""
         fence, theirs, free = await put(store, "fence"), await put(store, "theirs"), await put(store, "free")
         cases = [
@@ -265,7 +265,7 @@ class TestTwoServers:
 
     @pytest.mark.parametrize("make", [create, update, same_bytes_again, delete])
     @pytest.mark.parametrize(("ours", "theirs", "delay"), [*product(FAULTS, FAULTS, [1, 2, 3])])
-    async def test_one_of_them_is_told_that_it_did(
+    async def test_one_of_several_writers_succeeds(
         self, store: MemoryStorage, make: Making, ours: Fault, theirs: Fault, delay: int
     ) -> None:
         writes = await make(store)
@@ -293,7 +293,7 @@ class TestTwoServers:
 
 
 class TestOutOfSpace:
-    async def test_it_is_told(self) -> None:
+    async def test_writer_gets_the_result(self) -> None:
         store = FullStorage()
         writes = await update(store)
         lane = lane_on(store)

@@ -27,7 +27,7 @@ async def test_two_prefixes_do_not_see_each_other() -> None:
         assert [(item.key, item.value) for item in (await storage.page("/registry/")).items] == [(KEY, value)]
 
 
-async def test_watch_keeps_the_revisions_of_others_under_keys_that_are_nobodys() -> None:
+async def test_watch_keeps_revisions_of_foreign_keys() -> None:
     shared = MemoryStorage()
     own, other = Prefixed(shared, "/own"), Prefixed(shared, "/own2")
     first = await put(own, KEY, b"1")

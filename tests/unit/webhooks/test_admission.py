@@ -55,7 +55,7 @@ async def test_each_sees_what_the_one_before_has_made_of_it() -> None:
     assert dict(created.metadata.labels) == {"first": "1", "second": "2"}
 
 
-async def test_what_it_is_told() -> None:
+async def test_review_contains_the_request() -> None:
     hook, transport = webhook(allow(), *EVERY)
     async with serving(hook) as server:
         await server.create(pod().label("a", "b").new())
@@ -84,7 +84,7 @@ async def test_what_a_webhook_makes_of_it_must_be_valid() -> None:
     assert error.refusal.code is Code.INVALID_ARGUMENT and "spec.restartPolicy" in str(error)
 
 
-async def test_who_an_object_is_no_webhook_decides() -> None:
+async def test_webhook_cannot_change_the_identity_of_an_object() -> None:
     hook, transport = webhook(allow('{"metadata": {"uid": "x", "resourceVersion": "7", "generation": 9}}'), mutating=True)
     async with serving(hook) as server:
         created = await server.create(pod().new())
@@ -92,7 +92,7 @@ async def test_who_an_object_is_no_webhook_decides() -> None:
         assert (created.metadata.uid, created.metadata.generation) == (shown.metadata.uid, 1)
 
 
-async def test_a_webhook_may_mend_what_would_not_be_valid() -> None:
+async def test_webhook_may_correct_an_invalid_object() -> None:
     hook, _ = webhook(allow('{"spec": {"restartPolicy": "Never"}}'), Operation.CREATE, mutating=True)
     wrong = pod().new()
     wrong.spec.restartPolicy = "Sometimes"
@@ -120,7 +120,7 @@ async def test_a_denial(judge: Judge, message: str, code: Code) -> None:
             assert (await refused(server.get("a"))).refusal.code is Code.NOT_FOUND
 
 
-async def test_of_several_denials_the_first_of_the_configuration_is_told() -> None:
+async def test_first_configured_denial_is_reported() -> None:
     slow, transport = webhook(deny("slow"))
     quick, _ = webhook(deny("quick"), name="b.example.com")
     transport.gate.clear()
@@ -307,7 +307,7 @@ async def test_selectors() -> None:
 
 
 @pytest.mark.parametrize(("before", "after", "asked"), [("ours", "theirs", 0), ("theirs", "ours", 1)])
-async def test_of_a_namespace_that_changes_the_labels_that_it_is_to_have_count(before: str, after: str, asked: int) -> None:
+async def test_namespace_update_matches_webhooks_by_its_new_labels(before: str, after: str, asked: int) -> None:
     """As of one that is created."""
     transport = FakeTransport(allow())
     concerns = frozenset({(Operation.UPDATE, NAMESPACES)})
@@ -319,7 +319,7 @@ async def test_of_a_namespace_that_changes_the_labels_that_it_is_to_have_count(b
     assert len(transport.items) == asked
 
 
-async def test_a_slow_webhook_keeps_nobody_else_out() -> None:
+async def test_slow_webhook_does_not_block_other_calls() -> None:
     """Those who wait for it have no seat: there are far more of them than seats."""
     hook, transport = webhook(allow())
     transport.gate.clear()
@@ -367,7 +367,7 @@ async def test_a_queue_that_many_have_filled(monkeypatch: pytest.MonkeyPatch) ->
     await asyncio.gather(*asked[:3])
 
 
-async def test_who_gives_up_is_not_waited_for() -> None:
+async def test_cancelled_call_does_not_wait_for_webhooks() -> None:
     hook, transport = webhook(allow())
     transport.gate.clear()
     async with serving(hook) as server:

@@ -91,7 +91,7 @@ async def test_both_sides_show_a_certificate(tmp_path: Path) -> None:
                 await ask(shown, ca)
 
 
-async def test_nobody_there() -> None:
+async def test_webhook_connection_refused() -> None:
     transport = GrpcWebhookTransport(WebhookConfiguration("a.example.com", "127.0.0.1:1", frozenset()), None)
     with pytest.raises(WebhookError, match="code UNAVAILABLE"):
         await transport.review(ReviewRequest(), 5.0)
@@ -118,7 +118,7 @@ async def test_an_answer_that_is_none(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
-def test_nobody_to_trust(tmp_path: Path) -> None:
+def test_webhook_certificate_untrusted(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(EXAMPLE.read_text().replace("grpc:", "grpcs:"))
     with pytest.raises(ConfigurationError, match=r"x.yaml: house-rules.example.com: clientConfig.caFile: required"):

@@ -54,7 +54,7 @@ async def test_created_then_unchanged_then_configured() -> None:
     assert stored.spec.containers[0].image == "app:2"
 
 
-async def test_what_is_being_deleted_is_told() -> None:
+async def test_apply_warns_about_objects_being_deleted() -> None:
     api, told = FakeApi(), list[str]()
     await applied(api, pod())
     (stored,) = api.of(PODS).stored.values()
@@ -205,7 +205,7 @@ async def test_many_are_created_in_one_call_and_fail_alone() -> None:
     assert api.calls == ["list pods", "create_batch pods"]
 
 
-async def test_somebody_else_was_faster_to_create() -> None:
+async def test_apply_patches_after_a_concurrent_create() -> None:
     api = FakeApi()
     api.of(PODS).fail("create", refusal(Code.ALREADY_EXISTS, "AlreadyExists"))
     assert await applied(api, pod()) == ["created"]
@@ -216,7 +216,7 @@ async def test_somebody_else_was_faster_to_create() -> None:
     assert isinstance(outcome, AlreadyExists), "it gives up, and says why"
 
 
-async def test_somebody_else_was_faster_to_update() -> None:
+async def test_apply_retries_after_a_concurrent_update() -> None:
     api = FakeApi()
     await applied(api, pod())
     api.of(PODS).fail("update", STALE)
@@ -281,7 +281,7 @@ async def test_no_server_is_each_objects_error() -> None:
     assert outcomes == [DOWN, DOWN]
 
 
-async def test_who_may_not_list_gets_what_is_named() -> None:
+async def test_apply_gets_named_objects_without_list_permission() -> None:
     api = FakeApi()
     await applied(api, pod())
     api.calls.clear()
@@ -308,7 +308,7 @@ async def test_a_lost_answer_and_then_no_server() -> None:
     assert await applied(api, pod()) == [LOST], "it may have happened"
 
 
-async def test_who_may_create_some_of_what_goes_together_creates_those() -> None:
+async def test_apply_creates_the_permitted_part_of_a_batch() -> None:
     api = FakeApi()
     api.of(PODS).fail("create_batch", FORBIDDEN)
     api.of(PODS).fail("create", FORBIDDEN)

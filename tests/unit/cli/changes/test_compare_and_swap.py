@@ -46,7 +46,7 @@ async def test_a_change_is_stored_and_nothing_is_not() -> None:
     assert api.calls.count("update nodes") == 1
 
 
-async def test_somebody_elses_change_is_kept() -> None:
+async def test_concurrent_change_is_kept() -> None:
     api, client, node = await with_node()
     theirs = make_node("n").label("theirs", "1").build()
     await api.of(NODES).put(theirs)

@@ -97,7 +97,7 @@ async def test_a_name_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> N
         ("server", None, "deleted from default namespace (server dry run)"),
     ],
 )
-async def test_where_it_was_and_whether_it_had_time_is_told(
+async def test_delete_reports_the_node_and_grace_period(
     dry_run: str, grace: int | None, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of all namespaces several may have a pod of that name."""
@@ -134,7 +134,7 @@ async def test_waits_until_those_very_objects_are_gone() -> None:
     assert [pod.metadata.name for pod in api.of(PODS).stored.values()] == ["a"]
 
 
-async def test_does_not_wait_when_told_so() -> None:
+async def test_delete_does_not_wait_with_no_wait() -> None:
     api = FakeApi()
     await asyncio.wait_for(delete_all(session_of(api), await pods(api, "a", slow=True), how(wait=False)), PATIENCE)
     assert len(api.of(PODS).stored) == 1

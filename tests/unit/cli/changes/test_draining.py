@@ -129,9 +129,7 @@ async def test_a_namespace_in_which_one_may_not_evict_keeps_back_no_other(monkey
     assert [each.name for each in gone] == ["a"]
 
 
-async def test_a_budget_in_the_way_is_named_and_told_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_drain_names_a_blocking_budget_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def refused(needs: int) -> list[BatchItem]:
         facts = (("cause", f"The disruption budget web needs {needs} healthy pods and has 1 currently"),)
         no = Refusal(Code.RESOURCE_EXHAUSTED, "TooManyRequests", "Cannot evict.", retry_after=0.5, metadata=facts)

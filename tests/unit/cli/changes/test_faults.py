@@ -23,7 +23,7 @@ def test_a_node_fails_freezes_and_recovers() -> None:
 
 
 @pytest.mark.parametrize("change", [failing("failed"), pressing(["memory"])])
-def test_a_node_that_nobody_plays_obeys_nobody(change: object) -> None:
+def test_fault_on_a_node_without_a_fleet_is_refused(change: object) -> None:
     assert callable(change)
     with pytest.raises(Failure, match="no fleet plays it"):
         change(make_node("n").build())

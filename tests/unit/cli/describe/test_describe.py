@@ -238,7 +238,7 @@ def test_a_pod_that_is_nowhere_yet() -> None:
     assert ["PodScheduled", "False", "Unschedulable", "0/3", "nodes", "are", "available"] in words
 
 
-def test_a_pod_that_waits_while_nobody_leads_says_so() -> None:
+def test_pending_pod_without_a_leading_scheduler_is_noted() -> None:
     lines = text(pods.describe_pod(make_pod("a").build(), leaderless="scheduler"))
     assert next(line for line in lines if line.startswith("Scheduling:")).endswith(
         'waiting: election "scheduler" has no leader'

@@ -126,7 +126,7 @@ async def test_nothing_needs_no_calls() -> None:
     assert await api.describe(PODS) == [] and not api.calls
 
 
-async def test_what_one_may_not_see_is_told_in_its_place() -> None:
+async def test_forbidden_details_are_noted_in_place() -> None:
     api = Api()
     api.elections_are_secret = True
     for resource, verb in ((EVENTS, "list"), (PODS, "list"), (LEASES, "get"), (REPLICA_SETS, "list")):

@@ -63,6 +63,7 @@ def test_each_package_that_pinnace_needs_is_looked_at() -> None:
     assert the_only(machine.packages()).message == f"all {len(needed)} have a supported version"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("version", "level"), [("3.4.23", Level.OK), ("3.5.1", Level.WARNING), ("3.5.9", Level.OK), ("", Level.PROBLEM)]
 )

@@ -51,7 +51,7 @@ def test_wrong_paths_say_what_was_meant(path: str, expected: str) -> None:
     assert raised.value.report.lines == (expected,)
 
 
-def test_a_place_is_told_as_kubectl_tells_it() -> None:
+def test_field_path_is_printed_as_in_kubectl() -> None:
     path = "deployment.spec.strategy.rollingUpdate"
     assert explanation(DEPLOYMENTS, "rollingUpdate", at(path), recursive=False).splitlines() == [
         "GROUP:      apps",

@@ -186,7 +186,7 @@ def ours(data_dir: Path) -> Path:
 
 
 @pytest.mark.parametrize("verb", ["down", "status", "restart"])
-def test_who_means_no_cluster_is_told_of_those_that_run(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_cluster_error_lists_running_clusters(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A bare `down` said "nothing to do" while a cluster ran in another folder."""
     folders = [ours(tmp_path / name) for name in ("one", "two")]
     clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "gone"))
@@ -197,9 +197,7 @@ def test_who_means_no_cluster_is_told_of_those_that_run(verb: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("verb", ["down", "status"])
-def test_who_talks_to_a_cluster_of_which_the_folder_is_not_known_is_told_to_name_it(
-    verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_folder_error_suggests_data_dir(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`down` said that there was nothing to do, while it ran."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -216,7 +214,7 @@ def greet(listening: socket.socket) -> None:
         connection.sendall(b".")
 
 
-def test_who_finds_nothing_is_told_where_it_was_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_cluster_error_names_the_searched_places(capsys: pytest.CaptureFixture[str]) -> None:
     kept.write_context("dead", ClientConfig(("127.0.0.1:1",)))
     assert run(["down"]) == ExitCode.OK
     said = capsys.readouterr().out
@@ -240,7 +238,7 @@ def test_the_only_cluster_that_is_left_is_the_one_that_commands_talk_to(
     assert str(one) in capsys.readouterr().err
 
 
-def test_of_two_clusters_that_are_left_none_is_chosen(tmp_path: Path) -> None:
+def test_no_current_context_is_chosen_from_two_remaining_clusters(tmp_path: Path) -> None:
     for name in ("one", "two"):
         ours(tmp_path / name)
     clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
@@ -261,7 +259,7 @@ def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
 @pytest.mark.parametrize(
     ("content", "said"), [("a: [1,\nb: 2", ":3: invalid YAML: while parsing a flow sequence"), (None, ": is a directory")]
 )
-def test_what_other_commands_could_not_read_is_told_before_a_cluster_is_started(
+def test_up_reports_an_unreadable_configuration_before_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, said: str
 ) -> None:
     path = tmp_path / "broken"
@@ -307,7 +305,7 @@ def test_to_see_whether_it_can_be_written_leaves_nothing(tmp_path: Path) -> None
     assert not list((tmp_path / "config").iterdir())
 
 
-def test_who_makes_a_cluster_the_current_one_learns_which_one_was_it(tmp_path: Path) -> None:
+def test_up_names_the_previous_current_context(tmp_path: Path) -> None:
     one, two = (ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / name) for name in ("one", "two"))
     assert clusters.write_context(one) == ""
     assert clusters.write_context(one) == "", "it was it already"

@@ -65,7 +65,7 @@ async def test_a_pod_is_named_or_selected(session: Session) -> None:
 
 
 @pytest.mark.parametrize("kind", ["deployment", "service"])
-async def test_of_a_workload_a_pod_that_runs_is_chosen(session: Session, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_running_pod_of_a_workload_is_selected(session: Session, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert await names(session, f"{kind}/web") == ["web-1"]
     assert capsys.readouterr().err == "note: found 3 pods, using pod/web-1\n"
 
@@ -118,7 +118,7 @@ async def test_what_has_no_pods_is_refused(session: Session, what: str, message:
         await names(session, what)
 
 
-def test_the_default_container_is_told_where_there_are_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_container_is_noted_when_there_are_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert default_container(pod("a")) == "main"
     assert capsys.readouterr().err == ""
     several = pod("a", "Running", "app", "sidecar")

@@ -130,7 +130,7 @@ async def test_a_watch_that_has_been_open_for_long_enough_is_resumed_without_a_w
     assert not watcher.notes
 
 
-async def test_after_expiry_the_differences_are_told(pods: FakeResource) -> None:
+async def test_follower_reports_differences_after_expiry(pods: FakeResource) -> None:
     for name in "abc":
         await pods.put(pod(name))
     watcher = Watcher(pods)
@@ -149,7 +149,7 @@ async def test_after_expiry_the_differences_are_told(pods: FakeResource) -> None
     assert {obj.metadata.name for obj in watcher.follower.store.values()} == {"a", "c", "d", "e"}
 
 
-async def test_after_a_restore_the_differences_are_told(pods: FakeResource) -> None:
+async def test_follower_reports_differences_after_a_restore(pods: FakeResource) -> None:
     for name in "ab":
         await pods.put(pod(name))
     watcher = Watcher(pods)

@@ -28,7 +28,7 @@ async def of(session: Session, words: Sequence[str]) -> list[str]:
     return await of_each(session, Query.of(words), look)
 
 
-async def test_kinds_that_may_not_be_seen_are_told_and_the_others_shown(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_forbidden_kinds_are_reported_and_the_others_shown(capsys: pytest.CaptureFixture[str]) -> None:
     session = session_of()
     assert await of(session, ["all"]) == ["pods", "deployments", "replicasets", "jobs"]
     tell_none(session, Query.of(["all"]))

@@ -64,7 +64,7 @@ def test_mistakes_are_usage_errors(words: list[str], message: str) -> None:
     assert caught.value.report.code is ExitCode.USAGE and caught.value.report.hint
 
 
-def test_who_names_no_kind_is_told_how() -> None:
+def test_missing_kind_error_shows_the_syntax() -> None:
     with pytest.raises(Failure) as caught:
         parse(["web"])
     assert "KIND/NAME" in caught.value.report.hint
@@ -80,7 +80,7 @@ def test_who_names_no_kind_is_told_how() -> None:
         ("pods,endpoints", "pinnace has no Endpoints", "endpointslices"),
     ],
 )
-def test_a_kind_that_is_not_here_is_told_what_is(word: str, message: str, hint: str) -> None:
+def test_unknown_kind_error_lists_kinds(word: str, message: str, hint: str) -> None:
     with pytest.raises(Failure) as caught:
         parse([word])
     assert caught.value.report.lines == (message,) and hint in caught.value.report.hint

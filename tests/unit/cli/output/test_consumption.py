@@ -45,7 +45,7 @@ def test_nodes_with_their_shares_and_those_that_are_not_measured_last() -> None:
     ]
 
 
-def test_of_all_that_a_node_has() -> None:
+def test_usage_percentage_of_node_capacity() -> None:
     text = of_nodes([node("b")], [node_uses("b", "2", "4Gi")], "", capacity=True, headers=False)
     assert rows(text) == [["b", "2000m", "25%", "4096Mi", "50%"]]
 

@@ -17,7 +17,7 @@ def term(token: int, began: float, ended: float | None = None, reason: str = "",
 TERMS = [term(1, 0.0, 2.0, "resigned"), term(5, 2.25, 9.0, "lease expired", presumed=True), term(7, 9.0)]
 
 
-def test_each_row_says_how_long_nobody_led_afterwards() -> None:
+def test_term_rows_show_the_leaderless_gap() -> None:
     assert rows(TERMS) == [
         ("h1", "1", "1970-01-01 00:00:00.000", "1970-01-01 00:00:02.000", "2.00s", "resigned", "250ms"),
         ("h5", "5", "1970-01-01 00:00:02.250", "1970-01-01 00:00:09.000", "<=6.75s", "lease expired?", ""),

@@ -42,7 +42,7 @@ def test_columns_of_ones_own() -> None:
     assert form(spec, headers=False).one(ITEMS[0]).split() == ["a", "n1", "a,default"]
 
 
-def test_documents_that_are_appended_are_told_apart() -> None:
+def test_appended_documents_are_separated() -> None:
     text = "".join(map(form("yaml").appended, ITEMS))
     assert [each["metadata"]["name"] for each in yaml.safe_load_all(text)] == ["a", "b"]
 

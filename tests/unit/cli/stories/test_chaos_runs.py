@@ -54,12 +54,12 @@ def test_what_is_worth_a_look_is_kept(folder: Path, status: Status, keep: bool, 
     assert report.kept == (str(folder) if kept else "")
 
 
-def test_a_report_that_cannot_be_written_is_told_all_the_same(folder: Path) -> None:
+def test_unwritable_report_is_printed(folder: Path) -> None:
     (folder / "report.json").mkdir()
     assert play(folder, FakeReport("violated")).kept == str(folder)
 
 
-def test_of_a_cluster_that_did_not_start_nothing_is_left(folder: Path) -> None:
+def test_failed_start_of_a_temporary_cluster_leaves_nothing(folder: Path) -> None:
     with pytest.raises(StartFailed):
         play(folder, StartFailed("etcd did not start"))
     assert not folder.exists()

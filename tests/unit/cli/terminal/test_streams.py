@@ -40,7 +40,7 @@ def test_an_output_that_is_closed_is_not_wanted() -> None:
     assert pinnace("api-resources 2>&-").stdout.startswith(b"NAME ")
 
 
-def test_an_error_that_cannot_be_told_is_known_by_its_code() -> None:
+def test_unprintable_error_sets_the_exit_code() -> None:
     assert pinnace(f"nosuchverb 2> {FULL}").returncode == pinnace("nosuchverb 2>&-").returncode == ExitCode.USAGE
     assert pinnace(f"api-resources 2> {FULL} > {FULL}").returncode == ExitCode.OUTPUT
 

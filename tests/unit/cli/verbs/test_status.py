@@ -11,9 +11,7 @@ from pinnace.cluster.spec import ClusterSpec, Plan, planned
 ADDRESS = "127.0.0.1:1"
 
 
-def test_processes_are_listed_although_nobody_can_be_asked_who_leads(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_lists_processes_when_the_leader_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It said what is wrong with the certificates, and nothing else; and to end the cluster, which is the end of its data."""
     plan = Plan("apiserver", "apiserver-0", ADDRESS, ADDRESS, ("sh",))
     Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [plan], [], 0.0))

@@ -37,7 +37,7 @@ def test_why_there_is_none(kind: str, code: ExitCode) -> None:
     assert failure(unexplained(kind)) == ("no", code)
 
 
-def test_a_call_that_was_refused_is_told_like_any_other() -> None:
+def test_why_reports_a_refused_call() -> None:
     refusal = Refusal(Code.PERMISSION_DENIED, "Forbidden", "you may not list nodes", metadata=(("hint", "ask for it"),))
     status = b64encode(encode(refusal).SerializeToString()).decode()
     with pytest.raises(Forbidden) as refused:

@@ -96,9 +96,7 @@ async def test_a_page_answers_for_the_container(scene: Scene, line: bytes, said:
         assert await failure(scene, action) == said
 
 
-async def test_a_page_is_asked_for_over_tls_and_nobody_is_trusted_for_that(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_https_probe_does_not_verify_certificates(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To read whom the machine trusts holds the event loop for 20 ms: 200 probes at once took it from the heartbeats."""
     now = datetime.now(UTC)
     pair = Authority.create("who-knows", now).issue(Subject("a"), now, hosts=["another"])
@@ -189,7 +187,7 @@ async def greeting(first: bytes) -> AsyncIterator[int]:
         (b"\x15\x03\x01\x00\x02\x02\x28", "alert handshake failure"),
     ],
 )
-async def test_what_goes_wrong_with_tls_is_told_as_such(scene: Scene, first: bytes, words: str) -> None:
+async def test_tls_errors_are_reported_as_tls_errors(scene: Scene, first: bytes, words: str) -> None:
     async with greeting(first) as port:
         action = http(port)
         action.scheme = "HTTPS"
@@ -228,7 +226,7 @@ async def test_a_hook_that_is_answered_without_tls_is_called_so_and_gives_no_sec
         assert said == "" and request.startswith("GET /done ") and "X-A: 1" in request and "secret" not in request
 
 
-async def test_a_hook_that_nobody_answers_in_http_either_fails_as_it_did(scene: Scene) -> None:
+async def test_hook_without_an_http_response_fails_with_the_tls_error(scene: Scene) -> None:
     async with greeting(b"SSH-2.0-a\r\n") as port:
         action = http(port)
         action.scheme = "HTTPS"
@@ -278,7 +276,7 @@ async def test_a_host_that_cannot_be_a_name_fails(scene: Scene, host: str) -> No
         assert await failure(scene, action) == f"dial tcp: lookup {host}: no such host"
 
 
-async def test_a_grpc_service_may_say_what_nobody_knows(scene: Scene) -> None:
+async def test_unknown_grpc_health_status_fails_the_probe(scene: Scene) -> None:
     server, servicer = grpc.aio.server(), health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     action = GRPCAction(port=server.add_insecure_port("127.0.1.2:0"), service="s")

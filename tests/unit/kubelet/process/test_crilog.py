@@ -80,7 +80,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
 
 
-def test_what_a_full_disk_has_lost_is_told_when_there_is_room(tmp_path: Path, disk: Disk) -> None:
+def test_lines_lost_on_a_full_disk_are_noted_later(tmp_path: Path, disk: Disk) -> None:
     log = LogWriter(str(tmp_path / "log"), 1 << 20, 2)
     disk.free = len("2026-11-22T11:45:59.720367123Z stdout F line 0\n") + 20
     for number in range(3):
@@ -94,7 +94,7 @@ def test_what_a_full_disk_has_lost_is_told_when_there_is_room(tmp_path: Path, di
     log.close()
 
 
-def test_what_was_lost_is_told_at_the_end(tmp_path: Path, disk: Disk) -> None:
+def test_lost_lines_are_noted_at_the_end(tmp_path: Path, disk: Disk) -> None:
     log = LogWriter(str(tmp_path / "log"), 1 << 20, 2)
     disk.free = 0
     log.write("stdout", b"one\n")

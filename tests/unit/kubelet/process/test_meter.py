@@ -65,7 +65,7 @@ async def test_a_daemon_that_has_left_the_session_and_its_parent_counts(scene: S
     assert (await measure(ProcessMeter(scene.root), pod, "c0"))["c0"].memory >= 50 << 20
 
 
-async def test_a_child_that_has_ended_counts_also_while_nobody_has_waited_for_it(scene: Scene) -> None:
+async def test_unreaped_child_is_counted(scene: Scene) -> None:
     pod = shell("")
     pod.spec.containers[0].command[:] = [sys.executable, "-S", "-c", WAITS_LATE]
     scene.run(pod)
@@ -73,7 +73,7 @@ async def test_a_child_that_has_ended_counts_also_while_nobody_has_waited_for_it
     assert cpu_seconds((await measure(ProcessMeter(scene.root), pod, "c0"))["c0"]) >= 0.25
 
 
-async def test_the_cpu_is_that_since_somebody_asked_before(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cpu_usage_is_averaged_since_the_previous_request(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "LEAST_WINDOW", 0.0)
     pod = shell(f"{BURN}; echo done; {FOR_EVER}")
     scene.run(pod)
@@ -84,7 +84,7 @@ async def test_the_cpu_is_that_since_somebody_asked_before(scene: Scene, monkeyp
     assert second.window < first.window
 
 
-async def test_who_asks_again_at_once_hears_the_same_of_the_cpu(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_immediate_second_request_returns_the_same_cpu_usage(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "LEAST_WINDOW", 3600.0)
     pod = shell(FOR_EVER)
     scene.run(pod)

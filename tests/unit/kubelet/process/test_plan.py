@@ -102,7 +102,7 @@ def test_what_the_runtime_does_not_have_is_refused_by_name_unless_it_is_optional
     assert "V" not in environment(pod, container, ADDRESSES, {}, Expansion("c0"))
 
 
-def test_what_the_kubelet_knows_of_its_user_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_does_not_inherit_the_kubelets_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", "secret")
     pod, container = pod_and_container()
     variables = container_plan(pod, container, ADDRESSES, ROOT, {"web-pages": "/volumes/web-pages"})["env"]
@@ -198,7 +198,7 @@ class TestWhatLinuxWouldNotTake:
     def test_is_counted_once_replaced(self) -> None:
         assert Expansion("c").expand("$$" * LONGEST, {}, "args[0]") == "$" * LONGEST
 
-    def test_may_hold_many_references_that_nobody_closed(self) -> None:
+    def test_unclosed_references_are_limited(self) -> None:
         """Each was sought an end for, up to the end of the text."""
         text = "$(" * 30_000
         started = time.process_time()
@@ -227,7 +227,7 @@ class TestVolumes:
         assert (tmp_path / "volumes/scratch/part/file").exists()
         assert (tmp_path / "host/file").exists()
 
-    def test_of_other_kinds_are_refused(self, tmp_path: Path) -> None:
+    def test_probes_of_other_kinds_are_refused(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)
         pod.spec.volumes.add(name="claim").volumeSource.persistentVolumeClaim.claimName = "c"
         with pytest.raises(Unsupported, match='volume "claim": the process runtime does not support persis'):

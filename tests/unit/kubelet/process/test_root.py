@@ -78,7 +78,7 @@ async def test_a_full_disk_does_not_keep_what_runs_alive(by: str, tmp_path: Path
             os.kill(shim, signal.SIGKILL)
 
 
-async def test_a_shim_of_before_is_told_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_older_shim_receives_requests_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal would be its death, and what it looks after would run on."""
     scene = Scene(tmp_path / "root")
     scene.run(shell(f"setsid sh -c 'echo daemon $$$$; {FOR_EVER}' & {FOR_EVER}"))
@@ -103,7 +103,9 @@ async def test_a_shim_that_cannot_say_yet_who_it_is_is_killed_once_it_can(tmp_pa
     scene.root.close()
 
 
-async def test_what_stays_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_remaining_files_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", f"{path}/file")
 

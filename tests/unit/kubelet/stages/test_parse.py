@@ -76,21 +76,21 @@ def test_the_words_of_kwok_are_understood() -> None:
         (GOOD, "a: [", "x.yaml:"),
     ],
 )
-def test_what_is_wrong_is_told(old: str, new: str, problem: str) -> None:
+def test_violations_are_reported(old: str, new: str, problem: str) -> None:
     assert old in GOOD
     with pytest.raises(StagesError) as raised:
         parse(GOOD.replace(old, new), "x.yaml")
     assert any(line.startswith(problem) for line in str(raised.value).splitlines()), raised.value
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     text = GOOD.replace("kind: Stage", "kind: Steak") + "---\n" + GOOD.replace("code: 1", "code: -1")
     with pytest.raises(StagesError) as raised:
         parse(text, "x.yaml")
     assert [line.split(" ")[0] for line in str(raised.value).splitlines()] == ["x.yaml:2:", "x.yaml:27:"]
 
 
-def test_what_is_missing_is_told_once() -> None:
+def test_missing_field_is_reported_once() -> None:
     with pytest.raises(StagesError) as raised:
         parse("kind: Stage\n", "x.yaml")
     assert str(raised.value).splitlines() == ["x.yaml:1: apiVersion: is missing", "x.yaml:1: spec: is missing"]

@@ -35,6 +35,7 @@ class Kubectl:
 
     def __init__(self, program: str, kubeconfig: Path, namespace: str) -> None:
         self._program = program
+        self.kubeconfig = kubeconfig
         self._environment = os.environ | {"KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parents[1])}
         self.namespace = namespace
 

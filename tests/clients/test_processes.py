@@ -1,4 +1,4 @@
-"""kubectl and containers that are processes: exec, cp, attach, port-forward and logs."""
+"""kubectl, the official Python client, and containers that are processes: exec, cp, attach, port-forward and logs."""
 
 import shlex
 import socket
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Kubectl, cluster, pod, until
+from tests.clients.conftest import TIMEOUT, Kubectl, cluster, pod, until
 
 pytestmark = pytest.mark.clients
 SCRIPT = "echo started; echo problem >&2; sleep 3600"
@@ -117,3 +117,27 @@ def test_logs(running: Kubectl) -> None:
     assert running("logs", "a", "--tail=1").count("\n") == 1
     assert running("logs", "a", "--timestamps").startswith("20")
     assert "container other is not valid for pod a" in running("logs", "a", "-c", "other", fails=True)
+
+
+@pytest.fixture
+def core(running: Kubectl) -> Iterator[Any]:
+    """The official Python client."""
+    client = pytest.importorskip("kubernetes.client", reason="pip install '.[clients]'")
+    config = pytest.importorskip("kubernetes.config")
+    with config.new_client_from_config(str(running.kubeconfig)) as api:
+        yield client.CoreV1Api(api)
+
+
+def python_exec(core: Any, *command: str) -> Any:
+    stream = pytest.importorskip("kubernetes.stream")
+    options = {"command": list(command), "stdin": False, "stdout": True, "stderr": True, "tty": False}
+    return stream.stream(core.connect_get_namespaced_pod_exec, "a", "default", _preload_content=False, **options)
+
+
+def test_the_python_client_executes_a_command(core: Any) -> None:
+    ran = python_exec(core, "sh", "-c", "echo out; echo err >&2; exit 7")
+    ran.run_forever(timeout=TIMEOUT)
+    assert (ran.read_stdout(), ran.read_stderr(), ran.returncode) == ("out\n", "err\n", 7)
+    ran = python_exec(core, "true")
+    ran.run_forever(timeout=TIMEOUT)
+    assert (ran.read_stdout(), ran.returncode) == ("", 0)

@@ -33,7 +33,7 @@ class Silent:
         return lambda *arguments, **named: None
 
 
-@pytest.mark.timeout(120 + 15 * ROLLS)
+@pytest.mark.timeout(180 + 30 * ROLLS)
 async def test_nothing_is_lost_while_gateways_are_rolled_and_killed(tmp_path: Path) -> None:
     with Journal(tmp_path / JOURNAL) as journal:
         journal.write(heading(time.time(), 1, "gateways are rolled", SETTLE))

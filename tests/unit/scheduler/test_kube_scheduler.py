@@ -75,11 +75,11 @@ def test_the_refusal_is_the_recorded_one(recorded: dict[str, Any]) -> None:
     cache, framework = cluster(recorded)
     outcome = schedule_one(pod_info(recorded["pod"]), cache, framework, seed=0)
     assert isinstance(outcome, Unschedulable)
-    ours = _with_unnamed_taints(outcome.message)
+    ours = with_unnamed_taints(outcome.message)
     assert ours == recorded["answer"]["message"].replace("no new claims to deallocate, ", "")
 
 
-def _with_unnamed_taints(message: str) -> str:
+def with_unnamed_taints(message: str) -> str:
     """The message, with all taints counted together as kube-scheduler 1.36 does."""
     head, dot, rest = message.partition(". ")
     title, colon, listed = head.partition(": ")

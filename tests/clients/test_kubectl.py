@@ -245,7 +245,7 @@ def test_usage(kubectl: Kubectl) -> None:
     assert {line.split()[0] for line in kubectl("top", "nodes", "--no-headers").splitlines()} >= {"node-0", "node-3"}
 
 
-def test_what_is_not_supported_says_so(kubectl: Kubectl) -> None:
+def test_unsupported_features_are_reported(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=[pod("a")])
     kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=40s")
     for arguments in (("attach", "a"), ("port-forward", "a", "8080:80"), ("exec", "a", "--", "true")):

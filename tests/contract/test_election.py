@@ -32,7 +32,7 @@ async def test_the_first_leads_and_the_others_learn_who_does(serve: Serve, stora
     assert (election.name, election.holder, election.session, election.token) == (ELECTION, "a", session, 0)
 
 
-async def test_one_leads_at_a_time_with_ever_higher_tokens(serve: Serve, vote: Vote) -> None:
+async def test_one_candidate_leads_at_a_time_with_increasing_tokens(serve: Serve, vote: Vote) -> None:
     """Each leader in turn is killed; the candidates are spread over two servers."""
     one, two = await serve(), await serve()
     voters = [vote("a", one, two), vote("b", two, one), vote("c", one, two)]
@@ -190,7 +190,7 @@ async def test_leader_can_be_queried(serve: Serve, vote: Vote) -> None:
     await connection.close()
 
 
-async def test_one_that_hangs_is_passed_over(serve: Serve) -> None:
+async def test_hanging_candidate_is_passed_over(serve: Serve) -> None:
     """It is the first in line; the next one leads at once."""
     server = await serve(Timing(interval=INTERVAL, silence=30, ttl=30))
     leader = await Speaker.open(server, "a")

@@ -91,7 +91,7 @@ async def test_transfer_to_an_unknown_candidate_keeps_the_leader(serve: Serve, v
     assert leader.history == [token]
 
 
-async def test_one_that_hangs_is_not_transferred_to(serve: Serve, vote: Vote, storage: Storage) -> None:
+async def test_leadership_is_not_transferred_to_a_hanging_candidate(serve: Serve, vote: Vote, storage: Storage) -> None:
     server = await serve(Timing(interval=0.05, silence=30, ttl=30))
     leader = vote("a", server)
     token = await leader.elected()
@@ -104,7 +104,7 @@ async def test_one_that_hangs_is_not_transferred_to(serve: Serve, vote: Vote, st
     assert await storage.get(nomination_key(ELECTION)) is None
 
 
-async def test_what_was_accepted_in_another_transfer_does_not_count(serve: Serve, vote: Vote, storage: Storage) -> None:
+async def test_acceptance_of_another_transfer_does_not_count(serve: Serve, vote: Vote, storage: Storage) -> None:
     """The nomination of one that has just ended is still in the cache of a server that hears late of its end."""
     late, server = await serve(), await serve()
     leader = vote("a", server)

@@ -230,7 +230,7 @@ async def test_a_node_that_is_released_loses_its_lease_and_the_others_keep_their
     assert list(fleet.session.nodes) == ["n2", "n1"]
 
 
-async def test_what_was_released_is_forgotten_when_it_has_been_carried_out(cluster: Cluster) -> None:
+async def test_completed_releases_are_forgotten(cluster: Cluster) -> None:
     """It would be said again to every server, and grow as long as the fleet lives."""
     await cluster.serve()
     fleet = cluster.fleet("fleet-a", ["n1", "n2", "n3"])

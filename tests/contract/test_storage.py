@@ -34,7 +34,7 @@ class TestRevisions:
         assert await put(storage, C) == before + 2
         assert await storage.current_revision() == before + 2
 
-    async def test_what_is_refused_makes_no_revision(self, storage: Storage) -> None:
+    async def test_refused_write_creates_no_revision(self, storage: Storage) -> None:
         before = await put(storage, A)
         assert (await refused(storage, Write(A, b"2", 0))).revision == before
         assert await storage.current_revision() == before
@@ -89,7 +89,7 @@ class TestCompareAndSwap:
 
 
 class TestTransactions:
-    async def test_one_loser_stops_them_all(self, storage: Storage) -> None:
+    async def test_one_failed_guard_aborts_the_transaction(self, storage: Storage) -> None:
         created = await put(storage, A, b"1")
         answer = await refused(storage, Write(A, b"2", created), Write(B, b"2", created), Write(C, b"2", 0))
         assert answer.current == {A: KeyValue(A, b"1", created, created, 1), B: None, C: None}
@@ -225,7 +225,7 @@ class TestCompaction:
                 await read
             assert error.value.compact_revision == updated
 
-    async def test_what_is_current_stays_and_can_be_read_at_that_revision(self, storage: Storage) -> None:
+    async def test_current_keys_survive_compaction(self, storage: Storage) -> None:
         created = await put(storage, A, b"1")
         other = await put(storage, B, b"1")
         await storage.compact(other)
@@ -316,7 +316,7 @@ class TestLeases:
         with pytest.raises(LeaseNotFound):
             await storage.renew_lease(NOBODY)
 
-    async def test_nothing_can_be_attached_to_a_lease_that_is_gone(self, storage: Storage) -> None:
+    async def test_key_cannot_be_attached_to_a_missing_lease(self, storage: Storage) -> None:
         with pytest.raises(LeaseNotFound):
             await storage.transact([Write(A, b"1", 0, lease=NOBODY), Write(B, b"1", 0)])
         assert not (await storage.page("/registry/")).items

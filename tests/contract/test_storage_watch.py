@@ -97,7 +97,7 @@ async def test_big_revisions_come_whole(storage: Storage) -> None:
     assert [change.key for change in changes] == [f"{A}{round_}-{i}" for round_ in range(4) for i in range(10)]
 
 
-async def test_what_is_refused_or_guards_is_no_change(storage: Storage) -> None:
+async def test_refused_writes_and_guards_are_no_events(storage: Storage) -> None:
     token = await put(storage, C)
     start = token + 1
     await storage.transact([Write(A, b"1", 99)])
@@ -152,7 +152,7 @@ async def test_signs_of_life(storage: Storage) -> None:
             assert batch.revision == last and not batch.changes
 
 
-async def test_what_was_compacted_cannot_be_watched(storage: Storage) -> None:
+async def test_compacted_revision_cannot_be_watched(storage: Storage) -> None:
     first = await put(storage, A)
     second = await put(storage, B)
     await put(storage, C)

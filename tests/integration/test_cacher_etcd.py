@@ -83,7 +83,7 @@ async def test_a_compaction_behind_its_back_ends_watches_and_nothing_is_wrong_af
         await storage.close()
 
 
-async def test_it_outlives_etcd_and_loses_nothing(start_etcd: EtcdFactory) -> None:
+async def test_cacher_survives_etcd_restarts_without_loss(start_etcd: EtcdFactory) -> None:
     (server,) = await start_etcd(1)
     storage = EtcdStorage([server.endpoint])
     world = World(storage)

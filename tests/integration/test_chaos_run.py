@@ -53,7 +53,7 @@ def test_a_run_that_is_too_short_for_a_fault_that_is_named_proves_nothing(tmp_pa
 
 
 @pytest.mark.timeout(150)
-async def test_nothing_runs_on_when_the_command_is_killed(tmp_path: Path) -> None:
+async def test_killed_command_leaves_no_process(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     command = await asyncio.create_subprocess_exec(
         *COMMAND, "--faults", "freeze-apiserver", "--minutes", "5", "--save", kept, stderr=asyncio.subprocess.PIPE

@@ -267,7 +267,7 @@ profiles:
 """
 
 
-def test_what_a_killed_up_leaves_is_found_by_down(home: Home) -> None:
+def test_down_finds_processes_of_a_killed_up(home: Home) -> None:
     with home.running(*SMALL) as (up, _):
         processes = home.processes()
         up.kill()
@@ -345,7 +345,7 @@ def test_a_start_that_takes_too_long_says_what_it_waited_for(home: Home, tmp_pat
     home.assert_nothing_left([])
 
 
-def test_what_a_start_that_was_killed_has_left_is_gone_on_with(home: Home, tmp_path: Path) -> None:
+def test_up_resumes_a_killed_start(home: Home, tmp_path: Path) -> None:
     """It has a state, and no certificates are missing that it had not made yet."""
     broken = fake_etcd(tmp_path, "exec sleep 60")
     with subprocess.Popen(home.command("up", *SMALL), env=home.environment | broken, stderr=subprocess.DEVNULL) as up:
@@ -364,7 +364,7 @@ def test_what_a_start_that_was_killed_has_left_is_gone_on_with(home: Home, tmp_p
     "arguments",
     [("--nodes", "0"), ("--schedulers", "-1"), ("--etcd-members", "2"), ("--kubelets", "11"), ("--data-dir", "/proc/x")],
 )
-def test_what_cannot_be_is_refused_in_one_line_with_a_hint(home: Home, arguments: tuple[str, str]) -> None:
+def test_invalid_options_are_refused_in_one_line_with_a_hint(home: Home, arguments: tuple[str, str]) -> None:
     up = home.run("up", *arguments)
     assert up.returncode == 2
     message, hint = up.stderr.splitlines()

@@ -119,7 +119,7 @@ async def test_a_fleet_and_the_leading_controllers_die_and_the_fleet_comes_back(
         await until("who stays is Ready", lambda: ready(pods.store["default/stays"]) == "True")
 
 
-async def test_one_node_of_a_fleet_fails_alone_and_recovers(cluster: Cluster) -> None:
+async def test_single_node_of_a_fleet_fails_and_recovers(cluster: Cluster) -> None:
     """As `pinnace node fail` and `recover` do it: by an annotation."""
 
     def fail(node: Node) -> None:

@@ -155,7 +155,7 @@ class TestRestart:
 
 
 class TestQuorum:
-    async def test_one_member_of_three_may_die(self, start_etcd: EtcdFactory) -> None:
+    async def test_storage_survives_the_loss_of_one_of_three_members(self, start_etcd: EtcdFactory) -> None:
         servers = await start_etcd(3)
         storage = EtcdStorage([server.endpoint for server in servers])
         revision = await put(storage, "a", b"1")
@@ -217,7 +217,7 @@ class TestOutOfSpace:
         await put(storage, "2", bytes(30_000))
         await storage.close()
 
-    async def test_what_is_said_to_be_out_of_space_was_not_done(self, start_etcd: EtcdFactory) -> None:
+    async def test_out_of_space_error_means_not_written(self, start_etcd: EtcdFactory) -> None:
         """etcd says so about writes that it has done, when many come while it runs full: the committer looks."""
         (server,) = await start_etcd(1, QUOTA)
         storage = EtcdStorage([server.endpoint])
@@ -287,7 +287,7 @@ class TestTls:
             await storage.transact([Write("a", b"", 0)])
         await storage.close()
 
-    async def test_what_was_renewed_is_shown_with_the_next_connection(self, server: EtcdServer, tmp_path: Path) -> None:
+    async def test_renewed_certificate_is_used_for_the_next_connection(self, server: EtcdServer, tmp_path: Path) -> None:
         """All of it, the authority included: what was there before opens nothing any more."""
         storage = EtcdStorage([server.endpoint], tls=certificates.etcd_client(tmp_path / "pki"))
         await put(storage, "a")

@@ -141,7 +141,7 @@ async def test_a_large_state_comes_in_one_piece(client: Client) -> None:
         await same(client, informer, mirror)
 
 
-async def test_nothing_is_lost_or_repeated_while_servers_are_rolled(client: Client, replicas: list[Replica]) -> None:
+async def test_informer_loses_and_repeats_nothing_during_a_rolling_restart(client: Client, replicas: list[Replica]) -> None:
     await ready(client)
     async with following(client) as (informer, mirror):
         made: asyncio.Queue[int] = asyncio.Queue()

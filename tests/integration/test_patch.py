@@ -110,7 +110,7 @@ async def test_a_dry_run_writes_nothing(client: Client) -> None:
     assert patched.metadata.labels["x"] == "1" and await client.pods.get("a", "default") == pod
 
 
-async def test_what_is_not_modelled_survives(client: Client) -> None:
+async def test_patch_keeps_unmodelled_fields(client: Client) -> None:
     pod = new_pod()
     future = wire.field(9001, b"of the future")
     pod.spec.containers[0].MergeFromString(future)
@@ -152,7 +152,7 @@ async def test_a_collection_is_deleted_by_pages(client: Client, monkeypatch: pyt
     ]
 
 
-async def test_what_comes_after_the_first_page_stays(client: Client) -> None:
+async def test_patch_of_a_large_list_keeps_later_pages(client: Client) -> None:
     for name in ("a", "b"):
         await client.pods.create(new_pod(name))
     request = DeleteCollectionRequest(namespace="default")

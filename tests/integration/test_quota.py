@@ -104,7 +104,7 @@ async def test_quota_admits_50_of_200_batched_creates(pair: Pair) -> None:
     assert await pair.used() == {"pods": str(ROOM)}
 
 
-async def test_what_is_deleted_makes_room(pair: Pair) -> None:
+async def test_deleted_objects_release_quota(pair: Pair) -> None:
     await pair.make(quota(pods=str(ROOM)))
     await pair.create_each(pods(ROOM))
     gone = await pair.existing()

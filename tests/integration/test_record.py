@@ -105,7 +105,7 @@ async def test_what_is_written_down(storage: EtcdStorage, recording: Recording) 
     assert [stored.at for stored in (first, other, leader, deleted)] == sorted(s.at for s in recording.records())
 
 
-async def test_nothing_is_missed_while_members_come_and_go(
+async def test_recorder_misses_nothing_while_members_restart(
     storage: EtcdStorage, members: list[EtcdServer], recording: Recording
 ) -> None:
     """Each is killed in turn, so also the leader and the one that is followed; one that is paused says nothing at all."""

@@ -34,7 +34,7 @@ class Silent:
 
 
 @pytest.mark.timeout(180 + 30 * ROLLS)
-async def test_nothing_is_lost_while_gateways_are_rolled_and_killed(tmp_path: Path) -> None:
+async def test_watches_lose_nothing_while_gateways_restart(tmp_path: Path) -> None:
     with Journal(tmp_path / JOURNAL) as journal:
         journal.write(heading(time.time(), 1, "gateways are rolled", SETTLE))
         async with stage(SPEC, tmp_path, Silent()) as on:

@@ -42,7 +42,7 @@ async def test_history_is_gone_after_a_compaction(etcd: EtcdServer, etcd_storage
             await helper.ask("compact", revision=first)
 
 
-async def test_what_cannot_be_done_is_refused_in_words(etcd: EtcdServer) -> None:
+async def test_impossible_operation_is_refused_with_a_message(etcd: EtcdServer) -> None:
     async with Helper("apiserver.storage.etcd.surgery", "--etcd", "127.0.0.1:1") as helper:
         assert await helper.ask("leader") is None
         with pytest.raises(HelperError, match="no leader"):

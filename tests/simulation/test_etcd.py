@@ -257,7 +257,7 @@ async def test_a_lag_that_is_over_holds_nothing_back(world: World) -> None:
 
 
 @everywhere
-async def test_what_a_sender_that_died_has_sent_arrives(world: World) -> None:
+async def test_messages_of_a_dead_sender_arrive(world: World) -> None:
     sending = asyncio.ensure_future(put(world.port, A))
     await asyncio.sleep(0)
     sending.cancel()

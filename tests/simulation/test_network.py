@@ -87,7 +87,7 @@ def test_the_outcome_of_a_create_is_unknown_when_the_answer_does_not_come() -> N
     assert tell(story)
 
 
-def test_what_was_kept_by_a_partition_arrives_when_it_is_over() -> None:
+def test_held_messages_arrive_after_a_partition() -> None:
     async def story(cluster: Cluster, client: Client) -> Pod:
         await client.pods.list()
         cluster.network.block("client", SERVER)

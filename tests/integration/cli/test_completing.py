@@ -59,7 +59,7 @@ async def test_names_are_completed(pinnace: Commands, client: Client) -> None:
     assert {words: await offered(pinnace, words) for words in expected} == expected
 
 
-async def test_what_a_configuration_says_is_completed(pinnace: Commands, tmp_path: Path) -> None:
+async def test_configuration_values_are_completed(pinnace: Commands, tmp_path: Path) -> None:
     file, data_dir = tmp_path / "config", tmp_path / "cluster"
     write_context("remote", ClientConfig(("far.example:1",)), file=file)
     write_context("local", ClientConfig(tuple(pinnace.servers), data_dir=data_dir), file=file)

@@ -16,7 +16,7 @@ spec:
 """
 
 
-async def test_what_would_be_created_is_all_new(pinnace: Commands) -> None:
+async def test_diff_shows_a_new_object_as_added(pinnace: Commands) -> None:
     done = await pinnace("diff", "-f", "-", stdin=POD)
     assert (done.code, done.err) == (1, "")
     assert done.lines[:3] == ["--- pod/a (live)", "+++ pod/a (applied)", f"@@ -0,0 +1,{len(done.lines) - 3} @@"]
@@ -26,13 +26,13 @@ async def test_what_would_be_created_is_all_new(pinnace: Commands) -> None:
     assert (await pinnace("get", "pod", "a")).code == 3, "nothing is written"
 
 
-async def test_what_has_been_applied_is_no_difference(pinnace: Commands) -> None:
+async def test_applied_manifest_has_no_difference(pinnace: Commands) -> None:
     assert (await pinnace("apply", "-f", str(EXAMPLES))).code == 0
     done = await pinnace("diff", "-f", str(EXAMPLES))
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
-async def test_what_was_changed_and_what_others_have_set(pinnace: Commands) -> None:
+async def test_diff_shows_changes_and_keeps_fields_of_others(pinnace: Commands) -> None:
     await pinnace("apply", "-f", "-", stdin=POD)
     await pinnace("label", "pod", "a", "by=hand")
     assert (await pinnace("diff", "-f", "-", stdin=POD)).code == 0, "apply leaves alone what others have set"
@@ -41,7 +41,7 @@ async def test_what_was_changed_and_what_others_have_set(pinnace: Commands) -> N
     assert [line for line in done.lines[2:] if line[0] in "+-"] == ["-  - image: app:1", "+  - image: app:2"]
 
 
-async def test_it_ends_with_two_or_more_when_something_is_wrong(pinnace: Commands) -> None:
+async def test_diff_exits_with_two_or_more_on_errors(pinnace: Commands) -> None:
     """Beside objects that differ, too."""
     assert (await pinnace("diff")).code == 2
     assert (await pinnace("diff", "-f", "/nowhere")).code == 2

@@ -50,7 +50,7 @@ async def image(pinnace: Commands) -> str:
     return (await pinnace("get", "pod", "a", "-o", "jsonpath={.spec.containers[0].image}")).out.strip()
 
 
-async def test_what_is_saved_is_stored(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
+async def test_saved_edit_is_stored(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
     done = await edit(pinnace, editor('sed -i s/app:1/app:2/ "$1"'), tmp_path)
     assert (done.code, done.out, done.err) == (0, "pod/a edited\n", "")
     assert (await image(pinnace), kept(tmp_path)) == ("app:2", [])
@@ -61,7 +61,7 @@ async def test_what_is_saved_is_stored(pinnace: Commands, editor: Editor, tmp_pa
 
 
 @pytest.mark.parametrize("script", ["", ': > "$1"', 'echo "# well" >> "$1"'])
-async def test_what_is_left_as_it_is_changes_nothing(pinnace: Commands, editor: Editor, tmp_path: Path, script: str) -> None:
+async def test_unchanged_edit_writes_nothing(pinnace: Commands, editor: Editor, tmp_path: Path, script: str) -> None:
     done = await edit(pinnace, editor(script), tmp_path)
     assert (done.code, done.out, done.err) == (0, "", "note: pod/a: nothing was changed\n")
     assert kept(tmp_path) == []
@@ -75,7 +75,7 @@ async def test_what_is_left_as_it_is_changes_nothing(pinnace: Commands, editor: 
         ("s/restartPolicy: .*/restartPolicy: Never/", "spec: Forbidden: "),
     ],
 )
-async def test_what_is_wrong_is_opened_again_and_said(
+async def test_rejected_edit_is_reopened_with_the_reasons(
     pinnace: Commands, editor: Editor, tmp_path: Path, wrong: str, complaint: str
 ) -> None:
     mended = (
@@ -87,7 +87,7 @@ async def test_what_is_wrong_is_opened_again_and_said(
     assert await image(pinnace) == "app:2"
 
 
-async def test_what_stays_wrong_is_given_up_and_kept(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
+async def test_repeatedly_rejected_edit_is_kept_in_a_file(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
     done = await edit(pinnace, editor('sed -i s/image:/imago:/ "$1"'), tmp_path)
     assert done.code == 5
     (text,) = kept(tmp_path)
@@ -95,9 +95,7 @@ async def test_what_stays_wrong_is_given_up_and_kept(pinnace: Commands, editor: 
     assert f"what you wrote is in {tmp_path}/pinnace-edit-" in done.errors[-1]
 
 
-async def test_what_others_change_meanwhile_stays_and_the_same_thing_is_a_conflict(
-    pinnace: Commands, editor: Editor, tmp_path: Path
-) -> None:
+async def test_concurrent_changes_are_merged_and_overlaps_conflict(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
     patch = " ".join(command("--server", ",".join(pinnace.servers), "patch", "pod", "a"))
     beside = f"""{patch} -p '{{"metadata": {{"labels": {{"by": "another"}}}}}}' >&2"""
     done = await edit(pinnace, editor(f'{beside}; sed -i s/app:1/app:2/ "$1"'), tmp_path)
@@ -118,7 +116,7 @@ async def test_an_editor_that_fails_is_no_change(pinnace: Commands, editor: Edit
     assert (await edit(pinnace, "true", tmp_path, what="pods")).code == 2
 
 
-async def test_what_an_editor_has_spoilt_is_kept(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
+async def test_invalid_edit_is_kept_in_a_file(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
     for script in ('echo "x: y" >> "$1"; exit 3', r"""printf 'x: "\344"' >> "$1" """):
         done = await edit(pinnace, editor(script), tmp_path)
         assert done.code == 2

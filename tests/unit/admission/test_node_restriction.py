@@ -97,7 +97,7 @@ def changed(change: Change) -> tuple[Node, Node]:
         hold,
     ],
 )
-def test_what_decides_who_comes_to_a_node_is_not_its_fleets(change: Change) -> None:
+def test_fleet_cannot_change_scheduling_labels_or_taints(change: Change) -> None:
     new, old = changed(change)
     assert 'nodes "edge-0" is forbidden' in refused(Operation.UPDATE, new, old)
     assert not refused(Operation.UPDATE, new, old, ADMIN)
@@ -156,7 +156,7 @@ def test_the_taint_of_a_new_node_may_be_taken_off_and_no_other() -> None:
         {"key": NOT_READY_TAINT, "effect": "NoSchedule", "timeAdded": to_time(1)},
     ],
 )
-def test_it_may_be_neither_put_on_nor_changed(taint: dict[str, Any]) -> None:
+def test_restricted_label_cannot_be_added_or_changed(taint: dict[str, Any]) -> None:
     new, old = changed(lambda node: node.spec.taints.append(Taint(**taint)))
     assert "is not allowed to modify taints" in refused(Operation.UPDATE, new, old)
     old.spec.taints.add(key=NOT_READY_TAINT, effect="NoSchedule")

@@ -69,7 +69,7 @@ def test_its_class_says_whether_it_may_grow(class_name: str, annotation: str, si
 
 
 @pytest.mark.parametrize(("before", "after"), [("fixed", "grows"), ("grows", "fixed")])
-def test_it_grows_in_the_class_that_it_has(before: str, after: str) -> None:
+def test_claim_grows_within_its_storage_class(before: str, after: str) -> None:
     with pytest.raises(Rejected, match="must support resize"):
         plugin().validate(Request(UNSECURED), Operation.UPDATE, claim("2Gi", after), claim("1Gi", before))
 

@@ -46,12 +46,12 @@ def binding(kind: str, name: str, namespace: str = "dev") -> RoleBinding:
     return made
 
 
-def test_one_gives_what_one_has(world: World) -> None:
+def test_held_permissions_can_be_granted(world: World) -> None:
     assert not refused(world, role(rule("get")))
     assert not refused(world, binding("ClusterRole", "reader"))
 
 
-def test_one_does_not_give_more(world: World) -> None:
+def test_role_with_more_permissions_cannot_be_granted(world: World) -> None:
     said = refused(world, role(rule("get"), rule("delete")))
     assert 'roles "mine" is forbidden: user "eve"' in said and "delete pods" in said and "get pods" not in said
     assert 'rolebindings "mine" is forbidden' in refused(world, binding("ClusterRole", "writer"))
@@ -64,7 +64,7 @@ def test_missing_permissions_are_summarized(world: World) -> None:
     assert f"get, ... {'x' * 64}....g0, " in said and len(said) < 5_000
 
 
-def test_what_one_has_here_is_not_given_there(world: World) -> None:
+def test_namespaced_permission_cannot_be_granted_elsewhere(world: World) -> None:
     assert refused(world, role(rule("get"), namespace="prod"))
     assert refused(world, binding("ClusterRole", "reader", "prod"))
     everywhere = ClusterRoleBinding()

@@ -17,18 +17,18 @@ def taints(node: Node) -> list[tuple[str, str]]:
     return [(taint.key, taint.effect) for taint in node.spec.taints]
 
 
-def test_one_that_says_nothing_of_itself() -> None:
+def test_node_without_conditions_is_tainted() -> None:
     assert taints(make_node("n").taint("gpu", "true").new()) == [("gpu", "NoSchedule"), NOT_READY]
 
 
-def test_one_that_is_not_ready() -> None:
+def test_unready_node_is_tainted() -> None:
     for status in ("False", "Unknown"):
         node = make_node("n").new()
         node.status.conditions.add(type="Ready", status=status)
         assert taints(node) == [NOT_READY]
 
 
-def test_what_a_kubelet_registers_is_left_alone() -> None:
+def test_ready_node_of_a_kubelet_is_not_tainted() -> None:
     """It holds the lease already, and would need two more writes."""
     assert taints(new_node("n", "fleet", Machine(MachineShape({})), 0.0)) == []
 

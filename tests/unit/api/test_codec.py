@@ -157,7 +157,7 @@ def test_forms(message: Message, data: dict[str, Any]) -> None:
         ({"spec": {"overhead": {"cpu": " 500m "}}}, {"spec": {"overhead": {"cpu": "500m"}}}),
     ],
 )
-def test_what_kubectl_takes_is_taken(data: dict[str, Any], canonical: dict[str, Any]) -> None:
+def test_values_that_kubectl_accepts_are_accepted(data: dict[str, Any], canonical: dict[str, Any]) -> None:
     assert from_dict(Pod, data) == from_dict(Pod, canonical)
 
 
@@ -277,7 +277,7 @@ def problems(data: object, target: Any = PODS, **options: Any) -> list[str]:
         ({"spec": {"overhead": {"cpu": None}}}, "spec.overhead[cpu]: expected a quantity such as 500m or 1Gi, got nothing"),
     ],
 )
-def test_what_is_wrong_is_named(data: object, expected: str) -> None:
+def test_error_names_the_wrong_value(data: object, expected: str) -> None:
     assert problems(data) == [expected]
 
 
@@ -287,7 +287,7 @@ def test_suggestions_are_limited_to_the_first_unknown_fields() -> None:
     assert len(told) == MAX_HINTS + 5 and sum("did you mean" in each for each in told) == MAX_HINTS
 
 
-def test_what_is_much_longer_than_any_field_is_like_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_long_field_name_gets_no_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(difflib, "get_close_matches", lambda *args, **options: pytest.fail("a look at a long name"))
     assert problems({"x" * 1000: 1}) == [f"{'x' * 1000}: unknown field"]
 

@@ -5,7 +5,7 @@ from pinnace.api.core_v1_pb2 import PodCondition, PodStatus
 from pinnace.api.meta_v1_pb2 import Time
 
 
-def test_one_that_is_not_there_is_added() -> None:
+def test_missing_condition_is_added() -> None:
     status = PodStatus(conditions=[PodCondition(type="Other", status="True")])
     said = say(status.conditions, "Ready", "False", "Why", "text", 7.5)
     expected = PodCondition(type="Ready", status="False", reason="Why", message="text", lastTransitionTime=Time(seconds=7))

@@ -80,7 +80,7 @@ def test_comments_become_one_line() -> None:
 
 
 @pytest.mark.parametrize(("resource", "obj"), OBJECTS, ids=lambda each: each.plural if isinstance(each, Resource) else "")
-def test_what_is_required_is_what_the_server_insists_on(resource: Resource[Any], obj: Any) -> None:
+def test_required_fields_match_validation(resource: Resource[Any], obj: Any) -> None:
     """Each field of sound objects in turn is left out."""
     data = to_dict(obj)
     data.pop("status", None)

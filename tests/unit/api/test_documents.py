@@ -123,7 +123,7 @@ def test_a_key_that_is_given_twice_is_a_mistake_and_the_first_counts() -> None:
         ("a:\n" + "- " * (MAX_DEPTH + 1) + "x", 2, f"nested more than {MAX_DEPTH} levels deep"),
     ],
 )
-def test_what_is_refused_is_refused_in_one_line(text: str, line: int, message: str) -> None:
+def test_errors_are_one_line(text: str, line: int, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         list(parse(text))
     assert str(caught.value).startswith(message)
@@ -163,7 +163,7 @@ def test_json_that_is_no_yaml() -> None:
     assert one('{"a": "\\ud83d\\ude00", "b": 1e3, "c": %s}' % ("1" * 5000)) == {"a": "\U0001f600", "b": 1000.0, "c": "1" * 5000}
 
 
-def test_what_begins_like_json_may_be_yaml() -> None:
+def test_text_that_starts_like_json_may_be_yaml() -> None:
     assert [document.data for document in parse("{a: 1}\n---\nb: 2\n")] == [{"a": 1}, {"b": 2}]
     with pytest.raises(DocumentError, match="invalid YAML"):
         list(parse("{a: 1, b: ]}"))
@@ -182,7 +182,7 @@ def test_what_begins_like_json_may_be_yaml() -> None:
     ],
     ids=["syntax", "constant", "half a character", "half a character of a key", "depth", "recursion", "nodes"],
 )
-def test_what_is_refused_in_yaml_is_refused_in_json(second: str, line: int, message: str) -> None:
+def test_json_has_the_same_limits_as_yaml(second: str, line: int, message: str) -> None:
     documents = parse('{"a": 1}\n' + second)
     with pytest.raises(DocumentError, match=message) as caught:
         list(documents)

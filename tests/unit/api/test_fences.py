@@ -23,7 +23,7 @@ from tests.builders import make_pod
         ("scheduler/" + "9" * 5000, "", 0),
     ],
 )
-def test_what_is_no_fence_is_none(text: str, election: str, token: int) -> None:
+def test_malformed_fence_is_none(text: str, election: str, token: int) -> None:
     assert fences.of(make_pod("a").annotation("pinnace.io/fence", text).build()) == (election, token)
 
 

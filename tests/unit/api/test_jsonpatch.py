@@ -151,7 +151,7 @@ def test_what_does_not_apply(document: Any, patch: list[dict[str, Any]], message
         ([add("/a", [{}] * 9_998), add("/b", [1])], "more than 10,000 values: split the patch"),
     ],
 )
-def test_what_is_no_patch(patch: Any, message: str) -> None:
+def test_malformed_patch_is_refused(patch: Any, message: str) -> None:
     with pytest.raises(JsonPatchError, match=message):
         operations(patch)
 
@@ -204,7 +204,7 @@ def test_a_patch_applies_or_is_refused_and_changes_nothing_of_what_it_was_given(
 
 
 @given(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), st.text(max_size=3), VALUES)
-def test_what_was_added_is_found_and_goes_again(document: dict[str, Any], name: str, value: Any) -> None:
+def test_added_value_can_be_tested_and_removed(document: dict[str, Any], name: str, value: Any) -> None:
     path = "/" + name.replace("~", "~0").replace("/", "~1")
     without = {key: each for key, each in document.items() if key != name}
     assert applied(without, operations([add(path, value), test(path, value), remove(path)])) == without

@@ -119,7 +119,7 @@ def test_file_errors_name_the_line(text: str, message: str) -> None:
         ({"taints": "dedicated"}, "--taints"),
     ],
 )
-def test_what_is_wrong_with_an_option_names_the_option(options: Mapping[str, str], option: str) -> None:
+def test_option_errors_name_the_option(options: Mapping[str, str], option: str) -> None:
     with pytest.raises(ShapeError) as raised:
         MachineOptions(**options).shape()
     assert raised.value.option == option

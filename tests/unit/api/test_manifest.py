@@ -37,7 +37,7 @@ def test_one_pod() -> None:
     assert manifest.obj.metadata.name == "web"
 
 
-def test_what_was_written_is_kept_as_json() -> None:
+def test_manifest_is_kept_as_json() -> None:
     (manifest,) = load(POD.replace("cpu: 100m", "cpu: 1") + "  hostNetwork: false\n", "pods.yaml")
     assert manifest.written == {
         "apiVersion": "v1",
@@ -76,7 +76,7 @@ def test_a_list_of_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["List", "PodList"])
-def test_what_does_not_say_its_items_is_no_list(kind: str) -> None:
+def test_list_without_items_is_refused(kind: str) -> None:
     """What is in it would be lost without a word."""
     (told,) = wrong(f"apiVersion: v1\nkind: {kind}\nitmes: []\n")
     assert told.startswith("pods.yaml:2: kind: ")
@@ -88,7 +88,7 @@ def test_every_kind_can_be_written() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n---\n", "~"])
-def test_nothing_is_no_object(text: str) -> None:
+def test_empty_text_contains_no_object(text: str) -> None:
     assert load(text, "x") == []
 
 
@@ -136,7 +136,7 @@ def test_errors_are_reported_in_line_order() -> None:
         ("a: [\n", "2: invalid YAML: while parsing a flow node, did not find expected node content"),
     ],
 )
-def test_what_is_no_object_says_why(text: str, problem: str) -> None:
+def test_non_object_is_refused_with_a_reason(text: str, problem: str) -> None:
     assert wrong(text) == [f"pods.yaml:{problem}"]
 
 

@@ -165,12 +165,12 @@ def test_applying_twice_is_applying_once(last: Data, live: Data, desired: Data) 
 
 
 @given(OBJECTS, OBJECTS)
-def test_nothing_of_ours_is_left_when_all_is_taken_back(live: Data, ours: Data) -> None:
+def test_removing_all_applied_fields_leaves_none(live: Data, ours: Data) -> None:
     assert not apply(ours, {**live, **ours}, {}).keys() & ours.keys()
 
 
 @given(OBJECTS)
-def test_what_was_applied_is_remembered(desired: Data) -> None:
+def test_last_applied_configuration_is_stored(desired: Data) -> None:
     desired["metadata"] = {"name": "x", "annotations": {"mine": "1"}}
     stored = with_last_applied(desired)
     assert last_applied(stored) == desired

@@ -22,7 +22,7 @@ def test_what_is_read_is_the_message(levels: int) -> None:
 
 
 @pytest.mark.parametrize("levels", [1, 2, 16])
-def test_what_fits_by_itself_may_not_fit_deeper(levels: int) -> None:
+def test_nesting_limit_counts_from_the_root(levels: int) -> None:
     envelope, room = Envelope(Pod, levels), next(g for g in range(LIMIT, 0, -1) if _readable(groups(g))) - levels
     envelope.read(groups(room))
     with pytest.raises(DecodeError):

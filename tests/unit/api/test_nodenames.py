@@ -32,6 +32,6 @@ def test_no_pattern_names_nothing() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["", "Node", "a b", "*a", "a..b", "..", "x" * 300, "-0..9", "n_*"])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+def test_malformed_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"node-0\.\.99"):
         NodeNames.parse([pattern])

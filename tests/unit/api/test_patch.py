@@ -167,7 +167,7 @@ def test_directives(live: Data, patch: Data, result: Data) -> None:
         {"$setElementOrder/containers": "a"},
     ],
 )
-def test_what_is_no_directive_stays_to_be_refused_by_its_name(patch: Data) -> None:
+def test_unknown_directive_is_refused_by_name(patch: Data) -> None:
     assert strategic({"metadata": {}}, patch) == {"metadata": {}, **patch}
 
 
@@ -243,7 +243,7 @@ def test_list_values_are_not_compared_pairwise(name: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_what_a_patch_does_not_change_is_copied_once(kind: PatchRequest.Type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_parts_are_copied_once(kind: PatchRequest.Type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not again for each object around it."""
     copied = 0
 
@@ -287,7 +287,7 @@ def test_a_merge_patch_twice_is_the_same_as_once(live: Data, patch: Data) -> Non
         (b'{%b"b": {"c": 1}}' % b"".join(b'"%d": 1,' % number for number in range(9_999)), "more than 10,000 values"),
     ],
 )
-def test_what_is_no_patch(text: bytes, message: str) -> None:
+def test_malformed_patch_is_refused(text: bytes, message: str) -> None:
     with pytest.raises(PatchError, match=message):
         parse(text, PatchRequest.MERGE)
 

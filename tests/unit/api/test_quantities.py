@@ -108,7 +108,7 @@ def test_one_of_several_variables_of_a_name_is_not_taken_for_another() -> None:
     assert divisors == ["1", "1000m", "1.0"]
 
 
-def test_what_is_not_there_does_not_come_to_be_there() -> None:
+def test_absent_fields_stay_absent() -> None:
     volume = {"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}
     old = {"volumes": [volume], "overhead": {"cpu": "1"}}
     bare = pod(volumes=[{"name": "v", "emptyDir": {}}])
@@ -116,7 +116,7 @@ def test_what_is_not_there_does_not_come_to_be_there() -> None:
     assert made == bare and made.SerializeToString(deterministic=True) == bare.SerializeToString(deterministic=True)
 
 
-def test_what_is_the_same_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_identical_messages_are_not_compared_in_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nearly all updates change no spec."""
     new, old = pod(**containers(a="1"), metadata={"labels": {"app": "a"}}), pod(**containers(a="1"))
     monkeypatch.setattr(quantities, "_keep", None)

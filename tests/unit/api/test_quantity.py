@@ -46,7 +46,7 @@ def test_parse(text: str, value: str) -> None:
         *("1e3Mi", "8Ei", str(MAX + 1), "-8Ei", "1e999", "1" * 65),
     ],
 )
-def test_what_is_no_quantity(text: str) -> None:
+def test_malformed_quantity_is_refused(text: str) -> None:
     with pytest.raises(QuantityError):
         parse(text)
 
@@ -98,7 +98,7 @@ def test_format(resource: str, value: int, text: str) -> None:
 
 
 @given(st.sampled_from(["cpu", "memory", "ephemeral-storage", "pods"]), st.integers(0, 2**53))
-def test_what_is_formatted_reads_as_the_same(resource: str, value: int) -> None:
+def test_formatted_quantity_parses_to_the_same_value(resource: str, value: int) -> None:
     assert amount(resource, format_amount(resource, value)) == value
 
 

@@ -31,7 +31,7 @@ def test_a_map_is_read_as_a_dict_is_and_nothing_is_put_in() -> None:
     assert pod.SerializeToString() == before
 
 
-def test_nothing_can_be_set_at_any_depth() -> None:
+def test_read_only_view_refuses_writes_at_any_depth() -> None:
     pod = _pod()
     shown, before = read_only(pod), pod.SerializeToString()
     with pytest.raises(AttributeError, match=r"copy\.deepcopy"):
@@ -45,7 +45,7 @@ def test_nothing_can_be_set_at_any_depth() -> None:
     assert pod.SerializeToString() == before
 
 
-def test_it_reads_like_the_message() -> None:
+def test_read_only_view_reads_like_the_message() -> None:
     pod = _pod()
     shown = read_only(pod)
     assert shown == pod and str(shown) == str(pod) and shown.SerializeToString() == pod.SerializeToString()

@@ -245,7 +245,7 @@ def test_selectors_of_objects_mean_what_their_text_means(
 
 
 @pytest.mark.parametrize("labels", [{}, {"app": "web"}])
-def test_what_is_no_selector_matches_nothing(labels: dict[str, str]) -> None:
+def test_malformed_selector_matches_nothing(labels: dict[str, str]) -> None:
     message = LabelSelector()
     message.matchExpressions.add(key="app", operator="Near", values=["web"])
     assert not from_message(message).matches(labels)

@@ -46,7 +46,7 @@ def test_parse(text: str, seconds: int, nanos: int) -> None:
         "٢٠٢٦-01-31T12:00:00Z",
     ],
 )
-def test_what_is_no_instant(text: str) -> None:
+def test_malformed_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a time; expected an RFC 3339 time, e.g. 2026-01-31T12:00:00Z"):
         parse_rfc3339(text)
 

@@ -33,13 +33,13 @@ def pod() -> Pod:
     return made
 
 
-def test_what_is_not_changed_stays_as_it_was_to_the_byte() -> None:
+def test_unchanged_unmodelled_bytes_are_identical() -> None:
     old = pod()
     new = revised(PODS, old, to_dict(old), to_dict(old))
     assert new == old and new is not old
 
 
-def test_what_is_around_a_change_stays() -> None:
+def test_fields_around_a_change_stay() -> None:
     old = pod()
     data = to_dict(old)
     data["spec"]["containers"][0]["image"] = "other:2"
@@ -61,7 +61,7 @@ def test_items_are_known_by_their_identity_or_else_by_all_that_they_say() -> Non
     assert [says_more(each) for each in new.spec.tolerations] == [True, False]
 
 
-def test_what_is_taken_away_goes_with_all_that_is_in_it() -> None:
+def test_removed_field_is_removed_with_its_contents() -> None:
     old = pod()
     data = to_dict(old)
     del data["status"], data["spec"]["containers"][0]["resources"]
@@ -132,7 +132,7 @@ def test_it_need_not() -> None:
         revised(PODS, old, form, data)
 
 
-def test_nothing_is_written_as_json_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_json_is_not_reencoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part, at each level that it is in, is a second for an object of 10,000 parts."""
     old = pod()
     form, data = to_dict(old), to_dict(old)

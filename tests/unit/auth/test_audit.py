@@ -89,7 +89,7 @@ async def test_audit_events_of_calls_are_distinct_and_ordered(tmp_path: Path) ->
     assert found[0]["objectRef"]["subresource"] == "status"
 
 
-async def test_what_waits_at_the_end_is_written(tmp_path: Path) -> None:
+async def test_buffered_audit_events_are_written_at_the_end(tmp_path: Path) -> None:
     audit = AuditLog(tmp_path / "log", Counts(), FakeClock())
     running = asyncio.ensure_future(audit.run())
     await asyncio.sleep(0)

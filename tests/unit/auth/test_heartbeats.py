@@ -179,7 +179,7 @@ async def test_a_fleet_releases_nothing_of_another_even_on_its_session(door: Doo
     assert await door.lease("core-0") == before
 
 
-async def test_what_a_fleet_does_not_hold_costs_no_write(door: Door) -> None:
+async def test_release_of_unheld_lease_writes_nothing(door: Door) -> None:
     """A write that fails sends all that share its transaction around again."""
     await door.open(CORE, "core", ["core-0"])
     await door.held("core-0")

@@ -54,7 +54,7 @@ RULES = st.builds(
 
 
 @given(st.lists(RULES, max_size=4), RULES)
-def test_it_is_what_the_same_rules_allow_one_by_one(held: list[PolicyRule], wanted: PolicyRule) -> None:
+def test_cached_permissions_equal_single_checks(held: list[PolicyRule], wanted: PolicyRule) -> None:
     world = World()
     world.cluster_role("held", *held)
     world.bind("ClusterRole", "held")

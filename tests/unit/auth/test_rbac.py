@@ -73,7 +73,7 @@ def rule(
     )
 
 
-def test_nothing_is_allowed_without_a_rule(world: World) -> None:
+def test_request_without_a_matching_rule_is_denied(world: World) -> None:
     assert not world.may(GET_PODS, A_POD)
 
 
@@ -193,7 +193,7 @@ def test_an_aggregated_role_has_what_those_that_it_selects_have_gathered(world: 
     assert not world.may(Action("get", "nodes"), Target())
 
 
-def test_what_a_role_gathers_is_put_together_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aggregated_rules_are_computed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until a ClusterRole changes: with many of them it takes long, and each denial tells who might."""
     world.cluster_role("both").aggregationRule.clusterRoleSelectors.add(matchLabels={"to": "both"})
     read = Mock(side_effect=rbac.from_message)
@@ -227,7 +227,7 @@ def test_only_so_many_actions_are_remembered(world: World, monkeypatch: pytest.M
     assert len(world.rbac._askable[1]) <= 3
 
 
-def test_what_is_taken_away_counts_no_longer(world: World) -> None:
+def test_removed_permission_is_denied(world: World) -> None:
     world.cluster_role("reader", rule())
     binding = world.bind("ClusterRole", "reader")
     assert world.may(GET_PODS, A_POD)
@@ -267,7 +267,7 @@ def looked_into(world: World) -> list[str]:
     return found
 
 
-def test_what_happens_in_another_namespace_costs_nothing(world: World) -> None:
+def test_changes_in_other_namespaces_invalidate_nothing(world: World) -> None:
     """Its admin may change bindings of thousands of subjects, again and again, with one call about each change."""
     world.role("reader", rule())
     world.bind("Role", "reader", "dev")
@@ -295,7 +295,7 @@ def test_a_binding_is_looked_into_once_and_each_role_once_a_question(world: Worl
     assert looked_into(world) == [ROLES.key("dev", "reader"), ROLE_BINDINGS.key("dev", "b2")]
 
 
-def test_what_is_remembered_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_decisions_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its names as well, and whatever namespaces are asked about."""
     monkeypatch.setattr(rbac, "MAX_NAMES", 100)
     world.role("all", rule(verbs="*", names=[f"n{number}" for number in range(50)]))
@@ -307,7 +307,7 @@ def test_what_is_remembered_is_bounded(world: World, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_agrees_with_a_look_at_all_bindings(world: World, seed: int) -> None:
+def test_authorizer_agrees_with_a_scan_of_all_bindings(world: World, seed: int) -> None:
     """However they change between two questions."""
     rng = random.Random(seed)
     for _ in range(150):

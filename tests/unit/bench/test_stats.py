@@ -28,6 +28,6 @@ def test_a_summary_does_not_depend_on_order() -> None:
     assert (summary.count, summary.p50, summary.p99, summary.max) == (1000, 499.0, 989.0, 999.0)
 
 
-def test_nothing_measured_is_no_figure() -> None:
+def test_empty_measurement_has_no_figure() -> None:
     with pytest.raises(ValueError, match="no samples"):
         summarize([])

@@ -330,7 +330,7 @@ class Late(FakeClock):
         return super().monotonic()
 
 
-async def test_what_takes_long_is_applied_in_turns_of_whole_revisions() -> None:
+async def test_long_batches_are_applied_in_turns_of_whole_revisions() -> None:
     """Between them it is as if nothing else had happened: readers are told what is applied, and how far that is."""
     cacher = Cacher(MemoryStorage(), clock=Late())
     cacher.install(4, [])

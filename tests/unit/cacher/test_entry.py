@@ -25,7 +25,7 @@ def test_a_peek_is_not_kept() -> None:
     assert one.peek() is one.peek()
 
 
-def test_what_is_released_can_be_had_again() -> None:
+def test_released_entry_is_parsed_again() -> None:
     one = entry()
     before = one.obj
     one.release()

@@ -81,7 +81,7 @@ def target() -> Target:
     return Target()
 
 
-async def test_it_loads_and_follows(target: Target) -> None:
+async def test_feed_lists_and_watches(target: Target) -> None:
     storage = FlakyStorage()
     await put(storage, "a")
     async with fed(storage, target) as feed:
@@ -139,7 +139,7 @@ async def test_others_run_between_the_revisions_of_a_slow_target() -> None:
     assert len(turns_of) == len(set(turns_of)) == 30
 
 
-async def test_what_was_taken_before_it_broke_is_not_taken_again() -> None:
+async def test_events_before_a_break_are_not_repeated() -> None:
     """Between two turns: the next watch goes on after the revision that was applied, and proves that one."""
     storage, target = FlakyStorage(), Slow()
     for number in range(30):
@@ -153,7 +153,7 @@ async def test_what_was_taken_before_it_broke_is_not_taken_again() -> None:
     assert sorted(target.took) == list(range(2, last + 1))
 
 
-async def test_it_loads_page_by_page_a_little_in_the_past(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_feed_loads_pages_at_one_earlier_revision(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HISTORY", 3)
     storage = FlakyStorage()
     for number in range(1200):
@@ -173,7 +173,7 @@ def test_pages_grow_to_a_number_of_bytes(size: int, limit: int) -> None:
     assert module.next_limit(items) == limit
 
 
-async def test_it_is_alive_only_when_it_has_caught_up(target: Target) -> None:
+async def test_feed_is_alive_only_after_catching_up(target: Target) -> None:
     storage = FlakyStorage()
     await put(storage, "a")
     storage.silent = True
@@ -184,7 +184,7 @@ async def test_it_is_alive_only_when_it_has_caught_up(target: Target) -> None:
         assert not feed.alive, "it was loaded in the past"
 
 
-async def test_it_loads_where_the_store_is_compacted(target: Target) -> None:
+async def test_feed_loads_at_the_compacted_revision(target: Target) -> None:
     storage = FlakyStorage()
     for name in "abcd":
         last = await put(storage, name)
@@ -195,7 +195,7 @@ async def test_it_loads_where_the_store_is_compacted(target: Target) -> None:
     assert target.revision == last
 
 
-async def test_it_waits_for_a_storage_that_is_away(target: Target) -> None:
+async def test_feed_waits_for_an_unavailable_store(target: Target) -> None:
     storage = FlakyStorage()
     last = await put(storage, "a")
     storage.leave()
@@ -207,7 +207,7 @@ async def test_it_waits_for_a_storage_that_is_away(target: Target) -> None:
     assert target.revision == last
 
 
-async def test_it_goes_on_where_a_broken_watch_ended(target: Target) -> None:
+async def test_feed_resumes_where_a_broken_watch_ended(target: Target) -> None:
     storage = FlakyStorage()
     async with fed(storage, target) as feed:
         await eventually(lambda: feed.alive)
@@ -222,7 +222,7 @@ async def test_it_goes_on_where_a_broken_watch_ended(target: Target) -> None:
     assert len(target.loads) == 1
 
 
-async def test_it_loads_anew_when_it_missed_too_much(target: Target) -> None:
+async def test_feed_reloads_after_expiry(target: Target) -> None:
     storage = FlakyStorage()
     await put(storage, "gone")
     async with fed(storage, target) as feed:
@@ -241,7 +241,7 @@ async def test_it_loads_anew_when_it_missed_too_much(target: Target) -> None:
     assert len(target.state) == 5
 
 
-async def test_what_it_loads_because_it_missed_too_much_may_be_of_another_history(target: Target) -> None:
+async def test_reload_after_expiry_detects_another_history(target: Target) -> None:
     storage, backup = FlakyStorage(), MemoryStorage()
     await put(storage, "a")
     for name in "bcde":
@@ -267,7 +267,7 @@ async def restored(storage: FlakyStorage, target: Target, backup: MemoryStorage)
 
 
 @pytest.mark.parametrize("names", [["old"], ["a", "b", "old"], ["a", "b", "old", "older"], ["a", "b", "c"]])
-async def test_it_loads_anew_when_the_store_was_restored_from_a_backup(target: Target, names: Sequence[str]) -> None:
+async def test_feed_reloads_after_a_restore(target: Target, names: Sequence[str]) -> None:
     """Whatever the revision of the backup is, and of what was written since: lower, the same, or higher."""
     storage, backup = FlakyStorage(), MemoryStorage()
     for name in "abc":
@@ -336,7 +336,7 @@ async def test_watches_of_a_history_that_is_gone_cannot_go_on(target: Target) ->
         assert target.loads[-1] >= last - 1
 
 
-async def test_it_is_alive_only_when_the_store_has_shown_that_it_is_the_same(target: Target) -> None:
+async def test_feed_is_alive_only_after_the_store_is_confirmed_unchanged(target: Target) -> None:
     storage = FlakyStorage()
     await put(storage, "a")
     async with fed(storage, target) as feed:
@@ -351,7 +351,7 @@ async def test_it_is_alive_only_when_the_store_has_shown_that_it_is_the_same(tar
     assert len(target.loads) == 1
 
 
-async def test_it_loads_anew_when_nothing_has_followed_that_could_be_compared(target: Target) -> None:
+async def test_feed_reloads_when_history_cannot_be_compared(target: Target) -> None:
     storage, backup = FlakyStorage(), MemoryStorage()
     for name in "abc":
         last = await put(storage, name)

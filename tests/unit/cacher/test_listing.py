@@ -50,7 +50,7 @@ async def world_of(count: int) -> World:
     return world
 
 
-async def test_what_there_is_is_counted_by_namespace() -> None:
+async def test_object_counts_are_kept_per_namespace() -> None:
     world = await world_of(5)
     async with running(Cacher(world.storage)) as cacher:
         assert [cacher.of(PODS).count(namespace) for namespace in ("", "default", "other", "oth", "none")] == [5, 3, 2, 0, 0]

@@ -49,5 +49,5 @@ def test_what_may_follow(markers: CommitMarkers, later: list[KeyValue]) -> None:
     ],
     ids=["not moved yet", "another value", "not swept yet", "never seen", "a newer one missing beside an older one"],
 )
-def test_what_is_of_another_history(markers: CommitMarkers, later: list[KeyValue]) -> None:
+def test_marker_of_another_history(markers: CommitMarkers, later: list[KeyValue]) -> None:
     assert not markers.may_become(later, NOW)

@@ -90,7 +90,7 @@ async def test_histories_that_part_have_other_marks_from_there_on() -> None:
         assert await server.knows(revision, mark) == (revision in common)
 
 
-async def test_what_is_compacted_is_not_known() -> None:
+async def test_compacted_fingerprint_is_unknown() -> None:
     storage, marks = await history("abcd")
     await storage.compact(max(marks))
     server = Server(storage)

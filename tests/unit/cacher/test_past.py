@@ -101,7 +101,7 @@ def test_a_replay_without_a_match_still_tells_how_far_it_is(monkeypatch: pytest.
     assert history.replay(0, WEB) == [([], 9)]
 
 
-def test_what_happens_during_a_replay_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_includes_events_during_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "CHUNK_EVENTS", 2)
     history = History()
     history.put("a", "b")

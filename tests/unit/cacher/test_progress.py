@@ -5,7 +5,7 @@ import pytest
 from apiserver.cacher.store import CacheBehind, CacheProgress
 
 
-async def test_what_is_reached_is_not_waited_for() -> None:
+async def test_reached_revision_needs_no_wait() -> None:
     progress = CacheProgress()
     progress.advance(5)
     await progress.wait_for(5, 0)
@@ -23,7 +23,7 @@ async def test_waiting_until_it_is_reached() -> None:
     await waits[7]
 
 
-async def test_it_gives_up_in_time() -> None:
+async def test_wait_for_progress_ends_at_the_deadline() -> None:
     progress = CacheProgress()
     with pytest.raises(CacheBehind, match="not loaded"):
         await progress.wait_for(0, 0.01)

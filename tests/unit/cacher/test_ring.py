@@ -42,7 +42,7 @@ def test_a_revision_is_given_whole() -> None:
     assert revisions([*ring.after(0, 1, LOTS)]) == [3]
 
 
-def test_one_event_comes_even_if_it_is_larger_than_the_limit() -> None:
+def test_single_event_may_exceed_the_limit() -> None:
     ring: EventLog[Item] = EventLog(10, LOTS)
     ring.append(Item(1, 1000))
     ring.append(Item(2, 1000))
@@ -80,7 +80,7 @@ def test_clear() -> None:
     st.integers(1, 9),
     st.integers(1, 99),
 )
-def test_it_is_bounded_and_tells_all_since_its_floor(
+def test_event_log_is_bounded_and_complete_since_its_floor(
     steps: list[tuple[int, int]], max_events: int, max_bytes: int, chunk_events: int, chunk_bytes: int
 ) -> None:
     ring: EventLog[Item] = EventLog(max_events, max_bytes)

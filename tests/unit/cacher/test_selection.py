@@ -22,7 +22,7 @@ PODS_OF_ALL_KINDS = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_it_selects_what_its_text_says(case: Case) -> None:
+def test_selection_matches_its_text(case: Case) -> None:
     verdicts = [case.selection.matches(entry(each)) for each in PODS_OF_ALL_KINDS]
     assert verdicts == [case.predicate(each) for each in PODS_OF_ALL_KINDS]
     assert any(verdicts)

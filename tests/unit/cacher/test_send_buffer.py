@@ -14,7 +14,7 @@ def test_a_response_that_is_alone_is_passed_on_as_it_is() -> None:
     assert not box
 
 
-def test_what_waits_is_sent_as_one() -> None:
+def test_buffered_events_are_coalesced() -> None:
     box = SendBuffer()
     for revision, response in enumerate((b"a", b"b", b"c"), 1):
         box.put(uncharged(EncodedResponse(response, revision, events=revision)))
@@ -22,7 +22,7 @@ def test_what_waits_is_sent_as_one() -> None:
     assert not box
 
 
-def test_what_is_sent_as_one_is_bounded() -> None:
+def test_coalesced_events_are_bounded() -> None:
     box = SendBuffer()
     half = b"x" * (buffer.MERGE_BYTES // 2)
     for revision in (1, 2, 3):
@@ -46,14 +46,14 @@ def test_too_many_responses() -> None:
     assert not box.put(uncharged(EncodedResponse(b"", 3)))
 
 
-def test_what_was_taken_makes_room() -> None:
+def test_taken_events_free_room() -> None:
     box = SendBuffer(max_bytes=10, max_responses=1)
     for revision in range(1, 5):
         assert box.put(uncharged(EncodedResponse(b"x" * 10, revision)))
         assert box.take().revision == revision
 
 
-def test_what_many_wait_for_is_charged_until_the_last_of_them_lets_it_go() -> None:
+def test_shared_event_is_charged_until_the_last_release() -> None:
     budget, boxes = SendBudget(SendPool()), [SendBuffer(), SendBuffer(), SendBuffer(max_bytes=9), SendBuffer()]
     shared = SharedResponse(EncodedResponse(b"x" * 10, 1), budget, len(boxes))
     assert [box.put(shared) for box in boxes] == [True, True, False, True]

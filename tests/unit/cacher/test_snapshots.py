@@ -57,7 +57,7 @@ def churn(cacher: Cacher, revisions: Iterator[int], times: int) -> None:
         cacher.apply(changes(pod_change(next(revisions), pod("p0"), created=5)))
 
 
-async def test_it_keeps_nothing_that_history_has_forgotten(cacher: Cacher) -> None:
+async def test_snapshot_is_dropped_with_its_history(cacher: Cacher) -> None:
     """Old versions of all objects were kept until it went: 466 MB after ten such watches."""
     reader, revisions = Reader(cacher.of(PODS).watch(ALL, None)), iter(range(6, 99))
     await reader.read()

@@ -40,7 +40,7 @@ def test_a_token_of_another_list_is_refused(case) -> None:  # type: ignore[no-un
         ContinueToken(5, "/registry/nodes/a").encode(ALL_PODS),
     ],
 )
-def test_what_is_no_token_is_refused(text: str) -> None:
+def test_malformed_token_is_refused(text: str) -> None:
     with pytest.raises(BadToken, match="pass the token unchanged"):
         ContinueToken.decode(text, ALL_PODS)
 

@@ -29,7 +29,7 @@ async def put(world: World, value: bytes, expected: int = 0) -> int:
 
 @pytest.mark.parametrize("value", BROKEN)
 @pytest.mark.parametrize(("labels", "fields"), SELECTIONS)
-async def test_it_is_in_no_list_and_no_watch(value: bytes, labels: str, fields: str) -> None:
+async def test_unreadable_object_is_in_no_list_and_no_watch(value: bytes, labels: str, fields: str) -> None:
     world, selection = World(), SelectionPredicate.parse(PODS, "", labels, fields)
     await put(world, value)
     for name in "ac":
@@ -66,7 +66,7 @@ async def test_object_that_becomes_unreadable_is_hidden_until_repaired(value: by
         assert not cacher.of(PODS).unreadable
 
 
-async def test_one_of_the_past_is_left_out_as_well() -> None:
+async def test_unreadable_past_version_is_left_out() -> None:
     world = World()
     await world.put(pod("a"))
     broken = await put(world, b"\xff")
@@ -79,14 +79,14 @@ async def test_one_of_the_past_is_left_out_as_well() -> None:
             assert len(PodList.FromString(answer).items) == (not fields)
 
 
-def test_one_that_was_stored_before_requests_were_bounded_is_left_out_too() -> None:
+def test_oversized_stored_object_is_left_out() -> None:
     """It can be read, but in no response to a watch."""
     store = CacheStore(PODS)
     store.reset(5, [KeyValue(KEY, pod("b", node="n1").SerializeToString() + groups(99), 5, 5, 1)])
     assert (store.unreadable, store.entries) == ({KEY}, {})
 
 
-def test_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_object_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     store = CacheStore(SERVICES)
     with caplog.at_level(logging.ERROR):
         store.reset(5, [KeyValue("/registry/services/default/a", b"\xff", 5, 5, 1)])

@@ -152,7 +152,7 @@ class TestRoom:
 
     @pytest.mark.parametrize(("size", "charged"), [(LARGE - 1, 0), (LARGE, LARGE)])
     @pytest.mark.parametrize("closed", [False, True])
-    async def test_what_is_handed_over_is_charged_until_it_is_taken(self, size: int, charged: int, closed: bool) -> None:
+    async def test_handed_over_events_are_charged_until_taken(self, size: int, charged: int, closed: bool) -> None:
         budget = SendBudget(SendPool())
         watcher = watcher_of(EncodedResponse(b"x" * size, 4), budget=budget)
         await anext(watcher)

@@ -110,7 +110,7 @@ async def test_a_fault_is_recorded_when_it_begins_and_when_it_ends(scene: Scene)
     assert "shake" in scene.said[0]
 
 
-async def test_what_a_fault_reads_is_recorded_with_its_bounds(scene: Scene) -> None:
+async def test_values_read_by_a_fault_are_recorded_with_bounds(scene: Scene) -> None:
     await scene.run(scene.strike(0.0, 0.0))
     (read,) = (record for record in history.read(scene.path) if isinstance(record, Observed))
     assert (read.fault, read.target, read.what, read.value, read.least, read.most) == (1, "it", "calls", 3, 1, 5)
@@ -122,13 +122,13 @@ async def test_process_that_stays_unready_is_reported(scene: Scene) -> None:
     assert ran.damage.failures == ["scheduler-1 was not ready after the last fault"]
 
 
-async def test_what_a_fault_chooses_depends_on_the_schedule_alone(scene: Scene) -> None:
+async def test_choice_of_a_fault_depends_on_the_schedule_only(scene: Scene) -> None:
     await scene.run(scene.strike(0.0, 0.0, draw=3), scene.strike(0.0, 0.0, draw=3), scene.strike(0.0, 0.0, draw=4))
     first, second, third = (fault.details for fault in scene.faults() if fault.ended)
     assert first == second != third
 
 
-async def test_what_is_not_possible_is_undone_and_has_not_fired(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_impossible_fault_is_undone_and_did_not_fire(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "RETRY_TIMEOUT", 0.1)
     scene.error = NotPossible("nobody leads")
     ran = await scene.run(scene.strike(0.0, 10.0))
@@ -139,7 +139,7 @@ async def test_what_is_not_possible_is_undone_and_has_not_fired(scene: Scene, mo
     assert ran.damage.missed == ["shake it: nobody leads"]
 
 
-async def test_what_is_possible_a_moment_later_fires(scene: Scene) -> None:
+async def test_fault_that_becomes_possible_fires(scene: Scene) -> None:
     scene.error = NotPossible("nobody leads")
     running = asyncio.create_task(scene.run(scene.strike(0.0, 0.0)))
     async with asyncio.timeout(5):

@@ -212,7 +212,7 @@ def test_the_saboteur_has_a_profile_of_its_own() -> None:
     assert [any("Saboteur" in name for name in profile.plugins) for profile in configuration.profiles] == [False, True]
 
 
-def test_what_hits_the_only_member_of_etcd_hits_everything() -> None:
+def test_fault_of_a_single_etcd_member_hits_all_areas() -> None:
     one = replace(SPEC, etcd_members=1)
     assert KINDS["nospace"].on(one).area is Area.ALL
     assert KINDS["nospace"].on(SPEC).area is Area.ETCD

@@ -43,7 +43,7 @@ def test_its_status(found: Performance, status: Status) -> None:
     assert found.to_json()["status"] == status
 
 
-def test_what_is_violated_is_shown_even_if_the_scenario_is_about_something_else() -> None:
+def test_violations_outside_the_scenario_are_shown() -> None:
     found = a_performance(verdict("I1", "holds"), verdict("I2", "holds"), verdict("I12", "violated"))
     assert [each.name for each in found.tested] == ["I1", "I12"]
 

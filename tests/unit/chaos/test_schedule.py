@@ -59,7 +59,7 @@ def test_no_area_is_hit_twice_at_once(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_hits_everything_is_alone(seed: int) -> None:
+def test_fault_of_all_areas_is_exclusive(seed: int) -> None:
     strikes = an_hour(seed)
     total = [strike for strike in strikes if strike.kind.area is Area.ALL]
     assert total
@@ -74,7 +74,7 @@ def test_every_kind_has_its_turn_before_any_comes_twice(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_left_of_a_short_run_is_enough_for_a_shorter_fault(seed: int) -> None:
+def test_rest_of_a_short_run_fits_a_shorter_fault(seed: int) -> None:
     kinds = [KINDS["kill-leader"], KINDS["etcd-quorum"]]
     assert {strike.kind for strike in dealt(seed, 30, kinds)} == set(kinds)
     assert all(strike.over <= 30 for strike in dealt(seed, 30, kinds))

@@ -72,7 +72,7 @@ async def test_a_crash_is_one_also_when_a_fault_is_about_to_hit_the_process(worl
     assert world.crashed() == [(NAME, 1)]
 
 
-async def test_what_a_fault_has_ended_has_not_crashed(world: World, cluster: FakeCluster) -> None:
+async def test_process_ended_by_a_fault_has_not_crashed(world: World, cluster: FakeCluster) -> None:
     fault = Kill(world, NAME, random.Random())
     await fault.begin()
     assert cluster.ended() and not world.crashed()
@@ -81,7 +81,7 @@ async def test_what_a_fault_has_ended_has_not_crashed(world: World, cluster: Fak
 
 
 @pytest.mark.parametrize("code", [0, -signal.SIGTERM, -signal.SIGKILL])
-async def test_what_ends_as_it_was_asked_to_is_well(world: World, cluster: FakeCluster, code: int) -> None:
+async def test_requested_exit_is_no_crash(world: World, cluster: FakeCluster, code: int) -> None:
     cluster.answers = code
     fault = Terminate(world, NAME, random.Random())
     await fault.begin()

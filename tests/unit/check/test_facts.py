@@ -36,7 +36,7 @@ def test_label_order_does_not_affect_fingerprints() -> None:
     assert labels_digest({}) == ""
 
 
-def test_what_asks_for_more_than_room_is_picky() -> None:
+def test_pod_with_constraints_is_picky() -> None:
     for builder in (make_pod("a").node_selector("a", "b"), make_pod("a").host_port(80), make_pod("a").scheduler("mine")):
         pod = builder.build()
         facts = facts_of(PODS.key_of(pod), pod.SerializeToString())

@@ -39,7 +39,7 @@ def test_a_whole_history(tmp_path: Path) -> None:
     assert list(read(path)) == history
 
 
-def test_what_its_writer_did_not_finish_is_left_out(tmp_path: Path) -> None:
+def test_unfinished_last_line_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     path.write_text(encode(Phase(1.0, "load")) + '{"t":"phase","at":2.0,"na')
     assert list(read(path)) == [Phase(1.0, "load")]
@@ -48,7 +48,7 @@ def test_what_its_writer_did_not_finish_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["", "[]", "{}", '{"t":"phase"}', '{"t":"fase","at":1}', '{"t":"phase","at":1,"name":"end","x":1}']
 )
-def test_what_is_no_record_is_named_with_its_line(tmp_path: Path, line: str) -> None:
+def test_malformed_record_is_named_with_its_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "h.jsonl"
     path.write_text(encode(Phase(1.0, "load")) + line + "\n")
     with pytest.raises(HistoryError, match=r"h\.jsonl:2: not a record"):

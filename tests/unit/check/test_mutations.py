@@ -22,7 +22,7 @@ def honest(seed: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_it_is_found(mutation: Mutation) -> None:
+def test_planted_bug_is_found(mutation: Mutation) -> None:
     tried = 0
     for seed in range(SEEDS):
         try:

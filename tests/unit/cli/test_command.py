@@ -254,7 +254,7 @@ KUBECTL = """
 """
 
 
-def test_what_pinnace_lacks_is_not_there() -> None:
+def test_unsupported_verbs_are_absent() -> None:
     assert not set(UNSUPPORTED) & set(VERBS)
     page = (Path(__file__).parents[3] / "docs/kubectl.md").read_text()
     assert [verb for verb in UNSUPPORTED if f"`{verb}`" not in page] == []
@@ -310,7 +310,7 @@ def test_verbs_and_kinds_are_completed() -> None:
 
 
 @pytest.mark.processes
-def test_nothing_heavy_is_loaded_for_the_list_of_verbs() -> None:
+def test_help_imports_no_heavy_modules() -> None:
     """Start-up time is what one feels: gRPC, protobuf, NumPy and rich wait until a verb needs them."""
     program = "import sys; from pinnace.cli.main import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.mark.parametrize("module", ["click", "pinnace.cli.main", "pinnace.cli.terminal", "pinnace.cli.verbs.version"])
-def test_it_is_quiet_while_it_is_imported(module: str) -> None:
+def test_interrupt_during_import_is_silent(module: str) -> None:
     done = interrupted("pinnace", module, "--version")
     assert (done.returncode, done.stdout, done.stderr.strip()) == (ExitCode.INTERRUPTED, "", "")
 

@@ -69,7 +69,7 @@ def test_a_place_goes_before_every_line(capsys: pytest.CaptureFixture[str]) -> N
     assert [line.startswith("pods.yaml:14: ") for line in capsys.readouterr().err.splitlines()] == [True, True, True, False]
 
 
-def test_what_is_wrong_with_an_object_is_an_error_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_object_errors_set_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     tell(Failure("is already paused").report, "deployment.apps/web")
     assert capsys.readouterr().err == "error: deployment.apps/web: is already paused\n"
 
@@ -124,7 +124,7 @@ def test_an_unexpected_error_is_a_bug_and_says_so(capsys: pytest.CaptureFixture[
     assert "Traceback" in err and "error: unexpected ZeroDivisionError: x" in err
 
 
-def test_nothing_that_others_wrote_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_text_is_escaped_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     guarded(lambda: fail(Failure("bad\x1b]0;title\x07\nname")), Settings())
     assert capsys.readouterr().err == "error: bad]0;title name\n"
 
@@ -135,6 +135,6 @@ def test_the_worst_counts() -> None:
     assert worst([ExitCode.UNAVAILABLE, ExitCode.SERVER]) is ExitCode.SERVER
 
 
-def test_what_a_command_returns_is_its_exit_code() -> None:
+def test_command_result_is_the_exit_code() -> None:
     assert guarded(lambda: None, Settings()) == 0
     assert guarded(lambda: 7, Settings()) == 7

@@ -45,7 +45,7 @@ async def test_a_server_answers_with_tls_and_without(server: FakeServer, pki: Fo
     await plain.stop()
 
 
-async def test_one_that_answers_is_enough(server: FakeServer, pki: Folder) -> None:
+async def test_one_reachable_server_is_enough(server: FakeServer, pki: Folder) -> None:
     await reach(ClientConfig(("127.0.0.1:1", server.address), tls=pki.files("client")))
 
 

@@ -70,7 +70,7 @@ def test_flags_stand_before_or_after_the_verb_and_the_later_one_wins(
     assert seen == [Settings(server="h:1", context="c", namespace="x", timeout=5.0, no_color=True)]
 
 
-def test_nothing_said_is_none(group: click.Group, seen: list[Settings]) -> None:
+def test_unset_settings_are_none(group: click.Group, seen: list[Settings]) -> None:
     group.main(["try"], standalone_mode=False, obj=Settings())
     assert seen == [Settings()]
 

@@ -393,9 +393,7 @@ async def test_breaks_off_when_its_term_is_over(
     assert candidate.token is None
 
 
-async def test_one_that_does_not_lead_breaks_off_at_once(
-    servers: list[FakeServer], candidate: Candidate, clock: FakeClock
-) -> None:
+async def test_non_leader_stops_immediately(servers: list[FakeServer], candidate: Candidate, clock: FakeClock) -> None:
     """It is the next one's turn there."""
     waiting = await Electorate(servers[0]).first()
     await waiting.opening()

@@ -155,7 +155,7 @@ Write = Callable[[Client], Awaitable[object]]
         ("Get", GetRequest, lambda client: client.pods.get("a", "default"), True),
     ],
 )
-async def test_what_is_repeated_when_its_answer_was_lost(
+async def test_calls_repeated_after_a_lost_answer(
     server: FakeServer, client: Client, verb: str, request_type: type[Message], write: Write, repeated: bool
 ) -> None:
     answers = Answers(server, verb, request_type, lose, pod())

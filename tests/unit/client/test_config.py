@@ -62,7 +62,7 @@ def test_endpoints(text: str, endpoints: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ",", "a:b", "a:0", "a:70000", ":1", "a:1/path", "a:²", "a:" + "9" * 5000])
-def test_what_is_no_endpoint(text: str) -> None:
+def test_malformed_endpoint_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_endpoints(text)
 
@@ -146,7 +146,7 @@ def test_the_file_goes_with_the_last_context(tmp_path: Path) -> None:
         assert left.is_dir() and not list(left.iterdir())
 
 
-def test_nothing_is_lost_by_those_who_write_at_once(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_no_context(tmp_path: Path) -> None:
     environ, names = {"XDG_CONFIG_HOME": str(tmp_path)}, list("abcd")
 
     def come_and_go(name: str) -> None:
@@ -161,7 +161,7 @@ def test_nothing_is_lost_by_those_who_write_at_once(tmp_path: Path) -> None:
     assert [path.name for path in config_path(environ).parent.iterdir()] == ["config"]
 
 
-def test_what_pinnace_does_not_know_is_kept(file: Path, environ: dict[str, str]) -> None:
+def test_unknown_kubeconfig_fields_are_kept(file: Path, environ: dict[str, str]) -> None:
     file.write_text("{apiVersion: v1, kind: Config, extensions: [{name: theirs}]}")
     remove_context("pinnace", environ=environ)
     assert yaml.safe_load(file.read_text())["extensions"] == [{"name": "theirs"}]

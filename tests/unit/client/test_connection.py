@@ -221,7 +221,7 @@ async def test_search_for_a_server_with_a_method_ends_at_the_deadline(
         await get(connect(one, two), timeout=0.2)
 
 
-async def test_what_a_kubelet_lacks_is_asked_once(serve: Serve, connect: Connect) -> None:
+async def test_method_missing_on_a_kubelet_is_called_once(serve: Serve, connect: Connect) -> None:
     """The API server knows the method, and tells what the kubelet said."""
     one, two = await serve(), await serve()
     answering(one, Refusal(Code.UNIMPLEMENTED, "InternalError", "Method not found!"))

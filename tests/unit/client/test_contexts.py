@@ -111,7 +111,7 @@ def test_a_cluster_that_is_started_again_keeps_its_namespace(environ: dict[str, 
     assert load(environ=environ) == ClientConfig(("127.0.0.1:2",), "team")
 
 
-def test_nothing_is_made_where_there_is_no_file(tmp_path: Path) -> None:
+def test_missing_file_is_not_created(tmp_path: Path) -> None:
     environ = {"PINNACE_CONFIG": str(tmp_path / "none")}
     for attempt in (use_context, delete_context):
         with pytest.raises(ConfigError, match="does not exist"):

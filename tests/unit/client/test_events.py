@@ -207,7 +207,7 @@ async def test_counts_what_the_server_refuses(server: FakeServer, recorder: Even
     assert dropped("Refused") - before == 1
 
 
-async def test_what_waits_is_bounded(recorder: EventRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pending_events_are_bounded(recorder: EventRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_PENDING", 3)
     before = dropped("Full")
     for number in range(5):

@@ -55,7 +55,7 @@ async def test_guarded_call_of_a_non_leader_is_not_sent(serve: Serve, connect: C
     assert answers.fences == []
 
 
-async def test_what_was_begun_in_one_term_is_not_repeated_in_the_next(serve: Serve, connect: Connect) -> None:
+async def test_call_of_one_term_is_not_retried_in_the_next(serve: Serve, connect: Connect) -> None:
     """What it rests on may be out of date: the new term begins with a new look."""
     server, tokens = await serve(), [7]
     answers = Answers(server, refusals=1, meanwhile=lambda: tokens.append(9))

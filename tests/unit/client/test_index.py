@@ -43,7 +43,7 @@ def test_a_namesake_takes_the_place_of_one_whose_deletion_was_missed() -> None:
     assert list(index.under("x")) == ["2"]
 
 
-def test_it_is_what_a_new_one_would_be() -> None:
+def test_index_equals_a_rebuilt_index() -> None:
     rng = random.Random(1)
     state: dict[str, Pod] = {}
     index = Index(by_app)

@@ -245,7 +245,7 @@ async def test_a_handler_that_raises_ends_the_informer(serve: Serve, connect: Co
             await informer.run()
 
 
-async def test_it_says_of_which_history_it_is_wherever_it_goes_on(serve: Serve, connect: Connect) -> None:
+async def test_informer_sends_its_history_when_resuming(serve: Serve, connect: Connect) -> None:
     server = await serve()
     watch = script(
         server,

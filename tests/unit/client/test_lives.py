@@ -88,7 +88,7 @@ async def test_after_a_term_that_failed_another_one_is_made_and_readyz_says_so_m
     await asyncio.wait((running,))
 
 
-async def test_what_is_not_among_the_causes_ends_it() -> None:
+async def test_unexpected_error_ends_the_activity() -> None:
     failing, _ = lives_of(TermFailed("no"))
     lives = RestartSupervisor(lambda: failing.now, causes=(OtherHistory,))
     with pytest.raises(ExceptionGroup) as raised:

@@ -48,7 +48,7 @@ async def test_waits_as_long_as_the_server_asks(serve: Serve, connect: Connect) 
 
 
 @pytest.mark.parametrize("retry", [True, False])
-async def test_nothing_is_repeated_after_the_deadline(serve: Serve, connect: Connect, retry: bool) -> None:
+async def test_call_is_not_retried_after_the_deadline(serve: Serve, connect: Connect, retry: bool) -> None:
     """The time that the first attempt took was not counted: a call took up to as long again, and its write was sent then."""
     server, asked = await serve(), asyncio.Event()
 
@@ -65,7 +65,7 @@ async def test_nothing_is_repeated_after_the_deadline(serve: Serve, connect: Con
     assert server.calls == [METHOD]
 
 
-async def test_what_has_no_time_left_is_not_sent(serve: Serve, connect: Connect) -> None:
+async def test_call_without_time_left_is_not_sent(serve: Serve, connect: Connect) -> None:
     server = await serve()
     answering(server)
     connection = connect(server)

@@ -132,7 +132,7 @@ async def replica(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replica]:
     await asyncio.wait([replica.running])
 
 
-async def test_it_leads_in_the_turn_after_it_was_elected(replica: Replica) -> None:
+async def test_standby_leads_after_it_was_elected(replica: Replica) -> None:
     replica.candidate.win(7)
     await turns(1)
     assert replica.history == ["leads 7"] and replica.standby.token == 7

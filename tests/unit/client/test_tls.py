@@ -102,7 +102,7 @@ async def test_server_with_another_name_receives_nothing(tmp_path: Path) -> None
     assert not server.calls
 
 
-async def test_what_was_renewed_is_shown_with_the_next_connection(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+async def test_renewed_certificate_is_used_for_the_next_connection(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
     """The authority is replaced, and with it everybody's certificate; nobody is restarted."""
     client = pki.files("client")
     before = serial(client)

@@ -126,6 +126,6 @@ def test_the_kubeconfig_for_a_gateway_may_move_with_its_folder(tmp_path: Path) -
         (["--user", "ada"], ExitCode.NOT_FOUND),
     ],
 )
-def test_what_makes_no_certificate(tmp_path: Path, words: list[str], code: ExitCode) -> None:
+def test_invalid_names_get_no_certificate(tmp_path: Path, words: list[str], code: ExitCode) -> None:
     assert run(["pki", str(tmp_path / "pki"), *words]) == code
     assert not list(tmp_path.iterdir())

@@ -56,11 +56,11 @@ class TestFind:
         found = find_etcd({"ETCD_BIN": str(chosen), "PATH": str(tmp_path / "bin")})
         assert found == EtcdBinary(chosen, (3, 6, 1), fallback=False)
 
-    def test_one_that_was_chosen_although_it_loses_writes(self, tmp_path: Path) -> None:
+    def test_configured_etcd_that_loses_writes_is_used(self, tmp_path: Path) -> None:
         chosen = install(tmp_path / "chosen", "3.5.1")
         assert find_etcd({"ETCD_BIN": str(chosen)}) == EtcdBinary(chosen, (3, 5, 1), fallback=True)
 
-    def test_one_that_was_chosen_and_is_none(self, tmp_path: Path) -> None:
+    def test_configured_etcd_that_is_invalid_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(EtcdMissing, match="ETCD_BIN"):
             find_etcd({"ETCD_BIN": str(tmp_path / "nothing")})
 
@@ -69,13 +69,13 @@ class TestFind:
         install(tmp_path / "2", "3.6.1")
         assert find_etcd({"PATH": path_of(tmp_path / "0", tmp_path / "1", tmp_path / "2")}).path == first
 
-    def test_one_that_loses_writes_is_passed_over(self, tmp_path: Path) -> None:
+    def test_etcd_that_loses_writes_is_skipped(self, tmp_path: Path) -> None:
         install(tmp_path / "1", "3.5.1")
         second = install(tmp_path / "2", "3.5.17")
         found = find_etcd({"PATH": path_of(tmp_path / "1", tmp_path / "2")})
         assert found == EtcdBinary(second, (3, 5, 17), fallback=False)
 
-    def test_one_that_loses_writes_is_better_than_none(self, tmp_path: Path, no_wheel: None) -> None:
+    def test_etcd_that_loses_writes_is_the_last_choice(self, tmp_path: Path, no_wheel: None) -> None:
         only = install(tmp_path / "1", "3.5.2")
         assert find_etcd({"PATH": str(tmp_path / "1")}) == EtcdBinary(only, (3, 5, 2), fallback=True)
 
@@ -99,7 +99,7 @@ def test_versions_that_lose_writes(version: etcd.Version, loses: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["#!/bin/sh\necho hello\n", "not a program"])
-def test_what_is_no_etcd_has_no_version(tmp_path: Path, text: str) -> None:
+def test_other_program_has_no_etcd_version(tmp_path: Path, text: str) -> None:
     script = tmp_path / "etcd"
     script.write_text(text)
     script.chmod(0o755)

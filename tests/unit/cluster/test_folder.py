@@ -135,7 +135,7 @@ def test_full_disk_error_has_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert refused.value.hint == "free some space"
 
 
-def test_nothing_is_left_of_a_folder_that_was_made_for_the_cluster(tmp_path: Path) -> None:
+def test_created_folder_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b"
     folder = Folder(path)
     made = folder.create()
@@ -160,7 +160,7 @@ def test_foreign_files_in_the_folder_are_kept(tmp_path: Path) -> None:
     assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["notes.txt"]
 
 
-def test_what_a_container_has_made_read_only_is_removed() -> None:
+def test_read_only_container_files_are_removed() -> None:
     with unprivileged() as path:
         folder = Folder(path)
         folder.claim(a_state(path))
@@ -169,7 +169,7 @@ def test_what_a_container_has_made_read_only_is_removed() -> None:
         assert list(path.iterdir()) == []
 
 
-def test_what_cannot_be_removed_stays_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_with_unremovable_files_keeps_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the state nobody could take it down any more, and the next `up` would refuse the folder."""
 
     def refuse(path: Path) -> None:

@@ -162,7 +162,7 @@ async def test_down_that_is_interrupted_leaves_a_cluster(stubborn: Stubborn, tmp
     assert not stubborn.left
 
 
-async def test_what_ends_containers_hears_no_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_container_cleanup_ignores_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "python"
     script.write_text(f"#!/bin/sh\ncut -d' ' -f6 /proc/self/stat > {tmp_path}/session\n")
     script.chmod(0o755)

@@ -76,7 +76,7 @@ async def test_api_servers_serve_until_the_schedulers_have_ended(start: Start, t
     assert (tmp_path / "apiserver.log").read_text().split() == ["ready", "False"]
 
 
-async def test_what_has_ended_already_is_no_trouble(start: Start) -> None:
+async def test_ended_process_needs_no_stop(start: Start) -> None:
     record = start("scheduler", OBEYS)
     assert await processes.stop([record], grace=10) == await processes.stop([record], grace=10) == []
 

@@ -9,7 +9,7 @@ from pinnace.cluster.links import Mode
 from tests.unit.cluster.echo import DEADLINE, MOMENT, connected, echoing
 
 
-async def test_what_is_not_disturbed_passes_both_ways_and_is_counted() -> None:
+async def test_undisturbed_data_passes_and_is_counted() -> None:
     async with echoing() as (echo, proxy), connected(proxy.endpoint) as client:
         assert await client.ask(b"one\n") == b"one\n"
         client.writer.write_eof()
@@ -17,7 +17,7 @@ async def test_what_is_not_disturbed_passes_both_ways_and_is_counted() -> None:
         assert (echo.received, proxy.requests.bytes, proxy.answers.bytes) == (b"one\n", 4, 4)
 
 
-async def test_what_is_held_arrives_when_it_is_let_go() -> None:
+async def test_held_data_arrives_after_release() -> None:
     async with echoing() as (echo, proxy), connected(proxy.endpoint) as client:
         proxy.requests.set(Mode.HOLD)
         with pytest.raises(TimeoutError):
@@ -28,7 +28,7 @@ async def test_what_is_held_arrives_when_it_is_let_go() -> None:
         assert await client.answer() == b"one\n"
 
 
-async def test_one_direction_can_be_held_alone() -> None:
+async def test_one_direction_can_be_held() -> None:
     async with echoing() as (echo, proxy), connected(proxy.endpoint) as client:
         proxy.answers.set(Mode.HOLD)
         with pytest.raises(TimeoutError):
@@ -61,7 +61,7 @@ async def test_a_delay_counts_from_the_arrival_and_keeps_the_order() -> None:
         assert 0.2 <= loop.time() - sent < DEADLINE
 
 
-async def test_what_is_delayed_arrives_at_once_when_the_delay_ends() -> None:
+async def test_delayed_data_arrives_when_the_delay_ends() -> None:
     async with echoing() as (_, proxy), connected(proxy.endpoint) as client:
         proxy.requests.set(Mode.DELAY, 10 * DEADLINE)
         client.writer.write(b"one\n")

@@ -179,7 +179,7 @@ async def test_a_member_of_etcd_that_cannot_start_keeps_nothing_back(serving: Ca
         ({"etcd_0": True, "apiserver_0": False, "apiserver_1": False}, ["etcd-0"], "0 of 2 processes of apiserver run"),
     ],
 )
-async def test_nothing_is_started_for_want_of_what_it_needs(
+async def test_process_with_failed_dependencies_is_not_started(
     serving: Callable[..., Cluster], processes: dict[str, bool], left: list[str], message: str
 ) -> None:
     cluster = serving(**processes, scheduler_0=True)
@@ -188,7 +188,7 @@ async def test_nothing_is_started_for_want_of_what_it_needs(
     assert [record.name for record in cluster.state.processes if cluster.pid(record.name)] == left
 
 
-async def test_what_never_gets_ready_keeps_nothing_back(serving: Callable[..., Cluster]) -> None:
+async def test_unready_process_blocks_no_independent_process(serving: Callable[..., Cluster]) -> None:
     cluster = serving(etcd_0=True, apiserver_0=True, apiserver_hangs=True, scheduler_0=True)
     with pytest.raises(StartTimeout, match="apiserver-hangs"):
         await cluster.restart(cluster.ended(), timeout=3)
@@ -240,7 +240,7 @@ def test_a_cluster_that_does_not_run_or_is_gone_is_said_to_be(tmp_path: Path) ->
         assert f"`pinnace up --data-dir {tmp_path}`" in hint
 
 
-async def test_what_starts_again_is_of_the_installation_that_starts_it(tmp_path: Path) -> None:
+async def test_restarted_process_uses_the_current_installation(tmp_path: Path) -> None:
     """After an upgrade, or from another environment. etcd is none of its programs, and stays the one that there was."""
     path, elsewhere = tmp_path / "cluster", "/elsewhere/bin/python"
     addresses = iter(Ports().next, None)
@@ -266,9 +266,7 @@ async def test_what_starts_again_is_of_the_installation_that_starts_it(tmp_path:
         await cluster.down()
 
 
-async def test_what_was_started_is_found_though_it_could_not_be_written_down(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unrecorded_process_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "cluster"
     address = f"127.0.0.1:{Ports().next()}"
     plan = Plan("etcd", "etcd-0", address, address, (sys.executable, "-c", "import time; time.sleep(60)", str(path)))

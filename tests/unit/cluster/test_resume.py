@@ -268,7 +268,7 @@ def test_a_suspended_process_is_said_to_be_suspended(
         ([], ExitCode.USAGE, "NAME|leader"),
     ],
 )
-def test_what_cannot_be_killed_is_refused(
+def test_unkillable_process_is_refused(
     tmp_path: Path,
     process: "subprocess.Popen[bytes]",
     capsys: pytest.CaptureFixture[str],

@@ -150,7 +150,7 @@ def test_a_member_of_etcd_may_have_its_data_elsewhere() -> None:
     assert folders == ["--data-dir=/d/etcd/etcd-0", "--data-dir=/d/etcd/etcd-1", "--data-dir=/disk/data"]
 
 
-def test_what_nodes_are_like_is_kept_in_the_state() -> None:
+def test_state_keeps_the_node_shapes() -> None:
     spec = ClusterSpec(nodes=4, data_dir=Path("/d"), machine=MachineOptions(cpu="8", zones="2", machines="/shapes.yaml"))
     assert ClusterSpec.of(json.loads(json.dumps(spec.chosen())), Path("/d")) == spec
 

@@ -1,7 +1,7 @@
 from pinnace.cluster.startup import Missing, unready
 
 
-def test_nothing_is_missing_when_all_are_ready() -> None:
+def test_ready_cluster_has_no_missing_process() -> None:
     assert unready([("a", ""), ("b", "")]) is None
 
 

@@ -57,7 +57,7 @@ def counts(status: PodDisruptionBudgetStatus) -> tuple[int, int, int, int]:
         ({"minAvailable": 0}, 0, (0, 0, 0, 0)),
     ],
 )
-def test_what_may_go_is_what_is_healthy_beyond_what_must_be(
+def test_allowed_disruptions_are_healthy_minus_desired(
     bounds: dict[str, int | str], pods: int, expected: tuple[int, int, int, int]
 ) -> None:
     status, again = status_of(budget(**bounds), facts(healthy(pods)), Scale(10), NOW)
@@ -89,7 +89,7 @@ def test_more_pods_than_an_int32_can_say_are_as_many_as_it_can(bounds: dict[str,
     assert counts(status) == (MAX_INT32, MAX_INT32, 2, 0)
 
 
-def test_what_cannot_be_counted_is_not_given_away() -> None:
+def test_uncountable_budget_allows_no_disruption() -> None:
     before = budget(maxUnavailable=1)
     before.status.disruptionsAllowed = 1
     status, _ = status_of(before, facts(healthy(3)), Scale(0, "found no scale of Job default/j"), NOW)

@@ -243,7 +243,7 @@ def test_a_rollout_progresses_completes_or_misses_its_deadline() -> None:
     assert look(2, NOW + 900) == ("True", "NewReplicaSetAvailable")  # a pod that is lost is no rollout
 
 
-def test_what_its_replica_sets_cannot_do_it_says_too() -> None:
+def test_deployment_reports_replica_set_failures() -> None:
     deployment = make_deployment("web", replicas=1)
     sets = deployed(deployment, "app:1", size=1, status=0)
     sets[0].status.conditions.add(type="ReplicaFailure", status="True", reason="FailedCreate", message="exceeded quota")

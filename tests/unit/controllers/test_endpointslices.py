@@ -206,7 +206,7 @@ def test_a_slice_of_another_family_is_not_made_over() -> None:
 
 
 @pytest.mark.parametrize("headless", [True, False])
-def test_what_a_service_calls_itself_makes_its_slices_not_headless(headless: bool) -> None:
+def test_headless_label_of_a_service_is_not_copied(headless: bool) -> None:
     world = World(service(headless=headless))
     world.service.metadata.labels["service.kubernetes.io/headless"] = "invalid"
     world.sync([pod(1)])

@@ -480,7 +480,7 @@ async def test_long_chain_costs_each_of_its_owners_little() -> None:
     assert max(seconds or 0 for seconds in again) >= LATER
 
 
-async def test_what_is_too_large_to_search_goes_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oversized_ownership_graph_is_deleted_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbagecollector, "MOST", 200)
     world = World()
     members = ring(world, 1_000)

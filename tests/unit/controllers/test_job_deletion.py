@@ -38,7 +38,7 @@ def look(job: Job, own: list[Pod]) -> JobPlan:
         ({}, "Succeeded", "Complete", "CompletionsReached"),
     ],
 )
-def test_it_is_said_how_a_job_ended_that_is_being_deleted(spec: dict[str, int], phase: str, end: str, reason: str) -> None:
+def test_terminating_job_gets_its_final_condition(spec: dict[str, int], phase: str, end: str, reason: str) -> None:
     job = going(**spec)
     own = pods(job, phase)
     first = look(job, own)
@@ -49,7 +49,7 @@ def test_it_is_said_how_a_job_ended_that_is_being_deleted(spec: dict[str, int], 
     assert said is not None and said.reason == reason
 
 
-def test_what_still_runs_is_let_go_and_nothing_is_said_of_it() -> None:
+def test_running_pods_of_a_deleted_job_are_released() -> None:
     job = going(parallelism=2, completions=4)
     wanted = look(job, pods(job, "Running", "Running"))
     assert (named(wanted.release), wanted.delete, wanted.create) == (["p0", "p1"], [], [])

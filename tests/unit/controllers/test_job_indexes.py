@@ -23,7 +23,7 @@ def test_indexes_beyond_the_completions_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("part", ["x", "3-x", "-", "5-3", "1-2-3", "9" * 5000, " 1"])
-def test_what_is_no_index_is_nothing(part: str) -> None:
+def test_malformed_index_is_none(part: str) -> None:
     assert str(parsed(f"{part},0,2", 10)) == "0,2"
 
 

@@ -95,7 +95,7 @@ async def test_a_namespace_that_was_made_anew_under_its_name_is_left_alone() -> 
 @pytest.mark.parametrize(
     ("ending", "seconds"), [(-5.0, 0.5), (0.0, 0.5), (5.0, 0.5), (30.0, 3.0), (80.0, 8.0), (86_400.0, 8.0)]
 )
-def test_what_a_finalizer_keeps_is_deleted_ever_less_often(ending: float, seconds: float) -> None:
+def test_objects_with_finalizers_are_retried_with_backoff(ending: float, seconds: float) -> None:
     """Each time for the audit log, and for webhooks. Another's clock may be ahead."""
     namespace = Namespace(metadata=ObjectMeta(name="team"))
     deleting(namespace)

@@ -69,7 +69,7 @@ def test_node_that_never_reported_gets_the_startup_grace_period(
 # --- conditions
 
 
-def test_nothing_is_known_of_a_silent_node() -> None:
+def test_silent_node_has_unknown_conditions() -> None:
     node = make_node("n").condition("Ready", "True").condition("DiskPressure", "False").condition("Mine", "True").build()
     marked = unreachable(node, NOW)
     assert marked is not None

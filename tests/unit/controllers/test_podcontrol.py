@@ -83,7 +83,7 @@ class Bench:
         return None if error is None else error.message
 
 
-async def test_nothing_is_looked_at_before_the_informer_shows_what_was_made() -> None:
+async def test_sync_waits_for_its_own_writes() -> None:
     bench = Bench()
     await bench.expectations.met(KEY)
     await bench.create(2)

@@ -117,7 +117,7 @@ def test_only_terminating_pods_are_checked_on_existing_nodes(pod: PodBuilder, lo
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending"])
-def test_what_is_removed_before_it_has_ended_has_failed(phase: str) -> None:
+def test_pod_removed_before_its_end_has_failed(phase: str) -> None:
     pod: Pod = make_pod("p").phase(phase).build()
     left = failed(pod, "PodGC: node no longer exists", NOW)
     assert left.status.phase == "Failed" and pod.status.phase == phase

@@ -110,9 +110,7 @@ async def test_a_rollout_that_may_not_go_on_has_its_deadline_all_the_same() -> N
     ],
     ids=["replica set", "job"],
 )
-async def test_what_an_owner_of_the_name_was_refused_before_is_forgotten_when_it_goes(
-    make: Any, owners: Resource[Any], owner: Object
-) -> None:
+async def test_refusals_are_forgotten_with_the_owner(make: Any, owners: Resource[Any], owner: Object) -> None:
     """Whoever has just been refused asks for one pod first; this would grow with each name there ever was."""
     cluster, store = Cluster({}), dict[str, Object]()
     cluster.shared.informers.store = lambda resource: store if resource is owners else {}

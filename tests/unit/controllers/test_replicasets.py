@@ -22,7 +22,7 @@ def pods(*builders: PodBuilder) -> list[PodFacts]:
 # --- how many
 
 
-def test_what_ends_or_has_ended_is_replaced() -> None:
+def test_terminated_and_terminating_pods_are_replaced() -> None:
     own = pods(
         pod_of(WEB, "a"), pod_of(WEB, "b").phase("Failed"), pod_of(WEB, "c").phase("Succeeded"), pod_of(WEB, "d").terminating()
     )
@@ -48,7 +48,7 @@ def failures(count: int, at: float = NOW) -> list[PodFacts]:
         (900, BACKOFF_MAX),
     ],
 )
-def test_what_fails_again_and_again_is_replaced_ever_more_slowly(failed: int, wait: float | None) -> None:
+def test_repeatedly_failing_pods_are_replaced_with_backoff(failed: int, wait: float | None) -> None:
     wanted = plan(WEB, failures(failed), [], NOW)
     assert (wanted.create, wanted.wait) == ((3, None) if wait is None else (0, wait))
 

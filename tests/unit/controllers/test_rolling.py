@@ -69,7 +69,7 @@ def test_the_new_replica_set_grows_into_the_room_that_there_is(size: int, others
 @pytest.mark.parametrize(
     "old", [a_set("old", 8, 10), lagging(a_set("old", 8, 8))], ids=["pods that are still to go", "who knows how many pods"]
 )
-def test_what_has_not_gone_takes_room(old: ReplicaSet) -> None:
+def test_terminating_pods_count_for_the_surge(old: ReplicaSet) -> None:
     assert step(rolling(10, "3", "2"), a_set("new", 3, 3), [old]).get("new", 3) == 3
 
 
@@ -119,7 +119,7 @@ def test_a_rollout_that_is_resized_keeps_its_proportions() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "expected"), [(5, {"old": 5, "new": 3}), (0, {"old": 0, "new": 0})])
-def test_it_shrinks_in_proportion_too(replicas: int, expected: dict[str, int]) -> None:
+def test_scale_down_is_proportional(replicas: int, expected: dict[str, int]) -> None:
     old, new = noted(a_set("old", 8, 8, created=1), 10, 13), noted(a_set("new", 5, 0, created=2), 10, 13)
     assert scaled(rolling(replicas, "3", "2"), new, [old]) == expected
 

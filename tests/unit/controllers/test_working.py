@@ -116,7 +116,7 @@ async def test_a_key_that_fails_for_long_is_looked_at_as_often_as_its_controller
         assert len(controller.looked) - looks == 10
 
 
-async def test_what_is_left_of_a_key_does_not_put_off_its_next_look(caplog: pytest.LogCaptureFixture) -> None:
+async def test_stale_backoff_does_not_delay_a_new_key(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     clock, controller = FakeClock(), Recording(a=repeat(Unfinished(unavailable("no server"), 10.0)))
     async with at_work(controller, clock, "a"):
@@ -182,7 +182,7 @@ async def test_looks_that_wait_for_nothing_let_others_have_their_turn() -> None:
     assert max(after - before for before, after in pairwise(seen)) <= 4 * SLICE / 0.001
 
 
-async def test_nothing_is_begun_once_the_term_is_over() -> None:
+async def test_no_sync_starts_after_the_term() -> None:
     clock, controller = FakeClock(), Recording()
     working = WorkerPool(controller, lambda: False, clock=clock)
     await working.begin(stores("a", "b"))

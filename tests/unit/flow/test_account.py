@@ -52,11 +52,11 @@ def filled(room: SendPool, mib: int) -> SendBudget:
 
 
 class TestWithGrpc:
-    def test_one_has_as_much_as_it_leaves_free(self) -> None:
+    def test_flow_uses_as_much_as_it_leaves_free(self) -> None:
         assert not filled(SendPool(), 63).full
         assert filled(SendPool(), 64).full
 
-    def test_what_others_have_is_not_free(self) -> None:
+    def test_room_of_other_flows_is_not_free(self) -> None:
         room = SendPool()
         filled(room, 64)
         assert not filled(room, 31).full
@@ -77,7 +77,7 @@ class TestWithGrpc:
         assert not filled(room, 7).full
         assert filled(room, 8).full
 
-    def test_what_waits_for_watches_does_not_keep_it_from_being_handed_over(self) -> None:
+    def test_buffered_events_do_not_block_the_handover(self) -> None:
         room = SendPool()
         budget = SendBudget(room)
         budget.hold(1000 * MIB)

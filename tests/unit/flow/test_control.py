@@ -64,7 +64,7 @@ async def test_a_level_has_its_own_seats_at_once_however_many_it_has_lent(world:
         assert not any(seat.waits for seat in taken), level
 
 
-async def test_what_was_borrowed_is_given_back(world: World) -> None:
+async def test_borrowed_seats_are_returned(world: World) -> None:
     world.send("eve", 900)
     await world.settle()
     lent = [world.enter(f"fleet-{number}", level=NODE_HIGH) for number in range(20)]
@@ -77,7 +77,7 @@ async def test_what_was_borrowed_is_given_back(world: World) -> None:
     assert world.held() == 80
 
 
-async def test_what_a_flow_wants_beyond_some_begins_in_rounds_and_others_come_in_between(paced: World) -> None:
+async def test_excess_calls_of_a_flow_are_served_in_rounds(paced: World) -> None:
     paced.send("eve", 60)
     await paced.settle()
     assert paced.held() == control.EAGER + control.ROUND
@@ -125,7 +125,7 @@ async def test_a_round_is_of_so_many_seats(paced: World) -> None:
     assert paced.held() == control.EAGER + 2 * control.ROUND
 
 
-async def test_what_is_still_to_be_read_is_read_alone_and_others_have_their_turns_after_it(paced: World) -> None:
+async def test_pending_request_is_read_alone(paced: World) -> None:
     large = LazyRequest(b"x" * (1 << 20))
     seats = [paced.control.enter(WORKLOAD, "eve", 1, Request()) for _ in range(control.EAGER)]
     seats += [paced.control.enter(WORKLOAD, "eve", 1, large) for _ in range(2)]
@@ -247,7 +247,7 @@ class TestAnswers:
         assert self.unread(world, "mallory") == 32
         self.read(world, "alice", self.MIB)
 
-    async def test_what_is_refused_says_why_and_when_to_come_back(self, world: World) -> None:
+    async def test_refusal_has_a_reason_and_retry_delay(self, world: World) -> None:
         self.unread(world, "eve")
         with pytest.raises(Rejected, match=r"64\.0 MiB of responses .* read them") as rejected:
             self.read(world, "eve", self.MIB)
@@ -255,7 +255,7 @@ class TestAnswers:
         assert refusal.code is Code.UNAVAILABLE and refusal.reason == "TooManyRequests" and refusal.retry_after
         assert world.tally.refused["untaken"]
 
-    async def test_what_was_taken_makes_room(self, world: World) -> None:
+    async def test_taken_events_free_room(self, world: World) -> None:
         taken = self.read(world, "eve", 100 * self.MIB)
         with pytest.raises(Rejected):
             self.read(world, "eve", self.MIB)
@@ -277,7 +277,7 @@ class TestAnswers:
         with pytest.raises(Rejected):
             self.read(world, "eve", self.MIB)
 
-    async def test_one_answer_may_always_wait(self, world: World) -> None:
+    async def test_one_response_may_always_wait(self, world: World) -> None:
         for user in range(3):
             self.read(world, f"user-{user}", 1000 * self.MIB)
 
@@ -295,7 +295,7 @@ class TestAnswers:
             seat.watching(PLAIN, bounded=False, initial=True)
         seat.watching(PLAIN, bounded=True, initial=False)
 
-    async def test_it_is_not_forgotten_whose_they_are(self, world: World) -> None:
+    async def test_seats_stay_with_their_flow(self, world: World) -> None:
         """A level remembers so many flows only; to be forgotten would be to begin anew."""
         self.unread(world, "eve")
         for user in range(2 * MAX_IDLE_FLOWS):
@@ -359,7 +359,7 @@ class TestWatches:
         assert budget.questions == control.MAX_QUESTIONS - 100
         world.enter("eve").watching(PLAIN, bounded=True, initial=False)
 
-    async def test_it_is_not_forgotten_whose_they_are(self, world: World) -> None:
+    async def test_seats_stay_with_their_flow(self, world: World) -> None:
         with world.enter("eve") as seat:
             budget = seat.watching(PLAIN, bounded=True, initial=False)
         budget.open(Open())

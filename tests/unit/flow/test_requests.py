@@ -43,13 +43,13 @@ async def address() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("depth", [101, 1_000_000])
-async def test_what_nests_too_deeply_is_no_message(address: str, depth: int) -> None:
+async def test_deeply_nested_request_is_refused(address: str, depth: int) -> None:
     """protobuf's own limit is 100."""
     code, details = await answer(address, BEGIN * depth + END * depth)
     assert code is grpc.StatusCode.INVALID_ARGUMENT and "is not a message" in details
 
 
-async def test_what_is_too_large_is_not_read(address: str) -> None:
+async def test_oversized_request_is_not_read(address: str) -> None:
     request = CreatePodRequest(object=make_pod("huge").new())
     request.object.metadata.annotations["filling"] = "x" * MAX_REQUEST
     code, details = await answer(address, request.SerializeToString())

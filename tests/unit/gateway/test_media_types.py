@@ -35,7 +35,7 @@ def test_the_form_that_is_wanted_most_and_served(accept: str, expected: Format) 
 
 
 @pytest.mark.parametrize("accept", ["application/cbor", "text/html", "application/json;q=0", "application/json;as=Table"])
-def test_nothing_that_is_served_is_not_acceptable(accept: str) -> None:
+def test_unsupported_media_types_are_not_acceptable(accept: str) -> None:
     """Not 200 with something else (kubernetes#50342)."""
     with pytest.raises(ApiStatus) as refused:
         negotiate(accept)

@@ -33,7 +33,7 @@ def route(method: str, target: str) -> tuple[str, str, str, str, str]:
         )),
     ],
 )  # fmt: skip
-def test_what_a_path_means(method: str, target: str, expected: tuple[str, ...]) -> None:
+def test_paths_map_to_requests(method: str, target: str, expected: tuple[str, ...]) -> None:
     assert route(method, target) == expected
 
 

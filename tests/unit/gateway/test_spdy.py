@@ -55,7 +55,7 @@ def test_frames_of_other_types_are_skipped() -> None:
     ],
     ids=("too-large", "version", "cut-off"),
 )
-def test_what_is_no_frame_is_refused(data: bytes) -> None:
+def test_malformed_frame_is_refused(data: bytes) -> None:
     with pytest.raises(SpdyError):
         list(Decoder().frames(data))
 

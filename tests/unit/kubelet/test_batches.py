@@ -198,7 +198,7 @@ async def test_refused_key_backs_off_and_blocks_no_other(server: Server, writer:
     assert server.calls[13].messages == ["a2"], "the next pause is the first again"
 
 
-async def test_what_changes_after_a_refusal_is_sent_at_once_and_once(server: Server, writer: BatchWriter[StringValue]) -> None:
+async def test_change_after_a_refusal_is_sent_once_immediately(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, a="a1")
     await refuse(server, 0, 0.0)
     await server.mark(writer, a="a2")

@@ -57,7 +57,7 @@ async def running(api: FakeApi) -> PodStatus:
 
 
 @pytest.mark.parametrize("change", [no_containers, not_ready, no_condition, another_address, another_host, a_reason])
-async def test_it_is_put_right_by_one_report(api: FakeApi, change: Callable[[PodStatus], None]) -> None:
+async def test_contradiction_is_corrected_by_one_report(api: FakeApi, change: Callable[[PodStatus], None]) -> None:
     told = await running(api)
     write_over(api, change)
     await api.clock.advance(600.0)
@@ -94,9 +94,7 @@ def of_somebody_else(status: PodStatus) -> None:
 
 
 @pytest.mark.parametrize("change", [shuffled, since_another_time, of_somebody_else])
-async def test_what_says_the_same_or_is_not_the_kubelets_is_left_alone(
-    api: FakeApi, change: Callable[[PodStatus], None]
-) -> None:
+async def test_equal_or_foreign_fields_are_not_corrected(api: FakeApi, change: Callable[[PodStatus], None]) -> None:
     await running(api)
     write_over(api, change)
     await api.clock.advance(600.0)

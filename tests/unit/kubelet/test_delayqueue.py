@@ -4,7 +4,7 @@ from kubelet.workqueue import DelayQueue
 from tests.clock import FakeClock
 
 
-async def test_what_is_due_comes_out_together_in_order() -> None:
+async def test_due_keys_are_returned_together_in_order() -> None:
     queue = DelayQueue(FakeClock())
     for key in "abc":
         queue.add(key)

@@ -54,7 +54,7 @@ async def test_a_frozen_node_hears_nothing(api: FakeApi) -> None:
     assert len(api.fleet) == 1, "what is gone is forgotten"
 
 
-async def test_what_a_thawed_node_reports_takes_into_account_what_others_have_said(api: FakeApi) -> None:
+async def test_thawed_node_merges_foreign_status_changes(api: FakeApi) -> None:
     api.create(small("a").restart_policy("Never").declare(run_seconds="5"))
     api.create(small("b"))
     await api.clock.advance(0.0)

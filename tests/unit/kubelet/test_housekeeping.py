@@ -69,7 +69,7 @@ def sized(name: str, memory: str = "1Gi") -> PodBuilder:
     return make_pod(name).req(memory=memory)
 
 
-async def test_one_pod_after_another_goes_until_the_rest_fits(house: House) -> None:
+async def test_pods_are_evicted_one_by_one_until_the_rest_fits(house: House) -> None:
     for name in "abcd":
         await house.create(sized(name).priority(ord(name)))
     house.tell("memory=6Gi")

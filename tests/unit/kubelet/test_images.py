@@ -16,7 +16,7 @@ def status(api: FakeApi) -> ContainerStatus:
 
 
 @pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
-async def test_it_runs_anew_with_the_new_image(api: FakeApi, policy: str) -> None:
+async def test_changed_image_restarts_the_container(api: FakeApi, policy: str) -> None:
     api.create(pod().restart_policy(policy).declare(stop_seconds=2))
     await api.clock.advance(10.0)
     api.set_image("a", "c0", "v2")
@@ -31,7 +31,7 @@ async def test_it_runs_anew_with_the_new_image(api: FakeApi, policy: str) -> Non
     assert status(api).restartCount == 1 and api.events == [("a", "Killing")]
 
 
-async def test_one_that_is_changed_back_in_time_runs_on(api: FakeApi) -> None:
+async def test_reverted_image_change_restarts_nothing(api: FakeApi) -> None:
     api.create(pod().declare(start_seconds=5))
     api.set_image("a", "c0", "v2")
     api.set_image("a", "c0", "v1")
@@ -39,7 +39,7 @@ async def test_one_that_is_changed_back_in_time_runs_on(api: FakeApi) -> None:
     assert (status(api).image, status(api).restartCount, api.events) == ("v1", 0, [])
 
 
-async def test_what_crashed_with_another_image_does_not_wait(api: FakeApi) -> None:
+async def test_new_image_skips_the_crash_backoff(api: FakeApi) -> None:
     api.create(pod().declare(run_seconds="1", exit_code="1"))
     await api.clock.advance(20.0)
     assert status(api).state.waiting.reason == "CrashLoopBackOff"
@@ -52,7 +52,7 @@ async def test_what_crashed_with_another_image_does_not_wait(api: FakeApi) -> No
     assert status(api).restartCount == count + 2, "the first restart is at once again"
 
 
-async def test_what_has_ended_for_good_stays(api: FakeApi) -> None:
+async def test_finished_container_ignores_an_image_change(api: FakeApi) -> None:
     api.create(pod().container().restart_policy("Never").declare(run_seconds__c0=1))
     await api.clock.advance(5.0)
     api.set_image("a", "c0", "v2")
@@ -95,7 +95,7 @@ async def test_a_pod_that_ends_starts_nothing_anew(api: FakeApi) -> None:
     assert api.pods == {}
 
 
-async def test_what_is_changed_back_after_its_hook_is_started_anew_all_the_same(api: FakeApi) -> None:
+async def test_image_reverted_after_the_stop_hook_restarts(api: FakeApi) -> None:
     """It has been told to end: nobody knows what it still does."""
     builder = pod()
     builder.main_containers()[0].lifecycle.preStop.sleep.seconds = 5

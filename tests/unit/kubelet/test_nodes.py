@@ -55,7 +55,7 @@ def test_an_adopted_node_becomes_ready_and_is_then_freed_of_its_taint() -> None:
     assert needs_status(node, MACHINE), "the original is left alone"
 
 
-def test_what_a_node_has_already_is_kept() -> None:
+def test_existing_node_fields_are_kept() -> None:
     node = (
         make_node("node-7").capacity(cpu="64", pods=5).allocatable(cpu="60").annotation("pinnace.io/reserved", "cpu=4").build()
     )
@@ -242,7 +242,7 @@ def test_a_quantity_that_is_spelt_otherwise_is_no_difference() -> None:
     assert not needs_status(node, MACHINE)
 
 
-def test_what_a_node_reserves_is_not_allocatable() -> None:
+def test_reserved_resources_are_not_allocatable() -> None:
     node = played()
     node.metadata.annotations["pinnace.io/reserved"] = "cpu=500m, memory=1Gi,nonsense,pods=x"
     found = allocatable_of(reconciled(node))
@@ -259,7 +259,7 @@ def test_kubernetes_63190_a_node_of_an_earlier_version_gets_ephemeral_storage() 
     assert reconciled(node).status.allocatable["ephemeral-storage"].string == "100Gi"
 
 
-def test_what_others_write_over_in_a_status_is_put_right() -> None:
+def test_overwritten_node_status_is_corrected() -> None:
     expected = played().status
 
     def addresses(node: Node) -> None:

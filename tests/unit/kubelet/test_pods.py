@@ -103,7 +103,7 @@ async def test_a_node_takes_as_many_pods_as_it_has_room_for(api: FakeApi) -> Non
     assert [api.pod(name).status.reason for name in "abc"] == ["", "", "OutOfpods"]
 
 
-async def test_what_a_pod_used_is_free_when_it_has_ended_or_is_gone(api: FakeApi) -> None:
+async def test_ended_or_deleted_pod_frees_its_resources(api: FakeApi) -> None:
     api.create(make_pod("job").req(cpu="4").restart_policy("Never").declare(run_seconds="1"))
     await api.clock.advance(1.0)
     api.create(make_pod("next").req(cpu="4"))
@@ -302,7 +302,7 @@ async def test_while_no_api_server_answers_nothing_is_lost(api: FakeApi) -> None
 
 @pytest.mark.parametrize("code", [Code.INTERNAL, Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT])
 @pytest.mark.parametrize("verb", ["UpdateStatus", "Delete"])
-async def test_what_a_webhook_refuses_gets_through_when_it_lets_it(api: FakeApi, verb: str, code: Code) -> None:
+async def test_status_refused_by_a_webhook_is_retried(api: FakeApi, verb: str, code: Code) -> None:
     """INTERNAL: it was away. The others are denials."""
     api.refuses[verb] = code
     api.create(small("a").restart_policy("Never"))
@@ -468,7 +468,7 @@ async def test_each_crash_is_reported_once(api: FakeApi) -> None:
     assert api.events == [("a", "BackOff")] * 2
 
 
-async def test_what_stages_say_is_done_and_annotations_have_the_last_word(api: FakeApi) -> None:
+async def test_annotations_override_stages(api: FakeApi) -> None:
     stage = "{apiVersion: pinnace.io/v1alpha1, kind: Stage, spec: {resourceRef: {kind: Pod}, next: %s, %s}}"
     exits = stage % ("{exit: {code: 3}}", "delay: {durationMilliseconds: 5000}, selector: {matchLabels: {app: job}}")
     starts = stage % ("{start: {}}", "delay: {durationMilliseconds: 1000}")

@@ -114,7 +114,7 @@ async def test_a_critical_pod_that_is_deleted_while_it_waits_goes(api: FakeApi) 
     assert api.phases("critical") == ["Failed", "deleted"]
 
 
-async def test_one_that_trips_a_bug_is_not_waited_for(api: FakeApi) -> None:
+async def test_failing_pod_is_not_waited_for(api: FakeApi) -> None:
     """It takes room, but nobody can end it: another one does."""
     api.trips = True
     await api.start_fleet(make_node("n").capacity(cpu=5, pods=10).build())

@@ -167,7 +167,7 @@ async def test_an_added_node_is_ready_after_one_pass_and_free_after_two() -> Non
     assert not needs_spec(api.nodes["n-0"], "fleet", MACHINE)
 
 
-async def test_nothing_is_written_of_a_node_that_needs_nothing() -> None:
+async def test_unchanged_node_writes_nothing() -> None:
     api = FakeNodes()
     await registrar(api).create(["n-0"])
     api.batches.clear()

@@ -29,7 +29,7 @@ async def test_a_pod_that_comes_before_news_of_its_node_waits_for_them(
     assert api.phases("a") == ["Running"] and api.events == []
 
 
-async def test_it_is_refused_once_its_node_is_known_as_it_was_then(api: FakeApi) -> None:
+async def test_pod_is_refused_after_the_node_version_is_known(api: FakeApi) -> None:
     await start(api, make_node("n").build())
     api.create(make_pod("a").req().node_selector("zone", "a"))
     api.nodes_known = int(api.pod("a").metadata.resourceVersion)
@@ -37,7 +37,7 @@ async def test_it_is_refused_once_its_node_is_known_as_it_was_then(api: FakeApi)
     assert api.pod("a").status.reason == "NodeAffinity"
 
 
-async def test_it_does_not_wait_for_ever(api: FakeApi) -> None:
+async def test_second_check_has_a_deadline(api: FakeApi) -> None:
     await start(api, make_node("n").build())
     api.create(make_pod("a").req().node_selector("zone", "a"))
     await api.clock.advance(STALE_NODE_TIMEOUT - 2 * RETRY_INTERVAL)
@@ -46,7 +46,7 @@ async def test_it_does_not_wait_for_ever(api: FakeApi) -> None:
     assert api.pod("a").status.reason == "NodeAffinity"
 
 
-async def test_one_that_is_to_go_does_not_wait(api: FakeApi) -> None:
+async def test_terminating_pod_does_not_wait(api: FakeApi) -> None:
     await start(api, make_node("n").build())
     api.create(make_pod("a").req().node_selector("zone", "a"))
     await api.clock.advance(RETRY_INTERVAL)
@@ -55,7 +55,7 @@ async def test_one_that_is_to_go_does_not_wait(api: FakeApi) -> None:
     assert len(api.fleet) == 0
 
 
-async def test_one_that_is_deleted_meanwhile_is_forgotten(api: FakeApi) -> None:
+async def test_deleted_pod_is_forgotten(api: FakeApi) -> None:
     await start(api, make_node("n").build())
     api.create(make_pod("a").req().node_selector("zone", "a"))
     await api.clock.advance(RETRY_INTERVAL)

@@ -115,7 +115,7 @@ async def test_only_api_servers_are_served(pki: Path) -> None:
             assert (code, "call an API server" in message) == (Code.PERMISSION_DENIED, True)
 
 
-async def test_everything_is_served_to_api_servers_only(pki: Path) -> None:
+async def test_kubelet_serves_api_servers_only(pki: Path) -> None:
     """Also what is not there, and what a caller never says; each is refused before its request is read."""
     methods = [method.name for method in kubelet_pb2.DESCRIPTOR.services_by_name["Kubelet"].methods]
     paths = [*(f"/{SERVICE}/{name}" for name in methods), "/a/b", "/grpc.health.v1.Health/Check"]

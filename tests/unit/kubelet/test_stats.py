@@ -36,7 +36,7 @@ async def test_pretended_containers_use_what_is_declared_or_else_what_they_reque
     assert pod.timestamp.seconds == int(api.clock.time()) and pod.window.ToNanoseconds() == 0
 
 
-async def test_what_makes_no_sense_is_not_declared(api: FakeApi) -> None:
+async def test_invalid_usage_annotations_are_ignored(api: FakeApi) -> None:
     api.create(web().annotation("pinnace.io/cpu-usage", "-5").annotation("pinnace.io/memory-usage", "much"))
     await api.clock.advance(0.0)
     (pod,) = (await ask(api, "web")).pods

@@ -49,12 +49,12 @@ async def scene():
     await asyncio.wait((running,))
 
 
-async def test_nothing_is_asked_while_nothing_is_taken(scene: Scene) -> None:
+async def test_no_request_without_taken_nodes(scene: Scene) -> None:
     await scene.looks(3)
     assert scene.asked == 0
 
 
-async def test_what_is_held_is_left_alone(scene: Scene) -> None:
+async def test_held_lease_is_not_taken(scene: Scene) -> None:
     scene.leases = {"a", "b"}
     scene.taken.add(["a", "b"])
     await scene.looks(5)
@@ -74,7 +74,7 @@ async def test_lease_without_holder_is_free_at_the_second_check(scene: Scene) ->
     assert "b" not in scene.taken
 
 
-async def test_what_the_fleet_holds_itself_is_free(scene: Scene) -> None:
+async def test_own_lease_is_free(scene: Scene) -> None:
     """Its session keeps the lease alive: it would wait for ever."""
     scene.leases, scene.ours = {"a", "b"}, {"b"}
     scene.taken.add(["a", "b"])
@@ -92,7 +92,7 @@ async def test_a_session_that_comes_back_keeps_what_it_has(scene: Scene) -> None
     assert not scene.free
 
 
-async def test_what_is_taken_again_counts_anew(scene: Scene) -> None:
+async def test_node_taken_again_is_checked_again(scene: Scene) -> None:
     scene.taken.add(["a"])
     await scene.looks(1)
     scene.taken.add(["a"])

@@ -19,7 +19,7 @@ async def test_containers_wait_for_attach_and_mount(api: FakeApi) -> None:
     assert api.phases("a") == ["Pending", "Running"]
 
 
-async def test_what_is_attached_is_only_mounted(api: FakeApi) -> None:
+async def test_attached_volume_is_only_mounted(api: FakeApi) -> None:
     api.create(slow("a"))
     await api.clock.advance(1.0)
     api.create(slow("b"))  # while it is being attached

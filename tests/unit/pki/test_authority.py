@@ -25,7 +25,7 @@ def test_the_subject_says_who_it_is(authority: Authority) -> None:
     assert Subject.of(issued(authority)) == Subject("system:node:a", ("system:nodes", "others"))
 
 
-def test_it_is_from_the_authority_and_from_no_other(authority: Authority) -> None:
+def test_certificate_is_signed_by_its_authority_only(authority: Authority) -> None:
     certificate = issued(authority)
     assert authority.signed(certificate)
     assert not Authority.create("test-ca", NOW).signed(certificate) and not Authority.create("other", NOW).signed(certificate)
@@ -41,13 +41,13 @@ def test_a_server_is_found_where_it_says_and_a_client_is_no_server(authority: Au
         assert ExtendedKeyUsageOID.CLIENT_AUTH in usages and (ExtendedKeyUsageOID.SERVER_AUTH in usages) is serves
 
 
-def test_what_it_signs_signs_nothing(authority: Authority) -> None:
+def test_issued_certificate_cannot_sign(authority: Authority) -> None:
     certificate = issued(authority)
     assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert not certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
 
 
-def test_it_is_good_for_clocks_that_are_behind_and_ends(authority: Authority) -> None:
+def test_certificate_tolerates_clock_skew_and_expires(authority: Authority) -> None:
     certificate = issued(authority)
     assert certificate.not_valid_before_utc < NOW - timedelta(minutes=1)
     assert certificate.not_valid_after_utc == NOW + timedelta(days=365)

@@ -23,7 +23,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_everything_is_made_once(tmp_path: Path) -> None:
+def test_certificates_are_created_once(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "pki")
     assert folder.provide([SERVER, PERSON], NOW) == [APISERVER, ADMIN]
     before = contents(folder.path)
@@ -45,7 +45,7 @@ def test_keys_are_readable_by_the_owner_only(tmp_path: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.path.rglob("*.key")} == {0o600}
 
 
-def test_what_ends_soon_is_made_anew_and_the_authority_stays(tmp_path: Path) -> None:
+def test_expiring_certificates_are_renewed_and_the_authority_kept(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.provide([SERVER], NOW)
     before = contents(tmp_path)
@@ -62,13 +62,13 @@ def test_what_ends_soon_is_made_anew_and_the_authority_stays(tmp_path: Path) -> 
         CertificateSpec(APISERVER, Subject("somebody-else"), ("localhost", "127.0.0.1")),
     ],
 )
-def test_what_is_about_others_is_made_anew(tmp_path: Path, other: CertificateSpec) -> None:
+def test_certificate_for_other_names_is_renewed(tmp_path: Path, other: CertificateSpec) -> None:
     folder = Folder(tmp_path)
     folder.provide([SERVER], NOW)
     assert folder.provide([other], NOW) == [APISERVER]
 
 
-def test_one_that_is_made_anew_is_found_where_the_old_one_was(tmp_path: Path) -> None:
+def test_renewed_certificate_replaces_the_file(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.provide([CertificateSpec(APISERVER, SERVER.subject, ("localhost", "10.0.0.1", "api.example"))], NOW)
     later = NOW + timedelta(days=340)

@@ -52,7 +52,7 @@ def test_a_claim_shows_what_it_got() -> None:
     assert waiting == ["a", "Pending", "", "", "", "old", "<unset>", "5s", "<unset>"]
 
 
-def test_what_ends_is_terminating() -> None:
+def test_terminating_volume_is_shown() -> None:
     meta = {"name": "a", "deletionTimestamp": "1970-01-01T02:46:35Z"}
     assert cells(PERSISTENT_VOLUME_CLAIMS, {"metadata": meta, "status": {"phase": "Bound"}})[1] == "Terminating"
 

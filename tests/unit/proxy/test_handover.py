@@ -133,7 +133,7 @@ async def test_datagrams_that_wait_are_received_by_the_successor() -> None:
         await closing
 
 
-async def test_nothing_is_taken_over_if_no_proxy_runs() -> None:
+async def test_no_takeover_without_a_running_proxy() -> None:
     assert Predecessor.find(STATUS) is None
 
 

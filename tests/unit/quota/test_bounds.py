@@ -82,7 +82,7 @@ def test_claims_are_scoped_by_the_class_of_their_attributes() -> None:
     assert bounds(hard, **selecting("VolumeAttributesClass", "In", "silver")).share(claim) == {}
 
 
-def test_what_a_quota_does_not_bound_it_does_not_count() -> None:
+def test_unbounded_resources_are_not_counted() -> None:
     assert bounds({"memory": "1Gi"}).share(use(BUSY)) == {}
     assert bounds({"requests.cpu": "1", "pods": "1"}).share(use(BUSY)) == {"requests.cpu": 1000, "pods": 1}
 

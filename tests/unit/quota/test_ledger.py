@@ -28,7 +28,7 @@ async def counted(storage: FaultyStorage, room: int, said: int) -> None:
     await put(storage.inner, QUOTA, made.SerializeToString())
 
 
-async def test_what_leaves_together_is_charged_once_and_in_the_same_transaction() -> None:
+async def test_batched_creates_are_charged_in_one_transaction() -> None:
     storage = FaultyStorage()
     await counted(storage, 9, 0)
     async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
@@ -37,7 +37,7 @@ async def test_what_leaves_together_is_charged_once_and_in_the_same_transaction(
     assert await used(storage.inner) == 3
 
 
-async def test_nothing_is_counted_as_long_as_there_is_room_by_what_the_quota_says() -> None:
+async def test_quota_with_room_is_not_recounted() -> None:
     storage = FaultyStorage()
     await counted(storage, 9, 5)  # which is more than there is
     async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
@@ -56,7 +56,7 @@ async def test_usage_is_recounted_before_a_refusal() -> None:
     assert await used(storage.inner) == 2
 
 
-async def test_what_exists_already_is_not_charged() -> None:
+async def test_existing_object_is_not_charged() -> None:
     """Nor does it keep anybody out who came after it."""
     storage = FaultyStorage()
     await counted(storage, 2, 0)
@@ -77,7 +77,7 @@ async def test_deleted_quota_refuses_nothing() -> None:
         assert [type(outcome) for outcome in await server.create("a", "b")] == [int, int]
 
 
-async def test_what_was_learned_of_quotas_is_forgotten_with_them() -> None:
+async def test_usage_is_forgotten_with_the_quota() -> None:
     storage = FaultyStorage()
     async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
         for number in range(20):

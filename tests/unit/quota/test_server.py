@@ -176,7 +176,7 @@ async def test_a_claim_that_comes_into_a_quota_by_its_class_of_attributes_is_cha
         await turn_gold("b")
 
 
-async def test_what_a_claim_was_given_already_is_counted_and_not_refused(client: Client) -> None:
+async def test_allocated_claim_size_is_counted_and_not_refused(client: Client) -> None:
     """It asked for more, went back, and somebody else took the room: its status tells of storage that is in use."""
     await bound(client, requests_storage="5Gi")
     asked = {"resources": {"requests": {"storage": "2Gi"}}}

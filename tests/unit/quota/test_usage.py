@@ -112,7 +112,7 @@ def test_a_claim_that_asks_for_less_again_counts_what_it_was_given(allocated: st
     assert (found["requests.storage"], found["fast.storageclass.storage.k8s.io/requests.storage"]) == (counted, counted)
 
 
-def test_what_else_a_claim_that_is_stored_asks_for_may_be_no_quantity() -> None:
+def test_stored_claim_with_other_invalid_quantities_is_counted() -> None:
     obj = claim()
     obj.spec.resources.requests["cpu"].string = "much"
     assert used(obj) == used(claim())

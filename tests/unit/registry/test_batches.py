@@ -33,7 +33,7 @@ async def test_all_of_them_happen_one_after_another() -> None:
         assert Event.FromString(stored).count == MANY
 
 
-async def test_one_event_many_times_is_one_write() -> None:
+async def test_repeated_event_is_one_write() -> None:
     async with serving() as assembly:
         request = CreateEventBatchRequest(items=[again("twice"), *[again("often")] * MANY, again("twice")])
         items = BatchResponse.FromString(await call(assembly, "Events/Record", request)).items
@@ -54,7 +54,7 @@ async def test_first_of_concurrent_creates_wins_and_the_others_conflict() -> Non
         assert Pod.FromString(stored).metadata.uid == items[0].uid
 
 
-async def test_what_consists_of_too_much_is_refused_alone() -> None:
+async def test_oversized_item_is_refused_alone() -> None:
     async with serving() as assembly:
         request: Any = assembly.methods["/pinnace.v1.Pods/CreateBatch"].parse(b"")
         request.items.extend([make_pod(name, namespace=OWN).req(cpu="1").new() for name in ("a", "b")])

@@ -79,7 +79,7 @@ def counting_job(name: str = "", prefix: str = "") -> Job:
 
 
 @pytest.mark.usefixtures("two_names")
-async def test_what_says_its_name_elsewhere_says_the_one_that_it_got() -> None:
+async def test_generated_name_is_copied_to_other_fields() -> None:
     async with serving() as assembly:
         for suffix in ("aaaaa", "bbbbb"):
             made = await call(assembly, "Jobs/Create", asked(assembly, "Jobs/Create", counting_job(prefix="work-")))

@@ -181,9 +181,7 @@ def test_no_grace_ends_later_than_an_instant_can_say(said_by: str) -> None:
         (["orphan"], "", ["orphan"]),
     ],
 )
-def test_what_becomes_of_dependents_is_written_into_the_finalizers(
-    present: list[str], policy: str, expected: list[str]
-) -> None:
+def test_propagation_policy_is_stored_as_a_finalizer(present: list[str], policy: str, expected: list[str]) -> None:
     builder = make_pod("a")
     pod = builder.build()
     pod.metadata.finalizers.extend(present)
@@ -206,7 +204,7 @@ def test_second_delete_may_change_the_propagation_policy() -> None:
 
 @pytest.mark.parametrize("resource", [each for each in ALL if each.plural not in WATCHED], ids=lambda each: each.plural)
 @pytest.mark.parametrize("policy", ["Orphan", "Foreground", "Background", ""])
-def test_nothing_waits_for_a_garbage_collector_that_does_not_see_to_it(resource: Resource[Any], policy: str) -> None:
+def test_foreground_deletion_needs_a_collected_kind(resource: Resource[Any], policy: str) -> None:
     options = DeleteOptions(propagationPolicy=policy)
     strategy, obj = STRATEGIES[resource.plural], resource.message(metadata=ObjectMeta(name="a"))
     assert delete_step(strategy, "a", options, Version(obj, 1, b""), NOW) is Effect.DELETE

@@ -53,7 +53,7 @@ def test_spec(spec: Data, expected: list[str]) -> None:
     assert created(POD_DISRUPTION_BUDGETS, budget(**spec)) == expected
 
 
-def test_what_is_no_percentage() -> None:
+def test_malformed_percentage_is_refused() -> None:
     (violation,) = created(POD_DISRUPTION_BUDGETS, budget(minAvailable="many"))
     assert violation.startswith('spec.minAvailable: Invalid value: "many": a valid percent string must be a numeric string')
 

@@ -60,7 +60,7 @@ async def test_every_event_expires_whichever_verb_wrote_it() -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_what_has_no_name_is_not_recorded() -> None:
+async def test_event_without_a_name_is_not_recorded() -> None:
     """It was stored where no event is: a list showed it, and nobody could get or delete it."""
     async with serving() as assembly:
         events = [Event(reason=reason, type="Normal") for reason in ("One", "Two", "Named")]
@@ -79,7 +79,7 @@ async def test_what_has_no_name_is_not_recorded() -> None:
         assert [each.metadata.name for each in found.items] == ["a.1"]
 
 
-async def test_one_that_has_expired_is_recorded_anew() -> None:
+async def test_expired_event_is_recorded_again() -> None:
     """Whoever goes on with an event that he was told says its version; it may be gone by now."""
     event = Event(reason="Failed", type="Warning", count=3)
     event.metadata.name, event.metadata.resourceVersion = "a.1", "7"

@@ -48,7 +48,7 @@ def test_size_alone_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_what_is_stored_may_keep_what_it_has_in_each_field(more: int) -> None:
+def test_stored_oversized_fields_may_stay(more: int) -> None:
     old, new = padded(), padded()
     old.spec.containers.add().args.extend(["a"] * MAX_PARTS)
     new.spec.containers.add().args.extend(["a"] * (MAX_PARTS + more))

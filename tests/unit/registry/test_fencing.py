@@ -139,7 +139,7 @@ def test_without_an_answer_of_etcd_nothing_is_decided() -> None:
 
 
 @pytest.mark.parametrize(("user", "election"), [(User("eve", ()), "scheduler"), (USER, "controllers")])
-def test_it_takes_the_right_to_campaign(user: User, election: str) -> None:
+def test_fence_requires_permission_to_campaign(user: User, election: str) -> None:
     """Before anything is looked up: a caller without it learns nothing, not even whether a token is valid."""
     cacher = FakeCacher(6, None)
     with pytest.raises(Rejected) as caught:

@@ -101,6 +101,6 @@ def test_several_sources(sources: list[Data], expected: list[str]) -> None:
     assert wrong(projected={"sources": sources}) == [f"projected.sources{each}" for each in expected]
 
 
-def test_what_a_server_exports_has_an_absolute_path() -> None:
+def test_nfs_path_must_be_absolute() -> None:
     assert wrong(nfs={"server": "s", "path": "/a"}) == []
     assert wrong(nfs={"server": "s", "path": "a"}) == ['nfs.path: Invalid value: "a": must be an absolute path']

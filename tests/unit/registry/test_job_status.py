@@ -124,7 +124,7 @@ def test_status(status: Data, expected: list[str]) -> None:
         (DONE | {"active": 1}, DONE | {"active": 1, "failed": 1}, None),
     ],
 )
-def test_what_a_status_has_said_it_does_not_take_back(before: Data, after: Data, wrong: str | None) -> None:
+def test_job_status_cannot_be_reverted(before: Data, after: Data, wrong: str | None) -> None:
     """Who waits for the end of a job can go by it. What was wrong before is not held against what else changes."""
     old = stored()
     old.status.CopyFrom(with_status(**before).status)

@@ -86,7 +86,7 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 @pytest.mark.parametrize("text", ["0", "-10", "2147483647", "-2147483648", "text", "", "008", "+10", "1.5", "2147483648"])
-def test_what_it_costs_to_delete_a_pod_is_a_number(text: str) -> None:
+def test_pod_deletion_cost_is_a_number(text: str) -> None:
     """Of 32 bits: what is no number would be no cost, and a pod that is dear would go first."""
     wrong = [f'metadata.annotations[{COST}]: Invalid value: "{text}": must be a 32bit integer']
     sound = text in ("0", "-10", "2147483647", "-2147483648")
@@ -150,7 +150,7 @@ def test_update(change: Any, expected: list[str]) -> None:
     assert updated(new, old) == expected
 
 
-def test_what_is_being_deleted_gets_no_new_finalizers() -> None:
+def test_terminating_object_gets_no_new_finalizers() -> None:
     old = ready(pod(metadata={"finalizers": ["example.com/a", "example.com/b"]}))
     old.metadata.deletionTimestamp.seconds = 1
     new = copy(old)

@@ -103,12 +103,12 @@ async def refusal(awaitable: Awaitable[object]) -> str:
     return (await refused(awaitable)).reason
 
 
-async def test_one_that_is_empty_goes_at_once(world: World) -> None:
+async def test_empty_namespace_is_deleted_immediately(world: World) -> None:
     await world.delete_namespace()
     assert await world.storage.get(NAMESPACES.key("", TEAM)) is None
 
 
-async def test_one_that_is_not_waits_for_its_controller(world: World) -> None:
+async def test_nonempty_namespace_waits_for_the_controller(world: World) -> None:
     await world.create("a")
     assert (await world.delete_namespace()).status.phase == "Terminating"
     assert await world.storage.get(NAMESPACES.key("", TEAM)) is not None
@@ -144,7 +144,7 @@ async def test_batch_create_in_a_terminating_namespace_is_refused(world: World) 
     assert [item.HasField("error") for item in response.items] == [True, False]
 
 
-async def test_nothing_comes_between_the_look_whether_it_is_empty_and_its_end(world: World) -> None:
+async def test_no_create_succeeds_between_the_empty_check_and_the_delete(world: World) -> None:
     refused: list[str] = []
 
     async def late() -> None:

@@ -29,7 +29,7 @@ def refused(asked: PatchRequest) -> Refusal:
     return caught.value.refusal
 
 
-def test_it_changes_what_it_says_and_leaves_the_old_object() -> None:
+def test_patch_changes_its_fields_and_not_the_old_object() -> None:
     before = old()
     after = patching(PODS, request({"metadata": {"labels": {"tier": "front"}}}))(before)
     assert dict(after.metadata.labels) == {"app": "web", "tier": "front"} and before == old()
@@ -60,7 +60,7 @@ def test_operations_on_its_json_form() -> None:
         (request({}, PatchRequest.JSON), "patch: expected a JSON array"),
     ],
 )
-def test_what_is_no_patch(asked: PatchRequest, message: str) -> None:
+def test_malformed_patch_is_refused(asked: PatchRequest, message: str) -> None:
     refusal = refused(asked)
     assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "BadRequest") and refusal.message.startswith(message)
 

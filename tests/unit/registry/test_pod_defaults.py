@@ -56,7 +56,7 @@ def test_a_pod_that_says_nothing() -> None:
     }
 
 
-def test_what_is_said_stays() -> None:
+def test_explicit_values_are_kept() -> None:
     given: Data = {
         "dnsPolicy": "Default",
         "enableServiceLinks": False,

@@ -106,7 +106,7 @@ def test_other_changes_are_dropped() -> None:
         ),
     ],
 )
-def test_what_a_resize_may_not_change(change: Change, expected: str) -> None:
+def test_resize_changes_resources_only(change: Change, expected: str) -> None:
     assert expected in resized(change)[2]
 
 

@@ -42,7 +42,7 @@ def test_a_phase_that_is_none() -> None:
     ]
 
 
-def test_what_a_reporter_leaves_out_stays() -> None:
+def test_omitted_status_fields_stay() -> None:
     old = with_status(ready(pod()), phase="Running")
     new = copy(old)
     new.ClearField("status")
@@ -128,7 +128,7 @@ def test_the_rest_of_a_status(status: Data, expected: list[str]) -> None:
     assert all(violation.startswith(start) for violation, start in zip(found, expected, strict=True))
 
 
-def test_what_has_no_status_takes_no_status_update() -> None:
+def test_kind_without_status_refuses_status_updates() -> None:
     obj = pod()
     for plural in ("leases", "events", "priorityclasses", "namespaces"):
         (violation,) = STRATEGIES[plural].validate_status_update(obj, obj)

@@ -45,7 +45,7 @@ Change = Callable[[Any], object]
         lambda spec: setattr(spec.tolerations[0], "tolerationSeconds", 7),
     ],
 )
-def test_what_may_change(change: Change) -> None:
+def test_mutable_fields(change: Change) -> None:
     old = before()
     new = copy(old)
     change(new.spec)
@@ -69,7 +69,7 @@ def test_what_may_change(change: Change) -> None:
         (lambda spec: setattr(spec, "hostUsers", True), "spec.hostUsers"),
     ],
 )
-def test_what_is_fixed(change: Change, field: str) -> None:
+def test_immutable_fields(change: Change, field: str) -> None:
     old = before()
     new = copy(old)
     change(new.spec)
@@ -243,7 +243,7 @@ def test_without_gates_the_affinity_is_fixed() -> None:
     assert updated(new, old) == [FIXED + "spec.affinity"]
 
 
-def test_what_admission_resolved_need_not_be_repeated() -> None:
+def test_fields_set_by_admission_may_be_omitted() -> None:
     old = before()
     new = copy(old)
     for field in ("priority", "priorityClassName", "preemptionPolicy"):

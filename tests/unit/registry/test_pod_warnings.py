@@ -117,7 +117,7 @@ def selector(key: str) -> dict[str, object]:
         ),
     ],
 )
-def test_what_a_pod_is_warned_of(spec: dict[str, object], warnings: list[str]) -> None:
+def test_pod_warnings(spec: dict[str, object], warnings: list[str]) -> None:
     assert list(spec_warnings(ParseDict(spec, PodSpec()), "spec")) == warnings
 
 

@@ -149,7 +149,7 @@ class TestQuotas:
             ({"hard": {"pods": "3"}, "scopeSelector": scoped("PriorityClass", "In", "high")}, False),
         ],
     )
-    def test_what_was_counted_stays_as_long_as_the_same_is_counted(self, spec: Data, kept: bool) -> None:
+    def test_usage_is_kept_while_the_scope_is_unchanged(self, spec: Data, kept: bool) -> None:
         old, new = quota(hard={"pods": "3"}), quota(**spec)
         old.status.used["pods"].string = "2"
         assert changed(RESOURCE_QUOTAS, new, old) == []

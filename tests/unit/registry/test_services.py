@@ -335,7 +335,7 @@ class TestServices:
         found = [each.partition(":")[0] for each in status_changed(SERVICES, new, old)]
         assert found == [f"status.loadBalancer.ingress{field}" for field in expected]
 
-    def test_one_that_is_no_load_balancer_any_more_is_not_reached_there(self) -> None:
+    def test_type_change_clears_load_balancer_status(self) -> None:
         old = service(type="LoadBalancer")
         assert created(SERVICES, old) == []
         old.status.loadBalancer.ingress.add(ip="192.0.2.1")

@@ -226,7 +226,7 @@ class TestClaims:
             ({"storageClassName": ""}, "", [FIXED]),
         ],
     )
-    def test_one_that_names_no_class_may_get_one_once(self, before: Data, annotation: str, expected: list[str]) -> None:
+    def test_class_of_a_claim_may_be_set_once(self, before: Data, annotation: str, expected: list[str]) -> None:
         old = claim(**before)
         if "storageClassName" not in before:
             old.spec.ClearField("storageClassName")

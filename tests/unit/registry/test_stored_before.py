@@ -307,7 +307,7 @@ async def test_an_event_is_counted() -> None:
         assert (await get(assembly, EVENTS, old)).count == 2 * old.count
 
 
-async def test_nothing_new_is_let_in() -> None:
+async def test_stored_invalid_object_gets_no_new_violation() -> None:
     def worse(obj: Any) -> None:
         obj.spec.template.spec.containers[0].env.add(name="B", value="x\0y")
         obj.spec.replicas = -1
@@ -344,7 +344,7 @@ async def test_oversized_stored_object_may_not_grow() -> None:
             await call(assembly, DEPLOYMENTS, "Patch", patch)
 
 
-def test_what_may_not_change_may_not_change_in_such_an_object() -> None:
+def test_immutable_fields_stay_immutable_in_invalid_objects() -> None:
     strategy = STRATEGIES[SERVICES.plural]
     old = Service()
     old.metadata.name, old.metadata.namespace, old.metadata.resourceVersion = "old", "default", "1"
@@ -409,7 +409,7 @@ def test_many_violations_are_compared_in_few_steps() -> None:
     assert Counted.comparisons < 10 * number
 
 
-async def test_what_cannot_be_read_is_said_to_be_so_and_harms_no_other() -> None:
+async def test_unreadable_object_is_reported_and_affects_no_other() -> None:
     """One such Service ended every API server, when a quota was counted or somebody watched services by their labels."""
     quota = ResourceQuota()
     quota.metadata.name, quota.metadata.namespace, quota.metadata.uid = "q", "default", "u"
@@ -447,7 +447,7 @@ async def test_what_cannot_be_read_is_said_to_be_so_and_harms_no_other() -> None
                 used = told.events[-1].object.status.used["services"].string if told.events else used
 
 
-async def test_what_is_nested_too_deep_can_be_deleted() -> None:
+async def test_deeply_nested_stored_object_can_be_deleted() -> None:
     deep = make_pod("deep").req(cpu="1").new()
     STRATEGIES[PODS.plural].prepare_create(deep)
     deep.metadata.namespace, deep.metadata.uid = "default", "u"

@@ -44,7 +44,7 @@ def test_equal_pods_are_looked_at_once(worked: Counter[str]) -> None:
     assert worked == {"completed": 1, "judged": 1}
 
 
-def test_what_grows_by_its_defaults_is_not_remembered(worked: Counter[str]) -> None:
+def test_template_that_grows_by_defaults_is_not_cached(worked: Counter[str]) -> None:
     pod = make_pod("a").new()
     pod.spec.containers.extend([Container()] * 3000)
     assert pod.spec.ByteSize() < 8192
@@ -52,7 +52,7 @@ def test_what_grows_by_its_defaults_is_not_remembered(worked: Counter[str]) -> N
     assert worked == {"completed": 3, "judged": 3}
 
 
-def test_what_is_wrong_with_a_pod_is_not_remembered(worked: Counter[str]) -> None:
+def test_invalid_template_is_not_cached(worked: Counter[str]) -> None:
     pod = make_pod("a").new()
     pod.spec.volumes.extend([Volume()] * 100)
     create(pod, 3)

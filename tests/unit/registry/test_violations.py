@@ -27,7 +27,7 @@ def test_number_of_checked_values_is_limited() -> None:
 
 
 @pytest.mark.parametrize("value", [["a" * 500], {"a" * 500: "b"}, {"a": "b" * 500}, ["é"] * 200])
-def test_what_is_long_is_cut(value: Any) -> None:
+def test_long_value_is_truncated(value: Any) -> None:
     shown = str(duplicate("f", value)).removeprefix("f: Duplicate value: ")
     assert len(shown) == MAX_SHOWN + 3 and shown.endswith("...")
 
@@ -35,5 +35,5 @@ def test_what_is_long_is_cut(value: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "shown"), [(["a", "b"], '["a","b"]'), ({"a": "b"}, '{"a":"b"}'), ("a", '"a"'), (True, "true")]
 )
-def test_what_is_short_is_shown_as_json(value: Any, shown: str) -> None:
+def test_short_value_is_shown_as_json(value: Any, shown: str) -> None:
     assert str(duplicate("f", value)) == f"f: Duplicate value: {shown}"

@@ -75,7 +75,7 @@ def started(component: str, begin: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("module", ["asyncio", "prometheus_client"])
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_it_is_quiet_while_it_is_imported(component: str, module: str) -> None:
+def test_interrupt_during_import_is_silent(component: str, module: str) -> None:
     done = interrupted(f"pinnace-{component}", module)
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
 

@@ -86,7 +86,7 @@ async def test_what_fails_is_not_open(kind: str) -> None:
             assert caught.value.refusal.reason == "NoKubeletEndpoint"
 
 
-async def test_it_is_not_forgotten_whose_they_are() -> None:
+async def test_seats_stay_with_their_flow() -> None:
     flow = FlowControl()
     with flow.enter(WORKLOAD, "eve") as seat:
         pass

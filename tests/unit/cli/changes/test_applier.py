@@ -66,7 +66,7 @@ async def test_apply_warns_about_objects_being_deleted() -> None:
     assert told == ["pod/a is being deleted: apply it again after the deletion"] * 2
 
 
-async def test_what_is_not_modelled_stays() -> None:
+async def test_apply_keeps_unmodelled_fields() -> None:
     api = FakeApi()
     await applied(api, pod())
     (stored,) = api.of(PODS).stored.values()
@@ -77,7 +77,7 @@ async def test_what_is_not_modelled_stays() -> None:
     assert stored.spec.containers[0].image == "app:2" and says_more(stored.spec.containers[0])
 
 
-async def test_what_an_earlier_apply_set_goes_and_what_others_set_stays() -> None:
+async def test_apply_removes_own_fields_and_keeps_others() -> None:
     api = FakeApi()
     await applied(api, pod())
     (stored,) = api.of(PODS).stored.values()
@@ -122,7 +122,7 @@ def drift(deployment: Any) -> None:
     pod.containers[0].ports[0].hostPort = 80
 
 
-async def test_what_is_wanted_to_be_nothing_is_taken_back() -> None:
+async def test_null_removes_a_field() -> None:
     api = FakeApi()
     manifest = load(DEPLOYMENT, "web.yaml")
     assert await applied(api, manifest) == ["created"]
@@ -136,7 +136,7 @@ async def test_what_is_wanted_to_be_nothing_is_taken_back() -> None:
     assert stored.spec == wanted
 
 
-async def test_what_is_wanted_to_be_nothing_and_is_nothing_is_unchanged() -> None:
+async def test_null_of_an_absent_field_is_unchanged() -> None:
     api = FakeApi()
     for expected in ("created", "unchanged"):
         assert await applied(api, load(DEPLOYMENT, "web.yaml")) == [expected]
@@ -182,7 +182,7 @@ async def test_a_dry_run_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-async def test_what_the_server_completes_as_before_is_unchanged(dry_run: bool) -> None:
+async def test_server_defaults_are_no_change(dry_run: bool) -> None:
     """A list is replaced as a whole, and with it goes what was added to it by default, until the server adds it again."""
     api = FakeApi()
 
@@ -291,7 +291,7 @@ async def test_apply_gets_named_objects_without_list_permission() -> None:
     assert sorted(api.calls) == ["create pods", "get pods", "get pods", "list pods", "update pods"]
 
 
-async def test_what_cannot_be_read_is_that_objects_error_and_others_are_applied() -> None:
+async def test_failed_read_of_one_object_does_not_stop_apply() -> None:
     api = FakeApi()
     for verb, error in (("list", FORBIDDEN), ("get", FORBIDDEN)):
         api.of(PODS).fail(verb, error)
@@ -322,7 +322,7 @@ async def test_a_missing_namespace_is_final() -> None:
     assert isinstance(outcome, NotFound)
 
 
-def test_what_others_need_comes_first() -> None:
+def test_dependencies_are_applied_first() -> None:
     space = NAMESPACES.message()
     space.metadata.name = "x"
     found = in_order([*pods("b", "a"), manifest(NODES, make_node("n").build()), manifest(NAMESPACES, space)])
@@ -338,7 +338,7 @@ def test_chunks_are_of_one_resource_and_bounded() -> None:
     assert [len(chunk) for chunk in chunks(large)] == [1, 1, 1]
 
 
-async def test_what_is_sent_together_is_small_with_what_it_remembers() -> None:
+async def test_batch_size_includes_the_last_applied_annotation() -> None:
     """What was applied is remembered as JSON, which is larger than the message: most of all where that has many numbers."""
     ports = ", ".join(f"{{containerPort: {port}}}" for port in range(10_000, 11_500))
     text = POD.replace('image: "app:1"', f'image: "app:1", ports: [{ports}]')

@@ -85,7 +85,7 @@ async def test_the_same_change_is_made_again_where_it_was_not_stored() -> None:
     assert (await client.get("n")).spec.unschedulable
 
 
-async def test_it_gives_up_in_the_end() -> None:
+async def test_compare_and_swap_gives_up_after_retries() -> None:
     api, client, node = await with_node()
     for _ in range(ATTEMPTS):
         api.of(NODES).fail("update", STALE)
@@ -94,7 +94,7 @@ async def test_it_gives_up_in_the_end() -> None:
     assert api.calls.count("update nodes") == ATTEMPTS
 
 
-async def test_what_has_gone_is_not_found() -> None:
+async def test_deleted_object_is_not_found() -> None:
     api, client, node = await with_node()
     await api.of(NODES).remove("n")
     with pytest.raises(NotFound):

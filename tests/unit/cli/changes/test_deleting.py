@@ -109,7 +109,7 @@ async def test_delete_reports_the_node_and_grace_period(
 
 
 @pytest.mark.parametrize("code", [Code.NOT_FOUND, Code.ABORTED])
-async def test_what_was_selected_and_has_gone_meanwhile_is_deleted(code: Code, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_selected_object_that_is_gone_counts_as_deleted(code: Code, capsys: pytest.CaptureFixture[str]) -> None:
     api = FakeApi()
     doomed = await pods(api, "a")
     api.of(PODS).fail("delete", refusal(code, "UIDMismatch" if code is Code.ABORTED else "NotFound"))
@@ -141,7 +141,7 @@ async def test_delete_does_not_wait_with_no_wait() -> None:
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])
-async def test_what_becomes_of_dependents_is_said_of_each(names: tuple[str, ...]) -> None:
+async def test_delete_sends_the_propagation_policy_for_each(names: tuple[str, ...]) -> None:
     api = FakeApi()
     await delete_all(session_of(api), await pods(api, *names), DeleteOptions(None, False, False, "Orphan"))
     assert api.of(PODS).propagations == ["Orphan"] * len(names)

@@ -50,14 +50,14 @@ def test_pods_that_come_again_go_and_mirror_pods_stay() -> None:
         (with_data(owned("a")), DrainOptions(delete_empty_dirs=True), "Pods with local storage"),
     ],
 )
-def test_what_would_be_lost_needs_a_word(pod: Pod, how: DrainOptions, what: str) -> None:
+def test_drain_needs_flags_for_data_loss(pod: Pod, how: DrainOptions, what: str) -> None:
     [obstacle] = sort_out([pod], DrainOptions()).obstacles
     assert obstacle.startswith(f"cannot delete {what} (use --") and obstacle.endswith("default/a")
     found = sort_out([pod], how)
     assert (found.obstacles, found.warnings) == ([], [f"deleting {what}: default/a"])
 
 
-def test_what_has_ended_may_go() -> None:
+def test_terminated_pod_is_drained() -> None:
     found = sort_out([with_data(make_pod("a").phase("Succeeded")), make_pod("b").phase("Failed").build()], DrainOptions())
     assert (named(found.evict), found.obstacles) == (["a", "b"], [])
 

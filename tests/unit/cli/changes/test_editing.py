@@ -31,7 +31,7 @@ def test_a_page_has_complaints_as_comments_which_do_not_come_back() -> None:
         ("{}", None),
     ],
 )
-def test_it_stays_the_object_that_it_was(text: str, wrong: str | None) -> None:
+def test_edit_cannot_change_the_identity(text: str, wrong: str | None) -> None:
     with pytest.raises(ManifestError) as caught:
         read(PODS, make_pod("a").build(), text, "a.yaml")
     assert wrong is None or caught.value.problems == (wrong,)
@@ -46,7 +46,7 @@ LIVE = {
 }
 
 
-def test_what_people_do_not_write_is_left_out_and_put_back() -> None:
+def test_edit_hides_and_restores_server_fields() -> None:
     shown = written(LIVE)
     assert shown == {"kind": "Pod", "metadata": {"name": "a", "annotations": {"by": "hand"}}, "spec": {"nodeName": "n"}}
     assert completed(shown, LIVE) == LIVE
@@ -75,7 +75,7 @@ BASE = {"replicas": 1, "labels": {"app": "web"}, "containers": [{"name": "a", "i
         ({"args": ["a"]}, {"args": ["b"]}, None),
     ],
 )
-def test_what_two_have_changed_is_merged_unless_it_is_the_same_thing(
+def test_concurrent_edits_are_merged_unless_they_overlap(
     mine: dict[str, Any], theirs: dict[str, Any], both: dict[str, Any] | None
 ) -> None:
     if both is None:

@@ -45,7 +45,7 @@ def test_all_containers_that_run_crash_or_one() -> None:
     assert dict(crashed("b").metadata.annotations) == {"pinnace.io/crash.b": "2 7"}
 
 
-def test_what_does_not_run_cannot_crash() -> None:
+def test_crash_needs_a_running_container() -> None:
     with pytest.raises(Failure, match="its container c does not run"):
         crashed("c")
     with pytest.raises(Failure, match="none of its containers runs"):

@@ -176,7 +176,7 @@ def test_an_argument_of_several_lines_is_shown_in_as_many() -> None:
     assert [line.strip() for line in lines[2:5]] == ["Args:    -c", "echo a", "echo b"]
 
 
-def test_what_surrounds_the_containers_of_a_pod() -> None:
+def test_pod_description_contains_pod_fields() -> None:
     lines = text(pods.describe_pod(from_dict(PODS, {"metadata": {"name": "a", "namespace": "default"}, "spec": SURROUNDED})))
     shown = [" ".join(line.split()) for line in lines]
     for wanted in (

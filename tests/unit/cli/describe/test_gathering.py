@@ -121,7 +121,7 @@ async def test_pods_that_may_use_claims_are_asked_for_once_in_a_namespace() -> N
     assert sorted(api.calls) == [*["list events"] * 2, *["list pods"] * 2]
 
 
-async def test_nothing_needs_no_calls() -> None:
+async def test_empty_selection_makes_no_calls() -> None:
     api = Api()
     assert await api.describe(PODS) == [] and not api.calls
 
@@ -140,7 +140,7 @@ async def test_forbidden_details_are_noted_in_place() -> None:
     assert isinstance(node["Events"], Rows)
 
 
-async def test_it_is_said_who_may_not_what() -> None:
+async def test_forbidden_request_names_user_and_verb() -> None:
     api = Api()
     why = 'User "jane" cannot list events in the namespace "default"'
     api.of(EVENTS).fail("list", refusal(Code.PERMISSION_DENIED, "Forbidden", f"events is forbidden: {why}"))

@@ -70,7 +70,7 @@ def test_certificates_that_end_or_have_not_begun(tmp_path: Path, made: int, days
     assert [each.level for each in certificates([tmp_path / "me.crt"], lambda _: "make new ones", NOW)] == [level]
 
 
-def test_what_is_no_certificate(tmp_path: Path) -> None:
+def test_malformed_certificate_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "odd.crt").write_text("-")
     odd, gone = certificates([tmp_path / "odd.crt", tmp_path / "gone.crt"], lambda _: "make new ones", NOW)
     assert (odd.level, odd.message, odd.hint) == (

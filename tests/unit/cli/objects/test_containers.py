@@ -113,7 +113,7 @@ async def test_a_pod_that_stays_is_preferred_to_one_that_ends(session: Session) 
         ("svc/empty", "selects no pods"),
     ],
 )
-async def test_what_has_no_pods_is_refused(session: Session, what: str, message: str) -> None:
+async def test_kind_without_pods_is_refused(session: Session, what: str, message: str) -> None:
     with pytest.raises(Failure, match=message):
         await names(session, what)
 

@@ -164,7 +164,7 @@ async def test_follower_reports_differences_after_a_restore(pods: FakeResource) 
     assert any("restored from a backup" in note for note in watcher.notes)
 
 
-async def test_what_no_retry_helps_is_raised(pods: FakeResource) -> None:
+async def test_permanent_error_is_raised(pods: FakeResource) -> None:
     pods.fail("list", DOWN)
     with pytest.raises(Unavailable):
         await Watcher(pods).follower.start()

@@ -31,7 +31,7 @@ def test_a_link_to_nowhere_is_no_manifest_that_is_left_out(tmp_path: Path) -> No
         read([str(tmp_path)], recursive=False, validate="strict")
 
 
-def test_what_has_no_end_is_not_read_to_its_end() -> None:
+def test_endless_input_is_not_read_completely() -> None:
     with pytest.raises(ManifestError, match=rf"/dev/zero:1: exceeds the maximum size of {MAX_SIZE:,} bytes"):
         read(["/dev/zero"])
 

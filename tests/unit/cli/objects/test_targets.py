@@ -86,7 +86,7 @@ def test_unknown_kind_error_lists_kinds(word: str, message: str, hint: str) -> N
     assert caught.value.report.lines == (message,) and hint in caught.value.report.hint
 
 
-def test_what_is_absent_is_not_there() -> None:
+def test_absent_kind_is_not_found() -> None:
     assert [each.kind for each in ABSENT for name in (each.plural, each.kind, *each.short_names) if by_name(name)] == []
 
 

@@ -55,16 +55,16 @@ def test_any_text_is_read_back_as_it_was_written(value: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["12e4567", "0900", "08", "1e3", "0o17", "yes", "y", "N", "1", "1" * 65 + "e1"])
-def test_what_others_read_as_no_text_is_quoted(text: str) -> None:
+def test_ambiguous_text_is_quoted(text: str) -> None:
     assert dump("yaml", {"a": text}) == f"a: '{text}'\n"
 
 
 @pytest.mark.parametrize("text", ["a", "500m", "1.2.3", "12e4567a", "nginx:1.25", "10.0.0.1"])
-def test_what_is_text_anyway_is_not_quoted(text: str) -> None:
+def test_plain_text_is_not_quoted(text: str) -> None:
     assert dump("yaml", {"a": text}) == f"a: {text}\n"
 
 
-def test_what_is_shown_can_be_applied() -> None:
+def test_printed_object_can_be_applied() -> None:
     pod = make_pod("a").label("commit", "12e4567").build()
     (read,) = load_manifest(one("yaml", (PODS, pod)), "-")
     assert read.obj == pod

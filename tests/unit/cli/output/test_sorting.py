@@ -13,7 +13,7 @@ def names(path: str, **values: str) -> list[str]:
     return [pod.metadata.name for pod in ordered(pods, parse_path(path))]
 
 
-def test_what_has_nothing_goes_first_and_numbers_are_numbers() -> None:
+def test_missing_values_sort_first_and_numbers_by_value() -> None:
     assert names(".metadata.labels.of", a="web-10", b="web-2", c="", d="7", e="10", f="web-2") == ["c", "d", "e", "b", "f", "a"]
 
 

@@ -48,7 +48,7 @@ def play(folder: Path, end: BaseException | FakeReport, *, keep: bool = False) -
 @pytest.mark.parametrize(
     ("status", "keep", "kept"), [("holds", False, False), ("holds", True, True), ("violated", False, True)]
 )
-def test_what_is_worth_a_look_is_kept(folder: Path, status: Status, keep: bool, kept: bool) -> None:
+def test_bad_run_is_kept(folder: Path, status: Status, keep: bool, kept: bool) -> None:
     report = play(folder, FakeReport(status), keep=keep)
     assert (folder / "report.json").exists() == folder.exists() == kept
     assert report.kept == (str(folder) if kept else "")

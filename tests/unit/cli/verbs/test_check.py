@@ -51,7 +51,7 @@ def test_a_void_run_proves_nothing(tmp_path: Path, history: list[Record], capsys
     assert 'fault "clock-jump" did not fire' in capsys.readouterr().err
 
 
-def test_what_was_not_examined_is_counted(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
+def test_unchecked_invariants_are_counted(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
     stored = save(tmp_path / "h", [record for record in history if not isinstance(record, Call)])
     assert run(["check", stored, "--only", "I1"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
@@ -83,7 +83,7 @@ def test_the_files_of_one_run_are_merged(tmp_path: Path, history: list[Record], 
     assert "void" not in capsys.readouterr().out
 
 
-def test_what_is_no_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_history_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "h"
     path.write_text("hello\n")
     assert run(["check", str(path)]) == 5

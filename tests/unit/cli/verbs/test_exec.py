@@ -103,7 +103,7 @@ def test_a_connection_that_is_lost(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "socket closed" in first and "`pinnace up`" not in hint
 
 
-def test_what_is_read_is_passed_on_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_stdin_is_passed_on_until_eof(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = tmp_path / "in"
     text.write_bytes(b"x" * 100_000)
     stream = Stream(0.0)

@@ -75,7 +75,7 @@ async def test_a_command_succeeds_or_says_what_it_wrote(scene: Scene) -> None:
     assert (await failure(scene, ExecAction(command=["true", "\0"]))).startswith("cannot run true: embedded null")
 
 
-async def test_what_takes_too_long_is_broken_off(scene: Scene) -> None:
+async def test_slow_call_is_cancelled(scene: Scene) -> None:
     assert await failure(scene, ExecAction(command=["sleep", "1000"]), timeout=0.1) == "timed out after 0.1 s"
 
 

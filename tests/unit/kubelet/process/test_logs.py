@@ -62,7 +62,7 @@ async def test_only_what_is_new_enough_and_fits_is_shown(path: Path) -> None:
     assert await text(path, LogSelection(timestamps=True, tail=1)) == f"{stamps[2]} 2\n"
 
 
-async def test_what_is_no_log_shows_nothing(path: Path) -> None:
+async def test_missing_log_is_empty(path: Path) -> None:
     assert await text(path) == ""
     put(path, "rubbish\n\n\0 \n")
     assert await text(path) == ""

@@ -60,7 +60,7 @@ def test_a_message_is_the_end_of_its_file(tmp_path: Path) -> None:
     assert len(shim.read_message(str(path), 4096).encode()) <= 4096
 
 
-def test_what_is_no_regular_file_has_no_message(tmp_path: Path) -> None:
+def test_termination_message_needs_a_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert shim.read_message(str(tmp_path / "pipe"), 10) == ""
     assert shim.read_message(str(tmp_path), 10) == ""

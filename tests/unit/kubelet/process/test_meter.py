@@ -41,7 +41,7 @@ def cpu_seconds(used: Usage) -> float:
     return used.cpu / 1e9 * used.window
 
 
-async def test_what_ended_children_have_used_counts(scene: Scene) -> None:
+async def test_cpu_time_of_ended_children_is_counted(scene: Scene) -> None:
     pod = shell(f"{BURN}; echo done; {FOR_EVER}")
     scene.run(pod)
     await scene.says("done")
@@ -94,6 +94,6 @@ async def test_immediate_second_request_returns_the_same_cpu_usage(scene: Scene,
     assert (again["c0"].cpu, again["c0"].window) == (first["c0"].cpu, first["c0"].window)
 
 
-async def test_what_is_not_there_is_left_out(scene: Scene) -> None:
+async def test_missing_processes_are_left_out(scene: Scene) -> None:
     pod = shell(FOR_EVER)
     assert await measure(ProcessMeter(scene.root), pod, "c0", "other") == {}

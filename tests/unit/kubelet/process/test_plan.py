@@ -92,7 +92,7 @@ def test_a_variable_may_be_a_resource_of_an_init_container() -> None:
     assert (variables["OWN"], variables["NAMED"]) == ("1048576", "1048576")
 
 
-def test_what_the_runtime_does_not_have_is_refused_by_name_unless_it_is_optional() -> None:
+def test_unsupported_features_are_refused_by_name_unless_optional() -> None:
     pod, container = pod_and_container()
     wanted = container.env.add(name="V").valueFrom.secretKeyRef
     wanted.key = "password"

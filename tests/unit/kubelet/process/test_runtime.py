@@ -60,7 +60,7 @@ async def test_container_has_the_variables_of_services_at_its_start(scene: Scene
     assert [scene.log(attempt=each) for each in (0, 1)] == [["stdout F 10.96.0.7 /bin/sh"], ["stdout F 10.96.0.8 /bin/sh"]]
 
 
-async def test_what_cannot_be_started_says_why(scene: Scene) -> None:
+async def test_failed_start_has_a_reason(scene: Scene) -> None:
     pod = shell("unused")
     pod.spec.containers[0].command[:] = ["/no/such/program"]
     scene.run(pod)
@@ -99,7 +99,7 @@ async def test_a_path_that_cannot_be_one_refuses_its_pod_alone(scene: Scene, whe
 
 
 @pytest.mark.parametrize("field", ["args", "env", "workingDir"])
-async def test_what_no_process_can_be_given_says_why(scene: Scene, field: str) -> None:
+async def test_impossible_arguments_have_a_reason(scene: Scene, field: str) -> None:
     pod = shell("exit 0")
     container = pod.spec.containers[0]
     if field == "args":
@@ -148,7 +148,7 @@ async def test_a_stop_that_the_disk_had_no_room_for_is_asked_for_again(scene: Sc
     assert (await scene.exited()).stop_grace == 30.0
 
 
-async def test_one_whose_time_is_over_is_killed_without_room_on_the_disk(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_container_is_killed_on_a_full_disk(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: str, record: Mapping[str, Any]) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -177,7 +177,7 @@ async def test_signals_give_the_code_that_a_shell_would(scene: Scene) -> None:
     assert view.exit.code == 128 + signal.SIGSEGV
 
 
-async def test_nothing_that_a_container_has_started_survives_it(scene: Scene) -> None:
+async def test_no_process_of_a_container_survives_it(scene: Scene) -> None:
     """Not even a daemon in a session of its own."""
     scene.run(shell("setsid sh -c 'echo daemon $$$$; exec sleep 1000' & while ! [ -e go ]; do sleep 0.02; done; exit 0"))
     await eventually(lambda: bool(scene.log()))

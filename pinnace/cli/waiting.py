@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from pinnace.api.resources import Object, Resource
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.cli.objects.targets import Selection, reference, some_of
+from pinnace.cli.objects.query import Selection, reference, some_of
 from pinnace.cli.session import Session
 from pinnace.cli.terminal import note
 from pinnace.client.errors import Conflict, Expired, HistoryChanged, Unavailable

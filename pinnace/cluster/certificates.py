@@ -18,8 +18,7 @@ from typing import Any
 
 import yaml
 
-from pinnace.client.config import ClientConfig, load
-from pinnace.client.contexts import write_context
+from pinnace.client.config import ClientConfig, load, write_context
 from pinnace.cluster.etcd import EtcdTls
 from pinnace.pki import Subject
 from pinnace.pki.authority import CLIENT, SERVER_NAME

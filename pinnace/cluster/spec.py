@@ -296,7 +296,7 @@ def plan(
 
 
 def _staying(plans: Sequence[Plan], processors: Collection[int]) -> list[Plan]:
-    """Assigns a processor to each API server (pinnace.runtime.cpu), if there are fewer processors than processes."""
+    """Assigns a processor to each API server (pinnace.runtime.procfs), if there are fewer processors than processes."""
     if not 1 < len(processors) < len(plans):
         return list(plans)
     dealt = cycle(sorted(processors))

@@ -20,8 +20,8 @@ from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse
 from pinnace.api.resources import CANDIDATES_PREFIX, ELECTIONS_PREFIX, EVENTS, NODES, PODS, TERMS_PREFIX
 from pinnace.check.history import Stored, facts_of
 from pinnace.client.channel import Caller
+from pinnace.client.client import KeysClient
 from pinnace.client.errors import ApiError, Expired
-from pinnace.client.keys import KeysClient
 from pinnace.timeline.items import Item, ItemLog, Translator
 
 DECISION_TIMEOUT = 20.0

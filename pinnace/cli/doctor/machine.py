@@ -23,8 +23,7 @@ from typing import Any
 
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import one_line
-from pinnace.client.config import ClientConfig, ConfigError, config_path, found, load
-from pinnace.client.contexts import CURRENT
+from pinnace.client.config import CURRENT, ClientConfig, ConfigError, config_path, found, load
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.etcd import EtcdMissing, find_etcd
 from pinnace.cluster.processes import Ports

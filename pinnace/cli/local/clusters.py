@@ -12,9 +12,8 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import note
-from pinnace.client import contexts
-from pinnace.client.config import ClientConfig, ConfigError, load
-from pinnace.client.contexts import data_dirs
+from pinnace.client import config as client_config
+from pinnace.client.config import ClientConfig, ConfigError, data_dirs, load
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, NoCluster
 from pinnace.cluster.folder import NO_ROOM, Folder
@@ -117,7 +116,7 @@ def _by_environment() -> bool:
 def check_writable() -> None:
     """Raises Failure if the configuration file is not writable, so that other commands could not find a new cluster."""
     with editing():
-        contexts.check_writable()
+        client_config.check_writable()
 
 
 def write_context(found: ClientConfig) -> str:
@@ -125,8 +124,8 @@ def write_context(found: ClientConfig) -> str:
     else "". Raises Failure."""
     name = _context_name(found.data_dir or default_data_dir())
     with editing():
-        before = contexts.current_context()
-        contexts.write_context(name, found)
+        before = client_config.current_context()
+        client_config.write_context(name, found)
     return before if before != name else ""
 
 
@@ -135,14 +134,14 @@ def refresh(found: ClientConfig) -> None:
     context. Raises Failure."""
     assert found.data_dir is not None
     with editing():
-        known = [name for name, folder in contexts.data_dirs().items() if folder == found.data_dir]
+        known = [name for name, folder in client_config.data_dirs().items() if folder == found.data_dir]
         if not known:
             write_context(found)
         elif any(set(load(context=name).endpoints) != set(found.endpoints) for name in known):
-            current = contexts.current_context()
-            contexts.write_context(_context_name(found.data_dir), found)
+            current = client_config.current_context()
+            client_config.write_context(_context_name(found.data_dir), found)
             if current:
-                contexts.use_context(current)
+                client_config.use_context(current)
 
 
 def remove_context(data_dir: Path) -> None:
@@ -151,7 +150,7 @@ def remove_context(data_dir: Path) -> None:
     with editing():
         others = running_besides(data_dir)
         successor = next(iter(others)) if len(others) == 1 else ""
-        if contexts.remove_context(_context_name(data_dir), successor) and successor:
+        if client_config.remove_context(_context_name(data_dir), successor) and successor:
             note(f"switched to the cluster in {others[successor]}, which is running")
 
 

@@ -22,7 +22,7 @@ from pinnace.api.resources import (
     SERVICES,
 )
 from pinnace.api.scalars import STRING
-from pinnace.cli.objects.targets import Item
+from pinnace.cli.objects.query import Item
 from pinnace.cli.outcomes import usage
 
 LABEL = "app"

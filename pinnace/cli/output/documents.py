@@ -22,7 +22,7 @@ from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.resources import Object
 from pinnace.cli import jsonpath
 from pinnace.cli.jsonpath import Path, text_of
-from pinnace.cli.objects.targets import Item, reference
+from pinnace.cli.objects.query import Item, reference
 from pinnace.cli.outcomes import usage
 from pinnace.cli.terminal import Table
 from pinnace.printers.columns import NONE

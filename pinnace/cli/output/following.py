@@ -7,8 +7,7 @@ from typing import Any
 
 from pinnace.api.resources import Object
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.cli.objects.query import Query, fetch
-from pinnace.cli.objects.targets import Target
+from pinnace.cli.objects.query import Query, Target, fetch
 from pinnace.cli.output.showing import Style, framed
 from pinnace.cli.session import Session
 from pinnace.cli.terminal import is_live, note, out

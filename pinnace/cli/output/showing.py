@@ -10,8 +10,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from pinnace.api import tables_pb2
 from pinnace.api.resources import Object, Resource
-from pinnace.cli.objects.query import Query, fetch_list, fetch_table, of_each, tell_none
-from pinnace.cli.objects.targets import Item, Target, reference
+from pinnace.cli.objects.query import Item, Query, Target, fetch_list, fetch_table, of_each, reference, tell_none
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session
 from pinnace.cli.terminal import Table, out

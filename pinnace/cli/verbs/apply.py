@@ -33,8 +33,7 @@ from pinnace.cli.command import verb
 from pinnace.cli.errors import told
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.manifests import in_order, place_all, read, where
-from pinnace.cli.objects.query import AT_ONCE
-from pinnace.cli.objects.targets import reference
+from pinnace.cli.objects.query import AT_ONCE, reference
 from pinnace.cli.outcomes import ExitCode, Reported, usage
 from pinnace.cli.output.documents import dump, written
 from pinnace.cli.session import Session, run

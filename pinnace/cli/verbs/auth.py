@@ -6,7 +6,7 @@ from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.resources import NAMESPACES
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.objects.arguments import complete_target, one_of
-from pinnace.cli.objects.targets import parse_resource
+from pinnace.cli.objects.query import parse_resource
 from pinnace.cli.outcomes import ExitCode, Reported, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings

@@ -13,9 +13,8 @@ from pinnace.cli.local.running import translated
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings, complete_context
 from pinnace.cli.terminal import Table, note, out
-from pinnace.client import contexts
-from pinnace.client.config import Document, config_path, entries, entry, read
-from pinnace.client.contexts import CURRENT
+from pinnace.client import config as client_config
+from pinnace.client.config import CURRENT, Document, config_path, entries, entry, read
 
 _context = click.argument("name", metavar="CONTEXT", shell_complete=complete_context)
 
@@ -57,7 +56,7 @@ def current_context(settings: Settings) -> None:
     """Display the current context. The exit code is 3 if there is none."""
     path, document = _read()
     with editing(ExitCode.NOT_FOUND):
-        out(f"{contexts.current(document, path)}\n")
+        out(f"{client_config.current(document, path)}\n")
 
 
 @verb(
@@ -71,7 +70,7 @@ def current_context(settings: Settings) -> None:
 def use_context(settings: Settings, name: str) -> None:
     """Set the current context in the configuration file."""
     with editing(ExitCode.USAGE):
-        contexts.use_context(name)
+        client_config.use_context(name)
     out(f'Switched to context "{name}".\n')
 
 
@@ -91,7 +90,7 @@ def view(settings: Settings, minify: bool, output: str) -> None:
     path, document = _read()
     if minify:
         with editing(ExitCode.USAGE):
-            document = contexts.minified(document, settings.context or contexts.current(document, path), path)
+            document = client_config.minified(document, settings.context or client_config.current(document, path), path)
     from pinnace.cli.output import documents
 
     out(documents.dump(output, redacted(document)))
@@ -149,8 +148,8 @@ def set_context(
         raise usage("nothing to change", hint="--namespace, --cluster or --user")
     with editing(ExitCode.USAGE):
         if current:
-            name = contexts.current(read(config_path()), config_path())
-        is_new = contexts.set_context(name, changes)
+            name = client_config.current(read(config_path()), config_path())
+        is_new = client_config.set_context(name, changes)
     out(f'Context "{name}" {"created" if is_new else "modified"}.\n')
 
 
@@ -162,7 +161,7 @@ def rename_context(settings: Settings, name: str, new: str) -> None:
     if not new:
         raise usage("a context needs a name")
     with editing(ExitCode.USAGE):
-        contexts.rename_context(name, new)
+        client_config.rename_context(name, new)
     out(f'Context "{name}" renamed to "{new}".\n')
 
 
@@ -171,7 +170,7 @@ def rename_context(settings: Settings, name: str, new: str) -> None:
 def delete_context(settings: Settings, name: str) -> None:
     """Delete a context from the configuration file. Its cluster entry and user entry stay. No process is stopped."""
     with editing(ExitCode.USAGE):
-        was_current = contexts.delete_context(name)
+        was_current = client_config.delete_context(name)
     out(f"deleted context {name} from {config_path()}\n")
     if was_current:
         note("it was the current context: choose another with `pinnace config use-context`")

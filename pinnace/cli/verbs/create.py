@@ -31,8 +31,7 @@ from pinnace.cli.objects.generators import (
     new_service_account,
 )
 from pinnace.cli.objects.manifests import in_order, place_all, read, where
-from pinnace.cli.objects.query import AT_ONCE, Query
-from pinnace.cli.objects.targets import Item, parse_resource, reference
+from pinnace.cli.objects.query import AT_ONCE, Item, Query, parse_resource, reference
 from pinnace.cli.outcomes import usage
 from pinnace.cli.output import documents
 from pinnace.cli.session import Session, run

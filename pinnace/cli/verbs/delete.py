@@ -2,8 +2,8 @@
 
 import click
 
+from pinnace.cli.changes import CLIENT, SERVER, DeleteOptions, delete_all
 from pinnace.cli.command import verb
-from pinnace.cli.deleting import CLIENT, SERVER, DeleteOptions, delete_all
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.manifests import place_all, read
 from pinnace.cli.objects.query import Query, fetch

@@ -31,12 +31,11 @@ from pinnace.api.resources import (
 )
 from pinnace.api.wellknown import SCHEDULER_ELECTION, SERVICE_LABEL
 from pinnace.cli.command import verb
-from pinnace.cli.describe import cluster, configuration, pods, services, storage, workloads
+from pinnace.cli.describe import cluster, pods, storage, workloads
 from pinnace.cli.describe.pods import waits_for_a_node, waits_for_scheduler
 from pinnace.cli.describe.text import Fields, NotShown, describe_object, events_table, render
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.query import AT_ONCE, Query, events_about, fetch, lease_of, of_each, tell_none
-from pinnace.cli.objects.targets import Target
+from pinnace.cli.objects.query import AT_ONCE, Query, Target, events_about, fetch, lease_of, of_each, tell_none
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import out
@@ -252,14 +251,14 @@ DESCRIPTIONS: Mapping[str, Callable[..., Fields]] = {
     resources.REPLICA_SETS.plural: workloads.describe_replica_set,
     resources.POD_DISRUPTION_BUDGETS.plural: workloads.describe_disruption_budget,
     resources.JOBS.plural: workloads.describe_job,
-    resources.ENDPOINT_SLICES.plural: services.describe_endpoint_slice,
-    resources.SERVICES.plural: services.describe_service,
+    resources.ENDPOINT_SLICES.plural: workloads.describe_endpoint_slice,
+    resources.SERVICES.plural: workloads.describe_service,
     resources.PERSISTENT_VOLUMES.plural: storage.describe_volume,
     resources.PERSISTENT_VOLUME_CLAIMS.plural: storage.describe_claim,
     resources.STORAGE_CLASSES.plural: storage.describe_storage_class,
-    resources.CONFIG_MAPS.plural: configuration.describe_config_map,
-    resources.SECRETS.plural: configuration.describe_secret,
-    resources.SERVICE_ACCOUNTS.plural: configuration.describe_service_account,
+    resources.CONFIG_MAPS.plural: cluster.describe_config_map,
+    resources.SECRETS.plural: cluster.describe_secret,
+    resources.SERVICE_ACCOUNTS.plural: cluster.describe_service_account,
 }
 """The description of an object without its events, by plural name of the resource. `_GATHERERS` provides the other arguments of
 these functions.

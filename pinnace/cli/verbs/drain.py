@@ -20,12 +20,10 @@ from pinnace.api.pods import ended
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.selectors import parse_labels
-from pinnace.cli.changes import change_nodes, change_one, marking
+from pinnace.cli.changes import BATCH, change_nodes, change_one, marking
 from pinnace.cli.command import verb
-from pinnace.cli.deleting import BATCH
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.query import Query, fetch
-from pinnace.cli.objects.targets import reference, some_of
+from pinnace.cli.objects.query import Query, fetch, reference, some_of
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings

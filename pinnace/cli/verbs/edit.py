@@ -17,8 +17,7 @@ from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.cli.command import verb
 from pinnace.cli.errors import explain
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.query import Query, fetch
-from pinnace.cli.objects.targets import Item, Target, reference
+from pinnace.cli.objects.query import Item, Query, Target, fetch, reference
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.output.documents import completed, dump, written
 from pinnace.cli.session import Session, run

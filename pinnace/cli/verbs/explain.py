@@ -19,7 +19,7 @@ from pinnace.api.meta_v1_pb2 import MicroTime, Time
 from pinnace.api.resources import Resource
 from pinnace.api.scalars import SCALARS
 from pinnace.cli.command import did_you_mean, verb
-from pinnace.cli.objects.targets import parse_resource
+from pinnace.cli.objects.query import parse_resource
 from pinnace.cli.outcomes import usage
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import Table, out

@@ -9,8 +9,7 @@ from pinnace.api.resources import EVENTS
 from pinnace.api.selectors import one_of
 from pinnace.cli.command import verb
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.query import Query
-from pinnace.cli.objects.targets import parse
+from pinnace.cli.objects.query import Query, parse
 from pinnace.cli.outcomes import usage
 from pinnace.cli.output.showing import CUSTOM_COLUMNS, DOCUMENTS, JSONPATH, OUTPUTS, Order, Style, format_of, show
 from pinnace.cli.session import Session, run

@@ -26,7 +26,7 @@ from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.cli.command import did_you_mean, verb
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.arguments import items, names_of
-from pinnace.cli.objects.targets import parse_resource
+from pinnace.cli.objects.query import parse_resource
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.servers import configuration
 from pinnace.cli.session import DEFAULT_DEADLINE, Session, run

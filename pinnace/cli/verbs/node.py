@@ -18,8 +18,7 @@ from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION, FLEET_LABE
 from pinnace.cli.changes import Change, change_each, change_nodes
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.query import Query
-from pinnace.cli.objects.targets import reference
+from pinnace.cli.objects.query import Query, reference
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.output.showing import Style, format_of, show
 from pinnace.cli.session import Session, run

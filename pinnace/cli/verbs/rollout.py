@@ -21,8 +21,7 @@ from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.describe.text import render
 from pinnace.cli.describe.workloads import template
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.query import Query, fetch, tell_none
-from pinnace.cli.objects.targets import Selection, reference
+from pinnace.cli.objects.query import Query, Selection, fetch, reference, tell_none
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings

@@ -16,8 +16,7 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.cli.command import verb
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.arguments import targets_of
-from pinnace.cli.objects.query import Query, fetch
-from pinnace.cli.objects.targets import reference
+from pinnace.cli.objects.query import Query, fetch, reference
 from pinnace.cli.outcomes import Failure, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings

@@ -22,8 +22,7 @@ from pinnace.api.resources import Object
 from pinnace.cli.command import verb
 from pinnace.cli.jsonpath import Path, parse_path, text_of
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.query import Query
-from pinnace.cli.objects.targets import Selection, Target, reference, some_of
+from pinnace.cli.objects.query import Query, Selection, Target, reference, some_of
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import WAIT_TIMEOUT, Settings

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from pinnace.client.client import Client
-from pinnace.client.config import ClientConfig
-from pinnace.client.contexts import write_context
+from pinnace.client.config import ClientConfig, write_context
 from tests.builders import make_node, make_pod
 from tests.integration.cli.commands import Commands
 from tests.integration.cli.forkserver import ForkServer

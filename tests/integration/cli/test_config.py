@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pinnace.client.config import ClientConfig
-from pinnace.client.contexts import write_context
+from pinnace.client.config import ClientConfig, write_context
 from tests.integration.cli.commands import Commands
 
 

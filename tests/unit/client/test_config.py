@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pinnace.client.config import ClientConfig, ConfigError, config_path, load, parse_endpoints
-from pinnace.client.contexts import remove_context, write_context
+from pinnace.client.config import ClientConfig, ConfigError, config_path, load, parse_endpoints, remove_context, write_context
 from pinnace.runtime.tls import TlsFiles
 
 KUBECONFIG = """

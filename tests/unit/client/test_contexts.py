@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 import yaml
 
-from pinnace.client.config import ClientConfig, ConfigError, load, read
-from pinnace.client.contexts import (
+from pinnace.client.config import (
+    ClientConfig,
+    ConfigError,
     current,
     current_context,
     delete_context,
+    load,
     minified,
+    read,
     remove_context,
     rename_context,
     set_context,

@@ -20,7 +20,7 @@ from pinnace.cli.local import running
 from pinnace.cli.local.running import Steps
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs import up
-from pinnace.client import contexts
+from pinnace.client import config
 from pinnace.cluster import cluster as clusters
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
@@ -147,7 +147,7 @@ def test_up_in_the_foreground(stubborn: Stubborn, tmp_path: Path, monkeypatch: p
     ends_as_an_interrupt(up._up(Settings(), replace(SPEC, data_dir=data_dir), {}, fresh=False, opens=False, detach=False))
     assert len(stubborn.started) == 2 and not stubborn.left
     assert Cluster.load(data_dir).state.stopped, "only `down` and --fresh remove a cluster"
-    assert contexts.current_context() == f"local:{data_dir}"
+    assert config.current_context() == f"local:{data_dir}"
 
 
 async def test_down_that_is_interrupted_leaves_a_cluster(stubborn: Stubborn, tmp_path: Path) -> None:

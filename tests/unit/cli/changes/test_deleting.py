@@ -10,7 +10,7 @@ import pytest
 
 from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.status import Code
-from pinnace.cli.deleting import BATCH, DeleteOptions, delete_all
+from pinnace.cli.changes import BATCH, DeleteOptions, delete_all
 from pinnace.cli.session import Session
 from pinnace.cli.waiting import PendingDeletion
 from tests.builders import make_pod

@@ -2,7 +2,7 @@
 
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import CONFIG_MAPS, SECRETS
-from pinnace.cli.describe.configuration import describe_config_map, describe_secret
+from pinnace.cli.describe.cluster import describe_config_map, describe_secret
 from pinnace.cli.describe.text import render
 
 VALUE = "hunter2"

@@ -20,7 +20,7 @@ from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import ENDPOINT_SLICES, PODS, SERVICES, STORAGE_CLASSES
 from pinnace.api.rollouts import REVISION_ANNOTATION
-from pinnace.cli.describe import cluster, pods, services, storage, workloads
+from pinnace.cli.describe import cluster, pods, storage, workloads
 from pinnace.cli.describe.text import Detailed, Fields, NotShown, Rows, describe_object, events_table, instant, render
 from tests.builders import make_node, make_pod
 from tests.workloads import make_deployment, make_replica_set
@@ -342,7 +342,7 @@ def test_keys_that_are_no_fields_are_shown_as_they_are() -> None:
 def test_a_service_says_where_its_ports_are_reached() -> None:
     service = from_dict(SERVICES, {"metadata": {"name": "web", "namespace": "default"}, "spec": SERVICE})
     slices = [from_dict(ENDPOINT_SLICES, ENDPOINTS)]
-    words = [line.split() for line in text(services.describe_service(service, slices))]
+    words = [line.split() for line in text(workloads.describe_service(service, slices))]
     for wanted in (
         ["Selector:", "app.kubernetes.io/name=web,tier=x"],
         ["Type:", "NodePort"],
@@ -352,19 +352,19 @@ def test_a_service_says_where_its_ports_are_reached() -> None:
         ["dns", "<none>"],
     ):
         assert wanted in words, wanted
-    assert services.describe_service(service, NotShown("<not shown: no>"))["Endpoints"] == "<not shown: no>"
+    assert workloads.describe_service(service, NotShown("<not shown: no>"))["Endpoints"] == "<not shown: no>"
 
 
 def test_description_of_a_service_shows_endpoints_that_are_not_ready() -> None:
     service = from_dict(SERVICES, {"metadata": {"name": "web", "namespace": "default"}, "spec": SERVICE})
     ready, starting = ({"addresses": [f"10.0.0.{i}"], "conditions": {"ready": i == 1}} for i in (1, 2))
     one = {"addressType": "IPv4", "ports": [{"name": "http", "port": 8080}]}
-    shown = services.describe_service(service, [from_dict(ENDPOINT_SLICES, {**one, "endpoints": [ready, starting]})])
+    shown = workloads.describe_service(service, [from_dict(ENDPOINT_SLICES, {**one, "endpoints": [ready, starting]})])
     assert [shown[each].rows[0] for each in ("Endpoints", "Not Ready Endpoints")] == [  # type: ignore[union-attr]
         ("http", "10.0.0.1:8080"),
         ("http", "10.0.0.2:8080"),
     ]
-    assert "Not Ready Endpoints" not in services.describe_service(
+    assert "Not Ready Endpoints" not in workloads.describe_service(
         service, [from_dict(ENDPOINT_SLICES, {**one, "endpoints": [ready]})]
     )
 

@@ -8,8 +8,7 @@ import pytest
 from pinnace.cli.doctor.machine import Level, certificates, configuration, keys
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.doctor import renewal
-from pinnace.client.config import ClientConfig
-from pinnace.client.contexts import write_context
+from pinnace.client.config import ClientConfig, write_context
 from pinnace.cluster.spec import ClusterSpec, planned
 from pinnace.pki import Authority, Subject
 

@@ -18,7 +18,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.processes import table as status_table
 from pinnace.cli.verbs.up import example_pods
 from pinnace.client import config
-from pinnace.client import contexts as kept
+from pinnace.client import config as kept
 from pinnace.client.config import ClientConfig
 from pinnace.cluster import errors
 from pinnace.cluster.folder import Folder

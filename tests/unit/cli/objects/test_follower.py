@@ -10,7 +10,7 @@ import pytest
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.cli.objects.targets import Selection
+from pinnace.cli.objects.query import Selection
 from pinnace.cli.waiting import Follower
 from pinnace.client.errors import Forbidden, Unavailable
 from pinnace.client.informer import Delta

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pinnace.cli.objects.query import Query, of_each, tell_none
-from pinnace.cli.objects.targets import Target
+from pinnace.cli.objects.query import Query, Target, of_each, tell_none
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.session import Session
 from pinnace.cli.settings import Settings

@@ -16,7 +16,7 @@ from pinnace.api.resources import (
     SERVICES,
     by_name,
 )
-from pinnace.cli.objects.targets import Target, parse, reference
+from pinnace.cli.objects.query import Target, parse, reference
 from pinnace.cli.outcomes import ExitCode, Failure
 
 

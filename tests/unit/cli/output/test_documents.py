@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pinnace.api.documents import parse
 from pinnace.api.manifest import load as load_manifest
 from pinnace.api.resources import PODS, PRIORITY_CLASSES
-from pinnace.cli.objects.targets import Item
+from pinnace.cli.objects.query import Item
 from pinnace.cli.output.documents import dump, many, one
 from tests.builders import make_pod
 

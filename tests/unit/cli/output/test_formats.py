@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from pinnace.api.resources import PODS
-from pinnace.cli.objects.targets import Item
+from pinnace.cli.objects.query import Item
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.output.showing import Format, format_of
 from tests.builders import make_pod

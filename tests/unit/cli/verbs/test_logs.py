@@ -12,8 +12,7 @@ from pinnace.cli.main import run
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.verbs import logs
 from pinnace.cli.verbs.logs import look_elsewhere
-from pinnace.client.config import ClientConfig
-from pinnace.client.contexts import write_context
+from pinnace.client.config import ClientConfig, write_context
 
 PATIENCE = 5.0
 

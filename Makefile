@@ -109,7 +109,7 @@ browser: setup ## Open the timeline in chromium: failovers, decisions, recording
 	@$(BIN)/pytest -m browser tests/browser
 
 labs: setup ## Run the commands of the labs, README.md and docs/, and compare what they print (make labs LABS=labs/01-parts.md ARGS=--update)
-	@$(BIN)/pytest -m labs $(or $(LABS),labs tests/labs) $(ARGS)
+	@$(BIN)/pytest -m labs -n 2 --dist loadfile $(or $(LABS),labs tests/labs) $(ARGS)
 
 labs-mutations: setup ## Leave out each step of each lab: a check must fail (make labs-mutations ARGS="--lab 1 --commands")
 	@$(BIN)/python -m tests.labs.mutations $(ARGS)

@@ -57,8 +57,8 @@ pinnace rollout status deployment/web --timeout 30s
 """
 
 PAGES = (
-    # make test runs this very test; the containers have a test of their own
-    Page("README.md", skipped=("make", "source", "docker-compose")),
+    # other tests run these: tests/compose, tests/integration/test_chaos_scenarios.py
+    Page("README.md", skipped=("make", "source", "docker-compose", "pinnace chaos")),
     Page("docs/gateway.md", kubectl=True),
     Page(
         "docs/kubelet.md",

@@ -60,6 +60,9 @@ async def node_name(client: Client) -> str:
     found = await pod(client, "direct")
     if await events(client, "Scheduled", name="direct"):
         raise Wrong("pod/direct was assigned by a scheduler: its manifest has no nodeName")
+    if found.spec.nodeName not in {each.metadata.name for each in await nodes(client)}:
+        name = found.spec.nodeName
+        raise Wrong(f"pod/direct names the node {name}, which does not exist: correct the file, delete the pod, apply it again")
     if (node := running(found)) != "node-1":
         raise Wrong(f"pod/direct is on {node}, not on node-1")
     return "pod/direct is Running on node-1, and no scheduler assigned it"
@@ -92,9 +95,10 @@ async def no_kubelet(client: Client) -> str:
     if found.spec.nodeName not in failed:
         raise Wrong(f"{found.spec.nodeName} has never been NotReady: the kubelet was not killed")
     node = running(found)
-    waited = condition(found, "Ready") - condition(found, "PodScheduled")
+    started = min(to_seconds(each.state.running.startedAt) for each in found.status.containerStatuses)
+    waited = started - condition(found, "PodScheduled")
     if waited < 1:
-        raise Wrong("pod/assigned started within a second of its assignment: the kubelet ran")
+        raise Wrong("pod/assigned started within a second of its assignment: the kubelet ran when the pod was assigned")
     return f"pod/assigned was assigned to {node} {waited:.0f} s before it started, and its nodes were NotReady"
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from pinnace.api import fences
 from pinnace.api.elections_pb2 import Term
-from pinnace.api.resources import PODS
+from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
@@ -56,6 +56,10 @@ async def transfer(client: Client) -> str:
 async def nobody(client: Client) -> str:
     longest = max((_gap(*pair) for pair in _followed(await terms(client), "stream closed")), default=0.0)
     if longest < 2:
+        try:
+            await client.elections.get("scheduler")
+        except NotFound:
+            raise Wrong("nobody leads now: start the schedulers with `pinnace start`, and check again") from None
         raise Wrong("there was always a leader, or another one within two seconds: not all schedulers were killed")
     return f"nobody led for {longest:.0f} s"
 
@@ -64,10 +68,14 @@ async def lease(client: Client) -> str:
     ended = _followed(await terms(client), "lease expired")
     if not ended:
         raise Wrong("no lease has expired: an API server noticed the end of each term")
-    return f"the lease of {ended[-1][0].holder} expired, and {(await terms(client))[-1].holder} leads now"
+    return f"the lease of {ended[-1][0].holder} expired, and {ended[-1][1].holder} led after it"
 
 
 async def work(client: Client) -> str:
+    try:
+        await client.of(DEPLOYMENTS).get("steady", "default")
+    except NotFound:
+        raise Wrong("deployment/steady does not exist") from None
     pods = [each for each in (await client.of(PODS).list("default", labels="app=steady")).items if each.spec.nodeName]
     if len(pods) != REPLICAS or any(each.status.phase != "Running" for each in pods):
         running = sum(each.status.phase == "Running" for each in pods)
@@ -76,7 +84,8 @@ async def work(client: Client) -> str:
     if not any(to_seconds(term.ended) >= created for term, _ in _followed(await terms(client), "stream closed")):
         raise Wrong("no leader was killed after the creation of deployment/steady")
     tokens = {fences.of(each).token for each in pods}
-    return f"all {REPLICAS} pods of deployment/steady run, and each was bound once; binds have {len(tokens)} tokens"
+    leaders = f"{len(tokens)} leaders" if len(tokens) > 1 else "one leader, before or after the kill"
+    return f"all {REPLICAS} pods of deployment/steady run, and each was bound once, by {leaders}"
 
 
 CHECKS = {"start": start, "kill": kill, "transfer": transfer, "nobody": nobody, "lease": lease, "work": work}

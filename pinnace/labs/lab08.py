@@ -11,7 +11,7 @@ REPLICAS = 6
 async def _prices(client: Client) -> dict[str, int]:
     found = {each.metadata.name: each.metadata.labels.get("price", "") for each in await nodes(client)}
     if without := [name for name, price in found.items() if not price.isdigit()]:
-        raise Wrong(f"{', '.join(without)} has no label price with a number")
+        raise Wrong(f"{', '.join(without)} without a label price that is a number")
     return {name: int(price) for name, price in found.items()}
 
 
@@ -24,10 +24,15 @@ async def _load(client: Client, name: str, scheduler: str) -> list[Pod]:
     ]
     running = [each for each in pods if each.status.phase == "Running"]
     if len(running) != REPLICAS or len(pods) != REPLICAS:
-        raise Wrong(f"{len(running)} of {REPLICAS} pods of deployment/{name} run")
+        raise Wrong(f"deployment/{name} has {len(pods)} pods, of which {len(running)} run; expected {REPLICAS}")
     if wrong := [each for each in pods if each.spec.schedulerName != scheduler]:
         raise Wrong(f"pod/{wrong[0].metadata.name} has the schedulerName {wrong[0].spec.schedulerName}, not {scheduler}")
     return pods
+
+
+async def _drained(client: Client) -> str:
+    names = [each.metadata.name for each in await nodes(client) if each.spec.unschedulable]
+    return f"; drained: {', '.join(names)}" if names else ""
 
 
 async def start(client: Client) -> str:
@@ -48,13 +53,13 @@ async def policy(client: Client) -> str:
     used = {each.spec.nodeName for each in await _load(client, "cheap-load", "cheap")}
     price = sum(prices[node] for node in used)
     if any(prices[node] == max(prices.values()) for node in used):
-        raise Wrong(f"pods of cheap-load are on the most expensive nodes: the policy pays {price}")
+        raise Wrong(f"pods of cheap-load are on the most expensive nodes: the policy pays {price}{await _drained(client)}")
     return f'the policy "cheap" uses {len(used)} nodes of price {price}'
 
 
 async def risk(client: Client) -> str:
     if not any(each.metadata.name == "node-0" and each.spec.unschedulable for each in await nodes(client)):
-        raise Wrong("node-0 is not drained")
+        raise Wrong(f"node-0 is not drained{await _drained(client)}")
     pods = await _load(client, "cheap-load", "cheap")
     if any(each.spec.nodeName == "node-0" for each in pods):
         raise Wrong("pods of cheap-load still run on node-0")

@@ -70,7 +70,7 @@ async def test_checks_name_what_is_missing_and_hints_follow_them(pinnace: Comman
     await nodes(client)
     assert (await pinnace("lab", "check", "8", "start")).lines == ["✓ start  6 nodes have prices, 28 together"]
     hinted = await pinnace("lab", "hint", "8")
-    assert hinted.lines[0] == "default: 0 of 6 pods of deployment/default-load run"
+    assert hinted.lines[0] == "default: deployment/default-load has 0 pods, of which 0 run; expected 6"
 
     await load(client, "default-load", "default-scheduler", [0, 1, 2, 3, 4, 5])
     await load(client, "cheap-load", "default-scheduler", [1, 1, 1, 2, 2, 2])

@@ -47,10 +47,8 @@ async def _deposed(client: Client, times: int) -> None:
 async def fence(client: Client) -> str:
     late = await pod(client, "late-1")
     if late.spec.nodeName:
-        raise Wrong(
         cause = "the bind had no fence, or late.py led when it bound, because it was frozen too early"
         raise Wrong(f"pod/late-1 is bound to {late.spec.nodeName}: {cause}")
-        )
     if (node := running(await pod(client, "rival-1"))) != "node-0":
         raise Wrong(f"pod/rival-1 runs on {node}, not on node-0")
     await _deposed(client, 1)

@@ -28,6 +28,8 @@ from pinnace.check.verdict import Findings
 from pinnace.cluster.spec import ClusterSpec, Plan
 from scheduler.config import parse
 
+pytestmark = pytest.mark.processes
+
 NAME = "apiserver-0"
 SPEC = ClusterSpec(nodes=20, kubelets=2, etcd_members=3)
 PROGRAM = """

@@ -14,6 +14,8 @@ from pinnace.chaos.faults.processes import Twin, twin_of
 from pinnace.cluster.etcd import EtcdBinary
 from pinnace.cluster.spec import KUBELET, ClusterSpec, Plan, plan
 
+pytestmark = pytest.mark.processes
+
 
 def test_a_twin_of_a_kubelet_has_all_from_it_but_its_addresses(tmp_path: Path) -> None:
     """It died of a port that was taken once, and the fault was none."""

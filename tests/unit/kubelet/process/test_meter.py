@@ -13,6 +13,8 @@ from kubelet.stats import Running, Usage
 from pinnace.api.core_v1_pb2 import Pod
 from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell
 
+pytestmark = pytest.mark.processes
+
 BURN = f"{sys.executable} -S -c 'import time\nwhile time.process_time() < 0.3: pass'"
 """Ends when it has used 0.3 s of CPU."""
 WAITS_LATE = f"""

@@ -32,6 +32,7 @@ hypothesis.settings.load_profile("pinnace")
 READY_TIMEOUT = 20.0
 
 _folder = tempfile.TemporaryDirectory(prefix="pinnace-tests-")
+tempfile.tempdir = None  # commands that tests run in a fork of this process read TMPDIR again
 os.environ["PINNACE_CONFIG"] = (
     f"{_folder.name}/config"  # tests neither read nor write the configuration of the user who runs them
 )

@@ -89,7 +89,7 @@ chaos: setup ## Inject faults into a cluster for three minutes, and check the hi
 	@$(BIN)/pinnace chaos run $(ARGS)
 
 stories: setup ## Run the tests of commands that start clusters: up, down, demo and bench
-	@$(BIN)/pytest -m stories -n 2 tests/integration
+	@$(BIN)/pytest -m stories -n 2 --dist loadgroup tests/integration
 
 chaos-test: setup ## Run the tests that inject faults into etcd and into clusters of real processes
 	@$(BIN)/pytest -m chaos tests/integration

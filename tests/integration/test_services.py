@@ -26,7 +26,8 @@ from pinnace.cluster.spec import DNS, PROCESS, ClusterSpec, pki_folder
 from tests.conftest import free_port
 from tests.integration.processes import pinnace
 
-pytestmark = [pytest.mark.stories, pytest.mark.timeout(240)]
+# one at a time: process pods of all clusters on a machine have the same addresses
+pytestmark = [pytest.mark.stories, pytest.mark.timeout(240), pytest.mark.xdist_group("process-runtime")]
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@
                                                            if the successor fails before: serves its status again
 
 Both processes accept from the same queues. So no connection is refused or reset, and none waits while the successor starts. If
-the successor never becomes ready, for example because the API servers are unavailable, the running proxy continues.
+the successor never becomes ready, for example because the API servers are unavailable, the running proxy continues. It waits
+for the successor to answer or to exit: `pinnace restart` kills a successor that is not ready in time.
 
 The name of the Unix socket contains the status address. Only a process of the same user in the same network namespace can take
 over.

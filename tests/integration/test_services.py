@@ -195,12 +195,12 @@ async def test_requests_succeed_while_all_api_servers_are_dead_and_a_namespace_f
         assert addresses < await allocated(client)
         await client.namespaces.delete("gone")
         async with asyncio.timeout(20):
-            while addresses & await allocated(client):  # noqa: ASYNC110
+            while addresses & await allocated(client):  # noqa: ASYNC110 (a controller of another process deletes them)
                 await asyncio.sleep(0.1)
 
         await scale(client, 1)
         async with asyncio.timeout(20):
-            while len({await pages.request(service.spec.clusterIP, 80) for _ in range(6)}) > 1:  # noqa: ASYNC110
+            while len({await pages.request(service.spec.clusterIP, 80) for _ in range(6)}) > 1:  # noqa: ASYNC110 (another process)
                 await asyncio.sleep(0.1)
 
 

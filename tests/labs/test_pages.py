@@ -107,7 +107,7 @@ def _run(shell: Shell, command: Command) -> None:
             return
         if time.monotonic() >= deadline:
             raise Mismatch(f"line {command.line}: $ {command.text}\nexit code {code}; it printed\n{output}")
-        time.sleep(RETRY_INTERVAL)
+        time.sleep(RETRY_INTERVAL)  # the command reads the state of other processes: there is no event to wait for
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
@@ -115,7 +115,7 @@ def test_the_commands_of_a_page_succeed_and_print_what_it_shows(page: Page) -> N
     folder = Path(tempfile.mkdtemp(prefix="pinnace-page-"))
     environ = environment(folder) | {"XDG_STATE_HOME": str(folder / ".local" / "state")}
     if page.kubectl and not shutil.which("kubectl", path=environ["PATH"]):
-        pytest.skip("kubectl is not installed")
+        pytest.skip("kubectl is not installed")  # CI installs it with `make clients`
     work = folder / "work"
     shutil.copytree(ROOT / "examples", work / "examples")
     shell = Shell(work, environ)

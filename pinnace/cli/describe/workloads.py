@@ -184,7 +184,7 @@ def _endpoints(ports: Iterable[ServicePort], slices: Sequence[EndpointSlice], *,
 
 
 def _addresses(port: ServicePort, slices: Iterable[EndpointSlice], *, ready: bool) -> str:
-    """Return the addresses of the endpoints that are ready, or of those that are not."""
+    """Return the addresses of the endpoints whose condition `ready` has this value."""
     reached = [
         f"[{address}]:{each.port}" if ":" in address else f"{address}:{each.port}"
         for endpoint_slice in slices

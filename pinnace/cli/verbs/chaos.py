@@ -73,7 +73,7 @@ def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
         if not keep:
             shutil.rmtree(folder)
             raise
-        hint = f"`pinnace check {folder}/*.jsonl` checks what was recorded until then"
+        hint = f"`pinnace check {folder}/*.jsonl` checks the history up to the interruption"
         raise Failure("interrupted: the run has no verdict", hint=hint, code=ExitCode.INTERRUPTED) from None
     except (ChaosError, LoadError, ClusterError, ApiError, HistoryError, PlayError, NotPossible, OSError) as error:
         if isinstance(error, ClusterError) and not (folder / STORED).exists():  # what its logs say is told with the error

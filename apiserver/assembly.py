@@ -74,7 +74,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.procfs import never
+from pinnace.runtime.cpu import never
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
@@ -104,7 +104,7 @@ class ServerSettings:
     min_request_timeout: float = MIN_TIMEOUT
     """The minimum duration of a watch in seconds (see apiserver.services.methods)."""
     preempted: Callable[[], int] = never
-    """Returns the number of preemptions of this process (see pinnace.runtime.procfs)."""
+    """Returns the number of preemptions of this process (see pinnace.runtime.cpu)."""
     cluster: Claim = field(default_factory=Claim)
     """The cluster to which the server belongs."""
 

@@ -33,8 +33,8 @@ from apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
+from pinnace.runtime.cpu import Affinity, preempted
 from pinnace.runtime.http import StatusServer, format_address
-from pinnace.runtime.procfs import Affinity, preempted
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tls import TlsFiles
 

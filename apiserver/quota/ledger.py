@@ -65,7 +65,7 @@ from apiserver.storage.interface import States as Found
 from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.resources import PODS, RESOURCE_QUOTAS, Resource, namespace_of, prefix_of
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.procfs import never
+from pinnace.runtime.cpu import never
 from pinnace.runtime.supervise import unending
 
 GROWTH = 8

@@ -89,7 +89,7 @@ from pinnace.api.names import new_uid
 from pinnace.api.resources import COMMITS_PREFIX, commit_key
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.procfs import Pressure, never
+from pinnace.runtime.cpu import Pressure, never
 
 RESOLVE_TIMEOUT = 10.0
 """Seconds after which the outcome of a lost response is unknown."""
@@ -465,7 +465,7 @@ class Committer:
         rng: random.Random | None = None,
         preempted: Callable[[], int] = never,
     ) -> None:
-        """`preempted`: see pinnace.runtime.procfs."""
+        """`preempted`: see pinnace.runtime.cpu."""
         self._send = send
         self._clock = clock
         self._pressure = Pressure(preempted, clock)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from pinnace.check import consistency, liveness, pods, watches
+from pinnace.check import binding, consistency, liveness, pods, watches
 from pinnace.check.history import Record
 from pinnace.check.index import History
 from pinnace.check.verdict import CheckReport, Findings, Verdict
@@ -19,10 +19,10 @@ class Checker:
 
 CHECKERS = (
     Checker((consistency.COMPLETE_HISTORY,), consistency.examine_completeness),
-    Checker((pods.BIND_ONCE,), pods.examine_bind_once),
-    Checker((pods.CAPACITY,), pods.examine_capacity),
-    Checker((pods.FENCED_BINDS,), pods.examine_fencing),
-    Checker((pods.ONE_HOLDER,), pods.examine_elections),
+    Checker((binding.BIND_ONCE,), binding.examine_bind_once),
+    Checker((binding.CAPACITY,), binding.examine_capacity),
+    Checker((binding.FENCED_BINDS,), binding.examine_fencing),
+    Checker((binding.ONE_HOLDER,), binding.examine_elections),
     Checker((consistency.DURABILITY,), consistency.examine_durability),
     Checker((consistency.MONOTONIC_READS,), consistency.examine_sessions),
     Checker((consistency.LINEARIZABILITY,), consistency.examine_linearizability),

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
-from pinnace.runtime.procfs import INTERVAL, PIN_ABOVE, RELEASE_BELOW, Affinity, move, switches
+from pinnace.runtime.cpu import INTERVAL, PIN_ABOVE, RELEASE_BELOW, Affinity, move, switches
 from tests.clock import FakeClock
 
 pytestmark = pytest.mark.processes

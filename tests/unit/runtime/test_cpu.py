@@ -1,6 +1,6 @@
 """Whether CPU time is short is told by how often a process is preempted."""
 
-from pinnace.runtime.procfs import PREEMPTIONS_WHEN_SHORT, Pressure, never, preempted
+from pinnace.runtime.cpu import PREEMPTIONS_WHEN_SHORT, Pressure, never, preempted
 from tests.clock import FakeClock
 
 

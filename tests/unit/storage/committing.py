@@ -8,7 +8,7 @@ from apiserver.storage.committer import Committer, SendGroup, send_directly
 from apiserver.storage.interface import Storage, Write
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.procfs import never
+from pinnace.runtime.cpu import never
 from tests.contract.steps import DEADLINE
 from tests.unit.storage.faults import FaultyStorage
 

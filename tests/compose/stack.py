@@ -6,9 +6,12 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pytest
 
 from pinnace.client.config import ClientConfig, load
 from pinnace.cluster.processes import is_free
@@ -141,3 +144,18 @@ class Stack:
 def _is_well(state: dict[str, Any]) -> bool:
     """Healthy, or done with what it was for."""
     return state.get("Health", {}).get("Status") == "healthy" or (state["Status"] == "exited" and state["ExitCode"] == 0)
+
+
+@contextmanager
+def started(stack: Stack) -> Iterator[Stack]:
+    """Start the containers, and remove them at the end. An error has their logs as a note. Fails without Docker."""
+    if problem := missing():
+        pytest.fail(problem, pytrace=False)
+    try:
+        stack.up()
+        yield stack
+    except Exception as error:
+        error.add_note(stack.logs())
+        raise
+    finally:
+        stack.down()

@@ -8,7 +8,7 @@ from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
 import pytest
 
 from pinnace.timeline.link import request_link
-from tests.compose.stack import BUILD_TIMEOUT, START_TIMEOUT, Stack, eventually, missing, run
+from tests.compose.stack import BUILD_TIMEOUT, START_TIMEOUT, Stack, eventually, run, started
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(BUILD_TIMEOUT + 2 * START_TIMEOUT)]
 
@@ -20,17 +20,8 @@ RUNNING = 20.0
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """One for all tests: each leaves it as it found it. When it does not come up its logs are shown."""
-    if problem := missing():
-        pytest.fail(problem, pytrace=False)
-    stack = Stack()
-    try:
-        stack.up()
+    with started(Stack()) as stack:
         yield stack
-    except Exception as error:
-        error.add_note(stack.logs())
-        raise
-    finally:
-        stack.down()
 
 
 @pytest.fixture(autouse=True)

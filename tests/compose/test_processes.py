@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pinnace.bench.pages import PAGE
-from tests.compose.stack import BUILD_TIMEOUT, START_TIMEOUT, Stack, eventually, missing
+from tests.compose.stack import BUILD_TIMEOUT, START_TIMEOUT, Stack, eventually, started
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(BUILD_TIMEOUT + 2 * START_TIMEOUT)]
 
@@ -21,17 +21,8 @@ for _ in range(int(sys.argv[2])):
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    if problem := missing():
-        pytest.fail(problem, pytrace=False)
-    stack = Stack(env_file="processes.env")
-    try:
-        stack.up()
+    with started(Stack(env_file="processes.env")) as stack:
         yield stack
-    except Exception as error:
-        error.add_note(stack.logs())
-        raise
-    finally:
-        stack.down()
 
 
 def page() -> list[dict[str, object]]:

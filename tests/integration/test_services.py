@@ -55,6 +55,15 @@ async def served(service: Service, timeout: float = 10.0) -> str:
                 await asyncio.sleep(0.02)
 
 
+async def page(client: Client) -> Service:
+    """A Deployment of three ready pods, and its service, which answers."""
+    await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
+    service = await client.of(SERVICES).create(pages.service("web"))
+    await pages.ready(client, "web", 3)
+    await served(service)
+    return service
+
+
 async def refused(service: Service, timeout: float = 5.0) -> None:
     async with asyncio.timeout(timeout):
         while True:
@@ -126,10 +135,7 @@ async def test_a_page_of_three_pods_is_served_evenly_through_crashes_and_updates
 
 async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_drained(cluster: Cluster) -> None:
     async with cluster.client() as client:
-        await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
-        service = await client.of(SERVICES).create(pages.service("web"))
-        await pages.ready(client, "web", 3)
-        await served(service)
+        service = await page(client)
         address = service.spec.clusterIP
 
         # a graceful restart of the proxy under load
@@ -176,10 +182,7 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
 
 async def test_requests_succeed_while_all_api_servers_are_dead_and_a_namespace_frees_its_addresses(cluster: Cluster) -> None:
     async with cluster.client() as client:
-        await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
-        service = await client.of(SERVICES).create(pages.service("web"))
-        await pages.ready(client, "web", 3)
-        await served(service)
+        service = await page(client)
         async with PageLoad(service.spec.clusterIP, 80, interval=0.01) as load:
             await load.reach(50, 20)
             cluster.kill("apiserver-0")

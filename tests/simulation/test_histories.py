@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -56,6 +57,6 @@ def test_a_bug_of_a_file_is_planted(tmp_path: Path) -> None:
         (hunt, ["--save", "x"], "--save needs one --bug"),
     ],
 )
-def test_mistakes_are_named(command: object, arguments: list[str], says: str) -> None:
-    ended = CliRunner().invoke(command, arguments)  # type: ignore[arg-type]
+def test_mistakes_are_named(command: click.Command, arguments: list[str], says: str) -> None:
+    ended = CliRunner().invoke(command, arguments)
     assert ended.exit_code == 2 and says in ended.output

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -58,8 +58,7 @@ def fault(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> KillProxy:
     monkeypatch.setattr(services.Page, "_request", request)
     monkeypatch.setattr(services, "AFTER", 0.2)
     monkeypatch.setattr(services, "BEFORE", 0.2)
-    made: World = world  # type: ignore[assignment]
-    return KillProxy(made, "proxy-0", random.Random(1))
+    return KillProxy(cast(World, world), "proxy-0", random.Random(1))
 
 
 async def test_requests_that_succeed_again_are_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,12 +207,7 @@ class TransformedEncoder(JsonEncoder):
         if self._form.transform == TABLE:
             found = self._table([], {"resourceVersion": version})
             if initial_end:
-                bare = {
-                    "kind": "PartialObjectMetadata",
-                    "apiVersion": f"meta.k8s.io/{self._form.version}",
-                    "metadata": metadata,
-                }
-                found["rows"] = [{"cells": [], "object": bare}]
+                found["rows"] = [{"cells": [], "object": self._bare(metadata)}]
         else:
             found = self._bare(metadata)
         return dump({"type": "BOOKMARK", "object": found})

@@ -26,8 +26,8 @@ from tests.integration.processes import NOWHERE, Component, pinnace
 
 NOTICED = 10.0
 """Seconds from the return of etcd until a new pod runs. By itself it takes one or two."""
-GIVEN_UP = 30.0
-"""Seconds until nobody waits for a server any more that is stopped."""
+GIVEN_UP = 60.0
+"""Seconds until no component waits for a stopped server any more. By itself it takes five."""
 SLEEP = [sys.executable, "-S", "-c", "import os, time; print('pid', os.getpid(), flush=True); time.sleep(600)"]
 
 
@@ -89,10 +89,14 @@ class World:
         return pods
 
     async def all_anew(self) -> None:
-        """Waits until all components have begun anew."""
-        async with asyncio.timeout(GIVEN_UP):
-            while not all(other.logged(ComponentRestarted) for other in self.others):  # noqa: ASYNC110 - other processes write it
-                await asyncio.sleep(0.05)
+        """Wait until all components have restarted. Raises AssertionError with the logs of those that have not."""
+        try:
+            async with asyncio.timeout(GIVEN_UP):
+                while not all(other.logged(ComponentRestarted) for other in self.others):  # noqa: ASYNC110 - in other processes
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            waiting = [other for other in self.others if not other.logged(ComponentRestarted)]
+            raise AssertionError("\n".join(f"{each.name}:\n{each.log()[-5000:]}" for each in waiting)) from None
 
     async def tokens(self, other_than: Collection[int] = ()) -> set[int]:
         """Of a scheduler and of controllers that lead."""

@@ -104,7 +104,7 @@ class Calls:
                     if not holds:
                         call.cancel()
                         break
-            self.outcomes["ANSWERED" if call.cancelled() else (await call.code()).name] += 1
+            self.outcomes["CANCELLED" if call.cancelled() else (await call.code()).name] += 1
 
 
 @click.command()

@@ -137,9 +137,8 @@ class EventHandlers:
         queue.gates.on_due = self._news.set
 
     def on_nodes(self, deltas: Sequence[Delta[Node]]) -> None:
-        """Update the cache immediately. `run` moves the affected pods later, because a batch can contain 500 nodes and a
-        thousand
-        different groups of pods may be pending."""
+        """Update the cache immediately. `run` moves the affected pods later, because a batch can contain 500 nodes and
+        a thousand different groups of pods may be pending."""
         for delta in deltas:
             name = delta.obj.metadata.name
             event = self._cache.remove_node(name) if delta.kind == DELETED else self._cache.set_node(delta.obj)
@@ -245,7 +244,10 @@ def _has_started(delta: Delta[Pod]) -> bool:
 
 
 def _may_be_resized(old: Pod | None, new: Pod) -> bool:
-    """Return True if the spec has changed, or if the kubelet may have reported the state of a resize."""
+    """Return True if the spec has changed, or if the kubelet may have reported the state of a resize. At generation 1 the spec
+    is the created one."""
+    if new.metadata.generation <= 1:
+        return False
     return old is None or old.metadata.generation != new.metadata.generation or is_resizing(new) or is_resizing(old)
 
 

@@ -170,7 +170,7 @@ class Actions:
         if name == TRANSFER:
             message = TransferElectionRequest(name=target)
             data = await self._call(viewer, "/pinnace.v1.Elections/Transfer", message)
-            return f"{TransferElectionResponse.FromString(data).after.holder or 'nobody'} leads {target}"
+            return f"{TransferElectionResponse.FromString(data).after.holder or 'no candidate'} leads {target}"
         if name in API_ACTIONS:
             node = Node.FromString(await self._call(viewer, "/pinnace.v1.Nodes/Get", GetRequest(name=target)))
             if FLEET_LABEL not in node.metadata.labels:

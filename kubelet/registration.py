@@ -4,7 +4,7 @@ A node belongs to a fleet by the label `pinnace.io/fleet`, whose value is the fl
 nodes, and runs every other node with its label: `pinnace node add` only creates objects.
 
 A fleet creates its own nodes Ready and without a taint, because their leases exist before: no pod can be sent to a node
-that no process runs, and a node costs one write. A node that somebody else created has the taint
+that no process runs, and a node costs one write. A node that another client created has the taint
 node.kubernetes.io/not-ready from the API server. The fleet first requests its lease, then reports it Ready (status), then
 removes the taint (spec).
 

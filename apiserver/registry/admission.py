@@ -24,7 +24,7 @@ class Request(NamedTuple):
     user: User
     dry_run: bool = False
     field_manager: str = ""
-    """Who owns the fields that the write changes; "": the user."""
+    """The manager of the fields that the write changes. Empty: the name of the user."""
 
 
 class Admission(Protocol):

@@ -77,8 +77,8 @@ class PodBehaviour:
 
     __slots__ = ("_all", "_named")
 
-    def __init__(self, everybody: Behaviour, named: Mapping[str, Behaviour]) -> None:
-        self._all = everybody
+    def __init__(self, common: Behaviour, named: Mapping[str, Behaviour]) -> None:
+        self._all = common
         self._named = named
 
     def of(self, container: str) -> Behaviour:
@@ -87,21 +87,21 @@ class PodBehaviour:
 
 def script(pod: Pod, default: Behaviour) -> PodBehaviour | None:
     """The behavior in the annotations of a pod. None: there are none. Raises Unsupported for invalid values."""
-    everybody: dict[str, Any] = {}
+    common: dict[str, Any] = {}
     single: dict[str, dict[str, Any]] = {}
     for key, text in pod.metadata.annotations.items():
         if key.startswith(PREFIX):
             what, _, name = key.partition(".io/")[2].partition(".")
             if field := _FIELDS.get(PREFIX + what):
-                (single.setdefault(name, {}) if name else everybody)[field] = _value(key, field, text)
-    behaviour = replace(default, **everybody) if everybody else default
+                (single.setdefault(name, {}) if name else common)[field] = _value(key, field, text)
+    behaviour = replace(default, **common) if common else default
     named = {name: replace(behaviour, **declared) for name, declared in single.items()}
     for container in pod.spec.initContainers:
         if container.restartPolicy != "Always":
-            own = {field: value for field, value in everybody.items() if field in _OF_INIT} | single.get(container.name, {})
+            own = {field: value for field, value in common.items() if field in _OF_INIT} | single.get(container.name, {})
             plain = Behaviour(start_seconds=default.start_seconds, stop_seconds=default.stop_seconds, run_seconds=0.0)
             named[container.name] = replace(plain, **own)
-    return PodBehaviour(behaviour, named) if everybody or named else None
+    return PodBehaviour(behaviour, named) if common or named else None
 
 
 def seconds(annotation: str, text: str) -> float:

@@ -330,7 +330,7 @@ class Cluster:
             raise joined(failures, hint="see what its log says, and try again; `pinnace status` shows what runs")
 
     async def _restart_stages(self, names: Sequence[str], failures: list[StartFailed], progress: Progress) -> None:
-        """The lock is held only while a process is started: whoever waits for them does not keep `down` out."""
+        """The lock is held only while a process is started: a wait for their start does not block `down`."""
         left: list[str] = []
         needed: Sequence[ProcessRecord] = ()
 

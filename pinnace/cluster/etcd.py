@@ -170,8 +170,8 @@ def etcd_command(
     tls: EtcdTls | None = None,
     fsync: bool = True,
 ) -> list[str]:
-    """The argv of `member` in a cluster of `members` (one or three, itself included). Without `tls` everybody who can connect
-    may do everything.
+    """The argv of `member` in a cluster of `members` (one or three, itself included). Without `tls`, all clients have
+    full access.
 
     History is compacted by the API servers, not by etcd. Without `fsync` etcd is faster and loses data with the machine, not
     with the process; versions that cannot leave it out do it anyway.

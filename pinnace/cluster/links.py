@@ -261,7 +261,7 @@ class _Connection:
                 if not passed and data:
                     lost = True
                 elif not passed:
-                    return None  # nobody waits for the result
+                    return None  # no caller waits for the result
                 elif lost or data is None:
                     return self.abort()
                 elif not data:

@@ -53,15 +53,15 @@ async def transfer(client: Client) -> str:
     return f"the leadership was transferred to {ended[-1][1].holder}"
 
 
-async def nobody(client: Client) -> str:
+async def vacant(client: Client) -> str:
     longest = max((_gap(*pair) for pair in _followed(await terms(client), "stream closed")), default=0.0)
     if longest < 2:
         try:
             await client.elections.get("scheduler")
         except NotFound:
-            raise Wrong("nobody leads now: start the schedulers with `pinnace start`, and check again") from None
+            raise Wrong("there is no leader: start the schedulers with `pinnace start`, and check again") from None
         raise Wrong("there was always a leader, or another one within two seconds: not all schedulers were killed")
-    return f"nobody led for {longest:.0f} s"
+    return f"no leader for {longest:.0f} s"
 
 
 async def lease(client: Client) -> str:
@@ -88,4 +88,4 @@ async def work(client: Client) -> str:
     return f"all {REPLICAS} pods of deployment/steady run, and each was bound once, by {leaders}"
 
 
-CHECKS = {"start": start, "kill": kill, "transfer": transfer, "nobody": nobody, "lease": lease, "work": work}
+CHECKS = {"start": start, "kill": kill, "transfer": transfer, "vacant": vacant, "lease": lease, "work": work}

@@ -32,7 +32,7 @@ async def resume(client: Client) -> str:
     try:
         election = await client.elections.get("scheduler")
     except NotFound:
-        raise Wrong("nobody leads the schedulers") from None
+        raise Wrong("the schedulers have no leader") from None
     if election.holder != frozen and frozen not in {each.holder for each in election.candidates}:
         raise Wrong(f"{frozen} is no candidate: it is still frozen, or was killed")
     return f"{frozen} was deposed, and is a candidate again"

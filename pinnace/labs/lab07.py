@@ -24,7 +24,7 @@ MEMBERS = 3
 QUORUM = 2
 ELECTIONS = ("scheduler", "controllers")
 WITHOUT = 2.0
-"""Seconds for which nobody leads when the quorum was lost long enough to observe it."""
+"""Seconds without a leader when the quorum was lost long enough to observe it."""
 
 
 def _members() -> dict[str, float | None]:
@@ -84,7 +84,7 @@ async def two(client: Client) -> str:
         )
     if (gap := await _gap(client)) < WITHOUT:
         raise Wrong(f"{len(left)} members of etcd run, and there was always a leader: the quorum was not lost")
-    return f"etcd had no quorum: nobody led for {gap:.0f} s"
+    return f"etcd had no quorum: no leader for {gap:.0f} s"
 
 
 async def recover(client: Client) -> str:
@@ -94,7 +94,7 @@ async def recover(client: Client) -> str:
         raise Wrong("pod/third exists: it was created when there was a quorum")
     if (gap := await _gap(client)) < WITHOUT:
         raise Wrong("there was always a leader: the quorum was not lost")
-    return f"{MEMBERS} members of etcd run, pod/second exists, and nobody led for {gap:.0f} s"
+    return f"{MEMBERS} members of etcd run, pod/second exists, and there was no leader for {gap:.0f} s"
 
 
 async def compaction(client: Client) -> str:

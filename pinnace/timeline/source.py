@@ -113,7 +113,7 @@ class LiveSource:
                 async with aclosing(self._reader.versions()) as read:
                     async for versions in read:
                         await self._translate(versions)
-            except Expired:  # compacted while nobody followed
+            except Expired:  # compacted while no viewer was connected
                 self._reader.revision = 0
                 self.log = ItemLog(last=self.log.last + 1)
                 self._translator = Translator()

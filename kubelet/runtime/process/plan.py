@@ -173,8 +173,8 @@ def _resource(pod: Pod, container: Container, selector: ResourceFieldSelector, w
     node.
     """
     named = selector.containerName or container.name
-    everybody = (*pod.spec.containers, *pod.spec.initContainers)
-    owner = next((each for each in everybody if each.name == named), None)
+    containers = (*pod.spec.containers, *pod.spec.initContainers)
+    owner = next((each for each in containers if each.name == named), None)
     kind, _, resource = selector.resource.partition(".")
     if owner is None or kind not in ("limits", "requests") or not resource:
         raise Unsupported(f'{where}: resource "{selector.resource}" of container "{named}" does not exist')

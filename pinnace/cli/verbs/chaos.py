@@ -76,7 +76,7 @@ def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
         hint = f"`pinnace check {folder}/*.jsonl` checks the history up to the interruption"
         raise Failure("interrupted: the run has no verdict", hint=hint, code=ExitCode.INTERRUPTED) from None
     except (ChaosError, LoadError, ClusterError, ApiError, HistoryError, PlayError, NotPossible, OSError) as error:
-        if isinstance(error, ClusterError) and not (folder / STORED).exists():  # what its logs say is told with the error
+        if isinstance(error, ClusterError) and not (folder / STORED).exists():  # the error already contains its logs
             if not keep:
                 shutil.rmtree(folder)
             raise
@@ -89,7 +89,7 @@ def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
         raise
     if keep or report.status != "holds":
         report.kept = str(folder)
-        with suppress(OSError):  # the verdict is told in any case: a full disk must not take it away
+        with suppress(OSError):  # a full disk must not suppress the verdict
             (folder / "report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
     else:
         shutil.rmtree(folder)

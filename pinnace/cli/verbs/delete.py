@@ -78,7 +78,7 @@ def delete(
     """
     how = DeleteOptions(grace_of(grace_period, force=force, now=now), ignore_not_found, wait, cascade.capitalize(), dry_run)
     if force:
-        err("Warning: nobody waits until what runs in pods has ended: it may go on for as long as their kubelet is silent")
+        err("Warning: immediate deletion does not wait for the containers to stop. They may continue to run for some time")
     selected = bool(selector or field_selector or every)
     if filenames:
         if what or selected:

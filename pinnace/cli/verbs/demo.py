@@ -98,7 +98,7 @@ async def _hit(story: Story, cluster: Cluster, client: Client, witness: Witness,
     story.line("")
     story.line(f"t = 0 ms       kill -9 {pid}: {found.old.holder}, which led with token {found.old.token}", "bold")
     seen = vacancy.seen
-    if seen is None:  # the next leader was there already when somebody asked: the history of the election knows more
+    if seen is None:  # the next leader was elected before the first read; use the history of the election
         seen = end_of_term(await client.elections.history(ELECTION), found)
     for moment in timeline(found, await present_leader(client), seen):
         story.moment(moment.at, moment.what)

@@ -286,7 +286,7 @@ async def save(client: ResourceClient[Any], before: Object, edited: dict[str, An
             live = await client.get(before.metadata.name, before.metadata.namespace)
         else:
             return True
-    assert overtaken is not None, "what nobody has changed does not clash"
+    assert overtaken is not None, "a conflict requires a later version"
     raise overtaken
 
 

@@ -126,13 +126,13 @@ async def move(session: Session, election: str, to: str) -> None:
     except NotFound as error:
         if error.reason == "NoCandidate":
             raise
-        raise await _vacant(session, election, "--to names who is to lead") from error
+        raise await _vacant(session, election, "name the next leader with --to") from error
     before, after = answer.before, answer.after
     if after == before:
         out(f"{after.holder} leads already, with token {after.token}\n")
         return
     if not after.holder:
-        message = f'{before.holder} does not lead any more, and nobody leads election "{election}" yet'
+        message = f'{before.holder} no longer leads, and election "{election}" has no leader yet'
         raise Failure(message, hint="`pinnace leader -w` waits for a leader", code=ExitCode.UNAVAILABLE)
     gap = f"{short(answer.gap_micros / 1e6)} without a leader"
     out(f"{after.holder} leads with token {after.token}, after {before.holder} with token {before.token}: {gap}\n")
@@ -157,7 +157,7 @@ async def present(session: Session, election: str, form: str | None) -> None:
 async def present_all(session: Session, form: str | None) -> None:
     led, now = await session.client.elections.list(), time.time()
     if not led:
-        raise Failure("nobody leads any election", hint="`pinnace status` shows which processes run", code=ExitCode.NOT_FOUND)
+        raise Failure("no election has a leader", hint="`pinnace status` shows which processes run", code=ExitCode.NOT_FOUND)
     shown = documents.dump(form, {"items": [document(each) for each in led]}) if form else ""
     out(shown or Table(HEADERS).render([row(each, now) for each in led]))
 
@@ -187,7 +187,7 @@ async def _vacant(session: Session, election: str, hint: str = "") -> Failure:
     way = f"`pinnace status` shows which processes run; `{watch}` waits for a leader"
     known = election in REAL or bool(await session.client.elections.history(election))
     return Failure(
-        f'nobody leads election "{election}"',
+        f'election "{election}" has no leader',
         hint=way if known else "; ".join(filter(None, (_taken_for(election), hint))),
         code=ExitCode.NOT_FOUND,
     )
@@ -211,7 +211,7 @@ async def _present(session: Session, election: str) -> Election:
 
 def row(election: Election, now: float) -> tuple[str, ...]:
     if not election.holder:
-        return election.name, "<nobody>", "", "", ""
+        return election.name, "<none>", "", "", ""
     waiting = ",".join(candidate.holder for candidate in election.candidates) or NONE
     return election.name, election.holder, str(election.token), since(election.since, now), waiting
 

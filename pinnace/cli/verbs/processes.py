@@ -371,7 +371,7 @@ def status(settings: Settings, data_dir: Path | None, output: str) -> None:
         try:
             found = running.run(cluster.status())
         except FolderError as error:
-            note(f"who leads is not known: {error.message}")
+            note(f"the leaders are unknown: {error.message}")
             tell_hint(error.hint)
             found = running.run(view.status(cluster.state, None))
     if output == "json":

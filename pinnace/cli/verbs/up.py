@@ -386,7 +386,7 @@ def _leaders(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) ->
     old, new = _leader(before), _leader(after)
     if new == old:
         return []
-    return [f"{new} leads{f', {old} did before' if old else ''}"] if new else [f"nobody leads, {old} did before"]
+    return [f"{new} leads{f' (before: {old})' if old else ''}"] if new else [f"no leader (before: {old})"]
 
 
 def _leader(processes: Sequence[ProcessStatus]) -> str:

@@ -319,15 +319,15 @@ async def test_add_nodes(pinnace: Commands, client: Client) -> None:
 
 async def test_leader(pinnace: Commands) -> None:
     done = await pinnace("leader")
-    assert done.code == 3 and done.errors[0] == 'error: nobody leads election "scheduler"'
+    assert done.code == 3 and done.errors[0] == 'error: election "scheduler" has no leader'
     done = await pinnace("leader", "history", "-o", "json")
     assert done.code == 3 and done.errors[0] == 'error: election "scheduler" has had no leader yet'
     done = await pinnace("leader", "transfer", "--to", "b")
-    assert done.code == 3 and done.errors[0] == 'error: nobody leads election "scheduler"'
+    assert done.code == 3 and done.errors[0] == 'error: election "scheduler" has no leader'
     done = await pinnace("leader", "trasnfer")
     assert done.code == 3 and 'did you mean "transfer"?' in done.errors[1]
     done = await pinnace("leader", "transfer", "scheduler-1")
-    assert done.code == 3 and done.errors[1].endswith("--to names who is to lead")
+    assert done.code == 3 and done.errors[1].endswith("name the next leader with --to")
 
 
 @asynccontextmanager

@@ -33,14 +33,14 @@ def test_no_change_prints_nothing() -> None:
 def test_failover_is_printed_step_by_step() -> None:
     dead = replace(ZERO, pid=0, ready=False, leader=False, problem="not running")
     leads = replace(ONE, leader=True)
-    assert changes([ZERO, ONE], [dead, ONE]) == ["scheduler-0 has ended (was pid 10)", "nobody leads, scheduler-0 did before"]
+    assert changes([ZERO, ONE], [dead, ONE]) == ["scheduler-0 has ended (was pid 10)", "no leader (before: scheduler-0)"]
     assert changes([dead, ONE], [dead, leads]) == ["scheduler-1 leads"]
     assert changes([dead, leads], [replace(ZERO, pid=20, leader=False), leads]) == ["scheduler-0 has been started (pid 20)"]
 
 
 def test_leadership_that_moves_between_two_looks_names_both() -> None:
     assert changes([ZERO, ONE], [replace(ZERO, leader=False), replace(ONE, leader=True)]) == [
-        "scheduler-1 leads, scheduler-0 did before"
+        "scheduler-1 leads (before: scheduler-0)"
     ]
 
 
@@ -53,8 +53,8 @@ def test_readiness_is_printed_with_its_reason() -> None:
 def test_output_distinguishes_scheduler_and_controller_elections() -> None:
     controllers = ProcessStatus("controllers", "controllers-0", 12, "127.0.0.1:3", "127.0.0.1:93", ready=True, leader=True)
     before = [ZERO, ONE, controllers]
-    assert changes(before, [replace(ZERO, leader=False), ONE, controllers]) == ["nobody leads, scheduler-0 did before"]
-    assert changes(before, [ZERO, ONE, replace(controllers, leader=False)]) == ["nobody leads, controllers-0 did before"]
+    assert changes(before, [replace(ZERO, leader=False), ONE, controllers]) == ["no leader (before: scheduler-0)"]
+    assert changes(before, [ZERO, ONE, replace(controllers, leader=False)]) == ["no leader (before: controllers-0)"]
 
 
 def a_state(folder: Path, name: str, created: float) -> ClusterState:

@@ -140,7 +140,7 @@ def test_a_pod_that_shrinks_frees_room_and_wakes_who_waits_for_it(world: World) 
     world.tell(ADDED, make_pod("waiting").req(cpu="500m"))
     world.park()
     old, new = pending().node("n").build(), make_pod("a").req(cpu="400m").node("n").build()
-    new.metadata.generation = old.metadata.generation + 1
+    old.metadata.generation, new.metadata.generation = 1, 2
     world.feed.on_pods([Delta(MODIFIED, new, old)])
     assert world.free == 600
     queued = world.queue.pop(world.now)
@@ -152,7 +152,7 @@ def test_a_pod_that_grows_takes_more_room_and_wakes_no_pod(world: World) -> None
     world.tell(ADDED, make_pod("waiting").req(cpu="2"))
     world.park()
     old, new = make_pod("a").req(cpu="200m").node("n").build(), make_pod("a").req(cpu="700m").node("n").build()
-    new.metadata.generation = old.metadata.generation + 1
+    old.metadata.generation, new.metadata.generation = 1, 2
     world.feed.on_pods([Delta(MODIFIED, new, old)])
     assert world.free == 300
     assert world.queue.pop(world.now) is None

@@ -18,4 +18,4 @@ def test_status_lists_processes_when_the_leader_is_unknown(tmp_path: Path, capsy
     assert run(["status", "--data-dir", str(tmp_path)]) == 1
     told = capsys.readouterr()
     assert "apiserver-0" in told.out and "apiserver-0: not running" in told.out
-    assert "note: who leads is not known: the certificates in" in told.err and "restore missing files" in told.err
+    assert "note: the leaders are unknown: the certificates in" in told.err and "restore missing files" in told.err

@@ -1,4 +1,4 @@
-"""A server and a client of lines, to put a proxy between."""
+"""A line-based echo server and its client, for tests of a proxy between them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,12 +9,12 @@ from pinnace.cluster.links import Proxy
 
 DEADLINE = 5.0
 MOMENT = 0.05
-"""Seconds in which what is not held back has arrived long since."""
+"""Seconds after which data that is not held back has certainly arrived."""
 
 
 @dataclass
 class Echo:
-    """A server that answers each line with the same line, and keeps what it has read."""
+    """A server that echoes each line and records the received bytes."""
 
     received: bytes = b""
     endpoint: str = ""

@@ -1,4 +1,4 @@
-"""The certificates of a whole cluster, laid out as kubeadm does."""
+"""The certificates of a cluster, in the layout of kubeadm."""
 
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def test_every_client_has_a_certificate_and_etcd_a_separate_authority(tmp_path: 
         assert hosts(load(tmp_path / f"etcd/{name}.crt")) == ["etcd", "10.0.0.7"]
 
 
-def test_a_folder_from_before_etcd_had_certificates_is_completed(tmp_path: Path) -> None:
+def test_missing_etcd_certificates_are_added(tmp_path: Path) -> None:
     provide(tmp_path)
     kept = (tmp_path / "apiserver.crt").read_bytes()
     for path in (*tmp_path.glob("etcd/*"), *tmp_path.glob("apiserver-etcd-client.*")):
@@ -63,7 +63,7 @@ def test_a_folder_from_before_etcd_had_certificates_is_completed(tmp_path: Path)
     assert (tmp_path / "apiserver.crt").read_bytes() == kept
 
 
-def test_the_command_makes_them_for_the_hosts_that_are_named_and_for_this_machine(
+def test_pki_command_issues_etcd_certificates_for_given_hosts_and_loopback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [str(tmp_path), "--server", "apiserver:7443", "--etcd-host", "etcd", "--etcd-host", "etcd-2"]
@@ -74,8 +74,8 @@ def test_the_command_makes_them_for_the_hosts_that_are_named_and_for_this_machin
 
 
 @pytest.mark.parametrize("below", ["", "pki"])
-def test_a_person_gets_one_from_the_authority_that_is_there(tmp_path: Path, below: str) -> None:
-    """Named by the folder of the certificates, or by that of a local cluster."""
+def test_user_certificate_is_issued_by_the_existing_authority(tmp_path: Path, below: str) -> None:
+    """The argument is the folder of the certificates or the folder of a local cluster."""
     folder = tmp_path / below
     provide(folder)
     before = (folder / "admin.crt").read_bytes()
@@ -87,13 +87,13 @@ def test_a_person_gets_one_from_the_authority_that_is_there(tmp_path: Path, belo
     found = config.load(file=folder / "users/ada.conf")
     assert found.endpoints == ("apiserver:7443",)
     assert found.tls is not None and found.tls.context()
-    assert run(words) == ExitCode.OK and load(folder / "users/ada.crt") == certificate, "it is good"
+    assert run(words) == ExitCode.OK and load(folder / "users/ada.crt") == certificate, "a valid certificate is kept"
     assert (folder / "admin.crt").read_bytes() == before
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_every_configuration_of_a_local_cluster_says_where_that_is(tmp_path: Path, local: bool) -> None:
-    """Its folder may move."""
+def test_client_configurations_name_the_folder_of_a_local_cluster(tmp_path: Path, local: bool) -> None:
+    """The folder of a cluster may be moved."""
     certificates.provide(pki_folder(tmp_path / "made"), ["127.0.0.1:1"], {}, local=local)
     certificates.provide_user(pki_folder(tmp_path / "made"), "ada", [])
     moved = (tmp_path / "made").rename(tmp_path / "moved")
@@ -103,7 +103,7 @@ def test_every_configuration_of_a_local_cluster_says_where_that_is(tmp_path: Pat
         assert found.tls is not None and found.tls.context()
 
 
-def test_the_kubeconfig_for_a_gateway_may_move_with_its_folder(tmp_path: Path) -> None:
+def test_kubeconfig_of_a_gateway_uses_relative_paths(tmp_path: Path) -> None:
     words = ["pki", str(tmp_path / "made"), "--server", "a:7443", "--gateway", "127.0.0.1:6443"]
     assert run(words) == ExitCode.OK
     moved = (tmp_path / "made").rename(tmp_path / "moved")

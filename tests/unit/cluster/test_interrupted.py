@@ -1,5 +1,6 @@
-"""Clusters whose clean-up is interrupted, by another Ctrl-C: nobody else knows of them, so nothing may be left. Real processes,
-which do not end when asked."""
+"""Clean-up of a cluster that is interrupted by another Ctrl-C. Only this process knows the cluster, so nothing may be left.
+The processes are real, and ignore SIGTERM.
+"""
 
 import asyncio
 import os
@@ -39,7 +40,7 @@ Then = Callable[[Cluster], None]
 
 
 class Stubborn:
-    """What is started as a cluster: two processes that have to be killed. `then` is called when they run."""
+    """Starts two processes that end only on SIGKILL in place of a cluster. It calls `then` when they run."""
 
     def __init__(self) -> None:
         self.started: list[procfs.Identity] = []
@@ -90,7 +91,7 @@ def interrupt(number: signal.Signals = signal.SIGINT) -> None:
 
 
 class Impatient(Steps):
-    """Interrupts when it is told what is cleaned up."""
+    """Interrupts when the clean-up begins to wait for the processes."""
 
     def waiting(self, what: str) -> None:
         if what == "the processes to end":
@@ -98,14 +99,14 @@ class Impatient(Steps):
 
 
 def ends_as_an_interrupt(main: Coroutine[Any, Any, object]) -> None:
-    """And does not wait for those that do not end."""
+    """Run `main`: it ends with KeyboardInterrupt, and does not wait for the processes to end."""
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         running.run(main)
     assert time.monotonic() - began < processes.GRACE
 
 
-def test_a_scratch_cluster(stubborn: Stubborn, tmp_path: Path) -> None:
+def test_interrupted_scratch_cluster_leaves_nothing(stubborn: Stubborn, tmp_path: Path) -> None:
     async def measure() -> None:
         async with scratch_cluster(SPEC, Impatient(Settings())):
             interrupt()
@@ -117,9 +118,11 @@ def test_a_scratch_cluster(stubborn: Stubborn, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_start_that_has_failed(stubborn: Stubborn, tmp_path: Path, number: signal.Signals) -> None:
+def test_interrupted_cleanup_of_a_failed_start_leaves_only_logs(
+    stubborn: Stubborn, tmp_path: Path, number: signal.Signals
+) -> None:
     def fail(cluster: Cluster) -> None:
-        interrupt(number)  # it is heard when next something is waited for
+        interrupt(number)  # the interrupt is handled at the next await
         raise StartFailed("no")
 
     stubborn.then = fail
@@ -127,10 +130,12 @@ def test_a_start_that_has_failed(stubborn: Stubborn, tmp_path: Path, number: sig
     ends_as_an_interrupt(cluster.up())
     assert len(stubborn.started) == 2 and not stubborn.left
     left = [path.name for path in (tmp_path / "made" / "cluster").iterdir()]
-    assert left == ["logs"], "they may say why it has failed"
+    assert left == ["logs"], "the logs may contain the cause of the failure"
 
 
-def test_up_in_the_foreground(stubborn: Stubborn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_up_in_the_foreground_stops_the_cluster(
+    stubborn: Stubborn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def nothing(cluster: Cluster) -> list[ProcessStatus]:
         return []
 
@@ -150,8 +155,8 @@ def test_up_in_the_foreground(stubborn: Stubborn, tmp_path: Path, monkeypatch: p
     assert config.current_context() == f"local:{data_dir}"
 
 
-async def test_down_that_is_interrupted_leaves_a_cluster(stubborn: Stubborn, tmp_path: Path) -> None:
-    """Somebody may have thought better of it: what has ended can be started again."""
+async def test_interrupted_down_keeps_the_cluster(stubborn: Stubborn, tmp_path: Path) -> None:
+    """The ended processes can be started again."""
     cluster = Cluster(replace(SPEC, data_dir=tmp_path / "cluster"))
     await cluster.up()
     with pytest.raises(TimeoutError):

@@ -1,4 +1,4 @@
-"""Links stand between processes, and do what they are told."""
+"""Links between processes: wiring and disturbances."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.unit.cluster.echo import MOMENT, an_echo, connected
 pytestmark = pytest.mark.processes
 
 
-async def test_each_pair_has_its_own_link_and_keeps_it() -> None:
+async def test_each_pair_of_processes_has_a_stable_link() -> None:
     async with an_echo() as echo, Links(2) as links:
         first = links.wire("scheduler-0", "apiserver-0", echo.endpoint)
         second = links.wire("scheduler-1", "apiserver-0", echo.endpoint)
@@ -19,7 +19,7 @@ async def test_each_pair_has_its_own_link_and_keeps_it() -> None:
                 assert await client.ask(b"one\n") == b"one\n"
 
 
-async def test_only_the_links_that_are_named_are_disturbed() -> None:
+async def test_only_named_links_are_disturbed() -> None:
     async with an_echo() as echo, Links(2) as links:
         addresses = [links.wire(source, "apiserver-0", echo.endpoint) for source in ("scheduler-0", "scheduler-1")]
         async with connected(addresses[0]) as disturbed, connected(addresses[1]) as free:
@@ -50,7 +50,7 @@ async def test_links_can_be_reset_and_refuse() -> None:
             assert await client.ask(b"two\n") == b"two\n"
 
 
-async def test_links_that_are_gone_say_so() -> None:
+async def test_closed_links_raise_an_error() -> None:
     links = Links(1)
     async with links:
         pass

@@ -1,4 +1,4 @@
-"""Observing the ends, starts and signals of processes."""
+"""Observation of the ends, starts and signals of processes."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ async def until(observer: ProcessObserver, state: str) -> None:
         await observer.wait(0.01)
 
 
-async def test_a_process_is_up_frozen_and_up_again(component: Component) -> None:
+async def test_suspended_process_is_reported_as_frozen(component: Component) -> None:
     observer = ProcessObserver(lambda: component.records)
     assert observer.changes() == [(NAME, "up")] and observer.changes() == []
     component.send(signal.SIGSTOP)

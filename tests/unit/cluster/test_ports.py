@@ -10,7 +10,7 @@ from pinnace.cluster.processes import BLOCK, HIGHEST, LOWEST, Ports, is_free
 pytestmark = pytest.mark.processes
 
 
-def test_ports_are_free_distinct_and_below_those_of_outgoing_connections() -> None:
+def test_ports_are_free_distinct_and_below_the_ephemeral_range() -> None:
     ports = Ports(random.Random(1))
     given = [ports.next() for _ in range(50)]
     assert len(set(given)) == 50
@@ -25,7 +25,7 @@ def test_listening_port_is_not_allocated() -> None:
         assert Ports(random.Random(1)).next() != taken
 
 
-def test_two_clusters_share_no_block_though_nothing_listens_yet_or_any_more() -> None:
+def test_two_clusters_reserve_different_port_blocks() -> None:
     one, other = Ports(random.Random(1)), Ports(random.Random(1))
     first, second = one.next(), other.next()
     assert first // BLOCK != second // BLOCK
@@ -33,7 +33,7 @@ def test_two_clusters_share_no_block_though_nothing_listens_yet_or_any_more() ->
     elsewhere = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=True)
     assert int(elsewhere.stdout) // BLOCK not in (first // BLOCK, second // BLOCK)
     del one
-    assert Ports(random.Random(1)).next() // BLOCK == first // BLOCK, "who has gone keeps nothing"
+    assert Ports(random.Random(1)).next() // BLOCK == first // BLOCK, "a deleted allocator releases its block"
 
 
 def test_port_block_with_a_used_port_is_skipped() -> None:

@@ -1,4 +1,4 @@
-"""Starting and ending processes, tried on small ones."""
+"""Start and end of small processes."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from pinnace.runtime import procfs
 pytestmark = pytest.mark.processes
 
 OBEYS = "import signal; TERM = [signal.SIGTERM]; signal.pthread_sigmask(signal.SIG_BLOCK, TERM); {ready}; signal.sigwait(TERM)"
-"""No signal is lost between `ready` and the waiting, as with a handler and pause()."""
+"""SIGTERM is blocked before `ready`, so that it cannot be lost before `sigwait`, unlike with a handler and `pause`."""
 RESISTS = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {ready}; signal.pause()"
 TELLS = f"import os; {OBEYS}; print(os.path.exists('/proc/{{other}}/exe'), flush=True)"
 READY = "print('ready', flush=True)"
@@ -28,7 +28,7 @@ Start = Callable[..., ProcessRecord]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a script as a component; returns once it is set up."""
+    """Start a script as a component, and return once it is ready."""
     children: list[subprocess.Popen[bytes]] = []
 
     def start_one(component: str, script: str, **values: object) -> ProcessRecord:
@@ -50,19 +50,19 @@ def a_plan(component: str, script: str) -> Plan:
     return Plan(component, f"{component}-0", address, address, (sys.executable, "-c", script))
 
 
-async def test_a_process_that_obeys_is_asked_and_not_killed(start: Start) -> None:
+async def test_process_that_handles_sigterm_is_not_killed(start: Start) -> None:
     record = start("scheduler", OBEYS)
     assert await processes.stop([record], grace=10) == []
     assert processes.running(record) is None
 
 
-async def test_a_process_that_resists_is_killed_and_named(start: Start) -> None:
+async def test_process_that_ignores_sigterm_is_killed_and_named(start: Start) -> None:
     record = start("scheduler", RESISTS)
     assert await processes.stop([record], grace=0.1) == ["scheduler-0"]
     assert processes.running(record) is None
 
 
-async def test_a_process_that_was_frozen_is_woken_to_end(start: Start) -> None:
+async def test_suspended_process_is_continued_to_end(start: Start) -> None:
     record = start("scheduler", OBEYS)
     assert record.process
     procfs.send_signal(record.process, signal.SIGSTOP)
@@ -81,24 +81,24 @@ async def test_ended_process_needs_no_stop(start: Start) -> None:
     assert await processes.stop([record], grace=10) == await processes.stop([record], grace=10) == []
 
 
-def test_a_process_has_a_session_of_its_own(start: Start) -> None:
+def test_process_has_a_separate_session(start: Start) -> None:
     record = start("scheduler", OBEYS)
     assert os.getsid(record.pid) == record.pid != os.getsid(0)
 
 
-def test_a_process_whose_start_was_not_written_down_is_found(start: Start) -> None:
+def test_process_without_a_recorded_start_is_found(start: Start) -> None:
     record = start("scheduler", OBEYS)
     assert processes.running(ProcessRecord(record.plan)) == record.process
 
 
-def test_an_address_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
+def test_address_in_use_prevents_the_start_and_is_named(tmp_path: Path) -> None:
     plan = a_plan("scheduler", OBEYS)
     with socket.create_server(("127.0.0.1", int(plan.address.partition(":")[2]))), pytest.raises(ClusterError) as refused:
         processes.spawn(plan, tmp_path / "log")
     assert plan.address in refused.value.message and "scheduler-0" in refused.value.message
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_program_is_named(tmp_path: Path) -> None:
     address = f"127.0.0.1:{Ports().next()}"
     with pytest.raises(ClusterError, match="/no/such/program"):
         processes.spawn(Plan("etcd", "etcd-0", address, address, ("/no/such/program",)), tmp_path / "log")

@@ -1,4 +1,4 @@
-"""A proxy passes, delays, holds and loses what it is told to, and nothing else."""
+"""The proxy passes, delays, holds or drops data as configured."""
 
 import asyncio
 from contextlib import suppress
@@ -39,7 +39,7 @@ async def test_one_direction_can_be_held() -> None:
         assert await client.answer() == b"one\n"
 
 
-async def test_the_end_of_a_connection_is_held_as_well() -> None:
+async def test_end_of_a_connection_is_held() -> None:
     async with echoing() as (_, proxy), connected(proxy.endpoint) as client:
         await client.ask(b"one\n")
         proxy.answers.set(Mode.HOLD)
@@ -50,7 +50,7 @@ async def test_the_end_of_a_connection_is_held_as_well() -> None:
         assert await client.answer() == b""
 
 
-async def test_a_delay_counts_from_the_arrival_and_keeps_the_order() -> None:
+async def test_delay_starts_at_arrival_and_keeps_the_order() -> None:
     async with echoing() as (_, proxy), connected(proxy.endpoint) as client:
         loop = asyncio.get_running_loop()
         proxy.requests.set(Mode.DELAY, 0.2)
@@ -69,7 +69,7 @@ async def test_delayed_data_arrives_when_the_delay_ends() -> None:
         assert await client.answer() == b"one\n"
 
 
-async def test_a_connection_that_has_lost_bytes_never_works_again() -> None:
+async def test_connection_that_lost_bytes_is_reset() -> None:
     async with echoing() as (echo, proxy), connected(proxy.endpoint) as client:
         proxy.requests.set(Mode.LOSE)
         with pytest.raises(TimeoutError):
@@ -81,7 +81,7 @@ async def test_a_connection_that_has_lost_bytes_never_works_again() -> None:
         assert echo.received == b""
 
 
-async def test_answers_come_while_requests_are_lost() -> None:
+async def test_answers_pass_while_requests_are_lost() -> None:
     async with echoing() as (echo, proxy), connected(proxy.endpoint) as client:
         proxy.answers.set(Mode.HOLD)
         client.writer.write(b"one\n")
@@ -92,7 +92,7 @@ async def test_answers_come_while_requests_are_lost() -> None:
         assert await client.answer() == b"one\n"
 
 
-async def test_a_reset_loses_what_is_held_and_new_connections_work() -> None:
+async def test_reset_drops_held_data_and_new_connections_work() -> None:
     async with echoing() as (echo, proxy):
         async with connected(proxy.endpoint) as client:
             await client.ask(b"one\n")
@@ -108,7 +108,7 @@ async def test_a_reset_loses_what_is_held_and_new_connections_work() -> None:
         assert echo.received == b"one\nthree\n"
 
 
-async def test_refused_connections_and_those_that_stay() -> None:
+async def test_refusing_keeps_existing_connections() -> None:
     async with echoing() as (_, proxy), connected(proxy.endpoint) as client:
         await client.ask(b"one\n")
         proxy.refuse()
@@ -123,7 +123,7 @@ async def test_refused_connections_and_those_that_stay() -> None:
             assert await another.ask(b"three\n") == b"three\n"
 
 
-async def test_a_server_that_is_not_there_is_a_reset() -> None:
+async def test_connection_to_a_missing_server_is_closed() -> None:
     async with echoing() as (_, proxy):
         proxy.target = "127.0.0.1:1"
         async with connected(proxy.endpoint) as client:

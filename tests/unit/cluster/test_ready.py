@@ -24,15 +24,15 @@ async def ask(check: Callable[[], str | None]) -> str | None:
         server.stop()
 
 
-async def test_a_process_that_is_ready_has_no_problem() -> None:
+async def test_ready_process_has_no_problem() -> None:
     assert await ask(lambda: None) is None
 
 
-async def test_a_process_that_is_not_ready_says_why() -> None:
+async def test_problem_names_the_failed_check() -> None:
     assert await ask(lambda: "not synced") == "informers: not synced"
 
 
-async def test_a_process_that_does_not_answer_is_not_ready() -> None:
+async def test_unreachable_process_is_not_ready() -> None:
     why = await problem(a_plan(f"127.0.0.1:{Ports().next()}"))
     assert why is not None and why.startswith("no answer")
 
@@ -46,7 +46,7 @@ async def test_a_process_that_does_not_answer_is_not_ready() -> None:
     ],
     ids=["gRPC", "killed while it answers", "too many headers"],
 )
-async def test_a_process_that_does_not_answer_as_one_is_not_ready(answer: bytes) -> None:
+async def test_invalid_http_response_is_not_ready(answer: bytes) -> None:
     async with says(answer) as address:
         assert await problem(a_plan(address)) == "no answer: invalid HTTP response"
         assert not await asyncio.to_thread(is_healthy, address)

@@ -1,4 +1,4 @@
-"""Starting again what has ended: what is chosen, and where people are told that they can."""
+"""Restart of ended processes, and the hints that name it."""
 
 import asyncio
 import os
@@ -43,20 +43,20 @@ class Handler(BaseHTTPRequestHandler):
 HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 BROKEN = "import sys; sys.exit('member 8e9e has already been bootstrapped' if 'etcd' in sys.argv[2] else 'no')"
-"""It is what etcd says when its data is gone."""
+"""etcd reports this when its data is gone."""
 PLANS = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for i in range(2)]
 
 
 @pytest.fixture(autouse=True)
 def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "client"))
-    monkeypatch.setattr("pinnace.cli.local.clusters.refresh", lambda config: None)  # of clusters without API servers
-    monkeypatch.setattr("pinnace.cluster.cluster.SETTLE_TIMEOUT", 0.0)  # what stands for a process listens nowhere
+    monkeypatch.setattr("pinnace.cli.local.clusters.refresh", lambda config: None)  # these clusters have no API servers
+    monkeypatch.setattr("pinnace.cluster.cluster.SETTLE_TIMEOUT", 0.0)  # the substitutes for processes listen nowhere
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
-    """Of two processes: scheduler-0 runs (it is this one), scheduler-1 is dead."""
+    """A cluster of two processes: scheduler-0 is the test process, scheduler-1 is dead."""
     myself = procfs.identify(os.getpid())
     assert myself is not None
     state = planned(ClusterSpec(data_dir=tmp_path), PLANS, [], 0.0)
@@ -66,9 +66,9 @@ def cluster(tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """A cluster of these processes, all dead: each by its name, and whether it can start."""
+    """Makes a cluster of dead processes. Each argument names a process, and tells whether it can start."""
     clusters: list[Cluster] = []
-    ports = Ports()  # nobody else gets one of them, for as long as this is there
+    ports = Ports()  # reserves its ports while it exists
 
     def make(**processes: bool) -> Cluster:
         plans = []
@@ -91,13 +91,13 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 
 
 @pytest.mark.parametrize("verb", ["restart", "start"])
-def test_a_name_that_no_process_has_is_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+def test_unknown_process_name_is_rejected(cluster: Cluster, capsys: pytest.CaptureFixture[str], verb: str) -> None:
     assert run_main([verb, "--data-dir", str(cluster.spec.data_dir), "scheduler-1", "scheduler-7"]) == ExitCode.NOT_FOUND
     assert "there are scheduler-0, scheduler-1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("verb", "ended"), [("start", []), ("restart", ["scheduler-0"])])
-def test_a_named_process_that_runs_is_left_alone_by_start_and_ended_by_restart(
+def test_running_process_is_kept_by_start_and_replaced_by_restart(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str, ended: list[str]
 ) -> None:
     started: list[str] = []
@@ -118,7 +118,7 @@ def test_a_named_process_that_runs_is_left_alone_by_start_and_ended_by_restart(
     assert (f"scheduler-0 runs already (pid {os.getpid()})" in capsys.readouterr().out) is (not ended)
 
 
-def test_certificates_that_have_ended_are_renewed(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_expired_certificates_are_renewed(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     folder = cluster.spec.data_dir
     pki = pki_folder(folder)
     command = ["restart", "--data-dir", str(folder)]
@@ -126,7 +126,7 @@ def test_certificates_that_have_ended_are_renewed(cluster: Cluster, capsys: pyte
     running = cluster.state.find("scheduler-0").process
     Folder(folder).write(cluster.state.with_process("scheduler-1", running))
     assert run_main(command) == 0 and "nothing to do" in capsys.readouterr().out
-    assert not pki.exists(), "an authority that is gone is not made anew: etcd would not know it"
+    assert not pki.exists(), "a missing authority is not replaced: etcd would not trust a new one"
 
     certificates.provide(pki, ["127.0.0.1:1"], of_cluster)
     before = {path: path.read_bytes() for path in pki.rglob("*.crt")}
@@ -144,7 +144,7 @@ def test_certificates_that_have_ended_are_renewed(cluster: Cluster, capsys: pyte
 
 
 @pytest.mark.parametrize("damaged", ["ca.key", "kubelet-0.crt"])
-def test_a_damaged_file_of_another_keeps_nothing_back(
+def test_damaged_certificate_does_not_block_other_processes(
     damaged: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started: list[str] = []
@@ -162,7 +162,7 @@ def test_a_damaged_file_of_another_keeps_nothing_back(
     assert started == ["scheduler-1"] and damaged in capsys.readouterr().err
 
 
-async def test_a_member_of_etcd_that_cannot_start_keeps_nothing_back(serving: Callable[..., Cluster]) -> None:
+async def test_failed_etcd_member_does_not_block_other_processes(serving: Callable[..., Cluster]) -> None:
     cluster = serving(etcd_0=False, etcd_1=True, etcd_2=True, apiserver_0=False, apiserver_1=True, scheduler_0=True)
     with pytest.raises(StartFailed) as failed:
         await cluster.restart(cluster.ended(), timeout=20)
@@ -195,22 +195,22 @@ async def test_unready_process_blocks_no_independent_process(serving: Callable[.
     assert not cluster.ended()
 
 
-async def test_a_cluster_that_was_taken_down_meanwhile_is_not_started(cluster: Cluster) -> None:
+async def test_cluster_removed_meanwhile_is_not_started(cluster: Cluster) -> None:
     Folder(cluster.spec.data_dir).remove(cluster.state)
     with pytest.raises(NoCluster):
         await cluster.restart(["scheduler-1"])
     assert not list(cluster.spec.data_dir.iterdir())
 
 
-async def test_up_names_both_ways_out_of_a_cluster_that_runs_in_part(cluster: Cluster) -> None:
+async def test_up_of_a_partly_running_cluster_suggests_start_or_down(cluster: Cluster) -> None:
     with pytest.raises(AlreadyRunning) as refused:
         await Cluster(ClusterSpec(data_dir=cluster.spec.data_dir)).up()
     assert refused.value.message == f"a cluster runs in {cluster.spec.data_dir} already (pid {os.getpid()})"
     assert "`pinnace start --data-dir" in refused.value.hint and "`pinnace down --data-dir" in refused.value.hint
 
 
-def test_a_cluster_that_does_not_run_or_is_gone_is_said_to_be(tmp_path: Path) -> None:
-    """A cluster that was gone was said to have certificates that cannot be used."""
+def test_unreachable_cluster_is_reported_as_stopped_or_missing(tmp_path: Path) -> None:
+    """Regression: a removed cluster was reported to have invalid certificates."""
     server = Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:1", ("sh",))
     scheduler = Plan("scheduler", "scheduler-0", "127.0.0.1:3", "127.0.0.1:3", ("sh",))
     state = planned(ClusterSpec(data_dir=tmp_path), [server, scheduler], [], 0.0)
@@ -226,7 +226,7 @@ def test_a_cluster_that_does_not_run_or_is_gone_is_said_to_be(tmp_path: Path) ->
     folder.write(state)
     message, hint = refusal("127.0.0.1:1")
     assert message.startswith("no API server answers") and f"`pinnace start --data-dir {tmp_path}`" in hint
-    assert "`pinnace up`" in refusal("127.0.0.1:2")[1], "none of its API servers was asked"
+    assert "`pinnace up`" in refusal("127.0.0.1:2")[1], "the address is not one of its API servers"
     folder.write(state.with_process("scheduler-0", DEAD))
     message, hint = refusal("127.0.0.1:1")
     assert message == f"no cluster is running at {tmp_path}: all of its 2 processes have exited"
@@ -241,7 +241,9 @@ def test_a_cluster_that_does_not_run_or_is_gone_is_said_to_be(tmp_path: Path) ->
 
 
 async def test_restarted_process_uses_the_current_installation(tmp_path: Path) -> None:
-    """After an upgrade, or from another environment. etcd is none of its programs, and stays the one that there was."""
+    """The installation may have been upgraded, or another environment may be active. etcd is not part of it, and keeps its
+    program.
+    """
     path, elsewhere = tmp_path / "cluster", "/elsewhere/bin/python"
     addresses = iter(Ports().next, None)
     plans = [
@@ -290,7 +292,7 @@ async def test_unrecorded_process_is_found(tmp_path: Path, monkeypatch: pytest.M
             Cluster.load(path).revive(["etcd-0"])
         assert Cluster.load(path).pid("etcd-0") == children[0].pid
         await Cluster.load(path).down()
-        assert procfs.identify(children[0].pid) is None, "it was killed"
+        assert procfs.identify(children[0].pid) is None, "the process is killed"
         assert not path.exists()
     finally:
         children[0].kill()

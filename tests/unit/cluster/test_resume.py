@@ -1,4 +1,4 @@
-"""Going on with a cluster after its processes have ended: other ports, options that are given again, what is about to end."""
+"""Resuming a cluster whose processes have ended: replaced ports, changed options and stopping processes."""
 
 import asyncio
 import os
@@ -38,11 +38,11 @@ BINARY = EtcdBinary(Path("/bin/false"), (3, 5, 21), False)
 @pytest.fixture(autouse=True)
 def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "client"))
-    monkeypatch.setattr("pinnace.cli.local.clusters.refresh", lambda config: None)  # of clusters without API servers
+    monkeypatch.setattr("pinnace.cli.local.clusters.refresh", lambda config: None)  # these clusters have no API servers
 
 
 def dead(spec: ClusterSpec) -> Cluster:
-    """A cluster all of whose processes have ended."""
+    """A cluster whose processes have all ended."""
     ports = Ports()
     folder = Folder(spec.data_dir)
     state = planned(spec, plan(spec, BINARY, ports.next), folder.create(), 0.0)
@@ -54,7 +54,7 @@ def dead(spec: ClusterSpec) -> Cluster:
 
 @pytest.fixture
 def taken() -> Iterator[Callable[[str], None]]:
-    """Has another program listen at an address."""
+    """Makes another program listen at an address."""
     sockets = []
 
     def take(address: str) -> None:
@@ -65,8 +65,8 @@ def taken() -> Iterator[Callable[[str], None]]:
         each.close()
 
 
-def test_a_port_that_another_program_has_is_replaced_wherever_it_stands(tmp_path: Path, taken: Callable[[str], None]) -> None:
-    """The way out was to remove the cluster."""
+def test_port_in_use_is_replaced_in_all_plans_and_configurations(tmp_path: Path, taken: Callable[[str], None]) -> None:
+    """Regression: the only remedy was to remove the cluster."""
     cluster = dead(ClusterSpec(nodes=2, data_dir=tmp_path / "data"))
     pki = pki_folder(cluster.spec.data_dir)
     certificates.provide(pki, cluster.endpoints, fleets(cluster.spec), local=True)
@@ -88,7 +88,7 @@ def test_a_port_that_another_program_has_is_replaced_wherever_it_stands(tmp_path
     assert sorted(load(file=pki / "scheduler.conf").endpoints) == sorted(servers)
 
 
-def test_a_port_that_a_running_process_knows_is_not_replaced(tmp_path: Path, taken: Callable[[str], None]) -> None:
+def test_port_known_to_a_running_process_is_not_replaced(tmp_path: Path, taken: Callable[[str], None]) -> None:
     cluster = dead(ClusterSpec(nodes=1, data_dir=tmp_path))
     myself = procfs.identify(os.getpid())
     Folder(tmp_path).write(cluster.state.with_process("scheduler-0", myself))
@@ -99,7 +99,7 @@ def test_a_port_that_a_running_process_knows_is_not_replaced(tmp_path: Path, tak
     assert "`pinnace stop`" in refused.value.hint
 
 
-def test_members_of_etcd_keep_the_ports_by_which_they_know_each_other(tmp_path: Path, taken: Callable[[str], None]) -> None:
+def test_peer_ports_of_etcd_members_are_not_replaced(tmp_path: Path, taken: Callable[[str], None]) -> None:
     cluster = dead(ClusterSpec(nodes=1, etcd_members=3, data_dir=tmp_path))
     taken(listening(cluster.state.find("etcd-1").plan)[-1])
     with pytest.raises(StartFailed) as refused:
@@ -107,16 +107,16 @@ def test_members_of_etcd_keep_the_ports_by_which_they_know_each_other(tmp_path: 
     assert "end that program" in refused.value.hint
 
 
-def test_etcd_does_not_begin_anew_without_its_data(tmp_path: Path) -> None:
-    """An empty cluster would come up where one with objects was."""
+def test_etcd_without_its_data_is_not_started(tmp_path: Path) -> None:
+    """Otherwise an empty cluster would replace one that had objects."""
     cluster = dead(ClusterSpec(nodes=1, data_dir=tmp_path))
     with pytest.raises(StartFailed, match="etcd's data is gone") as refused:
         cluster.revive(["etcd-0"])
     assert "--fresh" in refused.value.hint
 
 
-def test_a_folder_that_was_copied_is_not_taken_for_the_cluster(tmp_path: Path) -> None:
-    """`down` in a copy would have ended the processes of the cluster itself."""
+def test_copied_folder_is_rejected(tmp_path: Path) -> None:
+    """Regression: `down` in a copy would have ended the processes of the original cluster."""
     cluster = dead(ClusterSpec(nodes=1, data_dir=tmp_path / "data"))
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "cluster.json").write_bytes((tmp_path / "data" / "cluster.json").read_bytes())
@@ -132,8 +132,8 @@ def refused(cluster: Cluster, given: dict[str, Any], environ: dict[str, str], cw
     return caught.value.message.partition("was started with ")[2]
 
 
-def test_other_options_than_those_of_the_start_are_refused_by_name(tmp_path: Path) -> None:
-    """`pinnace up --nodes 6` removed the cluster of 10 nodes that was there."""
+def test_changed_options_are_rejected_by_name(tmp_path: Path) -> None:
+    """Regression: `pinnace up --nodes 6` removed an existing cluster of 10 nodes."""
     (tmp_path / "policy.yaml").write_text("a: 1")
     spec = ClusterSpec(nodes=4, controllers=2, data_dir=tmp_path / "data", scheduler_config=str(tmp_path / "policy.yaml"))
     cluster = dead(spec)
@@ -172,7 +172,7 @@ def test_other_options_than_those_of_the_start_are_refused_by_name(tmp_path: Pat
         ("", False),
     ],
 )
-def test_a_process_that_is_about_to_end_is_known_by_what_it_says(problem: str, expected: bool) -> None:
+def test_stopping_process_is_recognized_by_its_problem(problem: str, expected: bool) -> None:
     assert ending(problem) is expected
 
 
@@ -185,17 +185,17 @@ async def main(stop):
     status = StatusServer("127.0.0.1", int(sys.argv[1]), {}, asyncio.get_running_loop())
     status.start()
     await stop.wait()
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)  # it takes its time to end
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)  # the process ends after its stdin is closed
 
 sys.exit(process.run(main))
 """
 
 
-async def test_a_start_waits_for_a_process_that_is_about_to_end(tmp_path: Path) -> None:
-    """`pinnace restart` right after a kill found that all ran, and then they ended."""
+async def test_settle_waits_for_a_stopping_process(tmp_path: Path) -> None:
+    """Regression: `pinnace restart` right after a kill found that all processes ran, and then they ended."""
     address = f"127.0.0.1:{(ports := Ports()).next()}"
     argv = (sys.executable, "-c", SERVES_AND_STOPS, address.rpartition(":")[2], str(tmp_path))
-    with subprocess.Popen(argv, stdin=subprocess.PIPE) as child:  # noqa: ASYNC220 (it does not wait)
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as child:  # noqa: ASYNC220 (the call does not block)
         state = planned(ClusterSpec(data_dir=tmp_path), [Plan("scheduler", "scheduler-0", address, address, argv)], [], 0.0)
         Folder(tmp_path).write(state.with_process("scheduler-0", procfs.identify(child.pid)))
         cluster = Cluster.load(tmp_path)
@@ -208,7 +208,7 @@ async def test_a_start_waits_for_a_process_that_is_about_to_end(tmp_path: Path) 
         assert why == "shutdown: the process is stopping" and cluster.ended() == []
 
         class Ends:
-            """Lets it end once it is waited for."""
+            """Lets the process end once the caller waits for it."""
 
             def waiting(self, what: str) -> None:
                 if child.stdin and not child.stdin.closed:
@@ -224,7 +224,7 @@ async def test_a_start_waits_for_a_process_that_is_about_to_end(tmp_path: Path) 
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The process of a cluster in tmp_path that has this one, scheduler-0, and a dead one, scheduler-1."""
+    """The process scheduler-0 of a cluster in tmp_path, which also has a dead process, scheduler-1."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         found = procfs.identify(child.pid)
         plans = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh", str(i))) for i in range(2)]
@@ -235,7 +235,7 @@ def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("number", ["TERM", "sigterm", "15"])
-def test_kill_sends_a_signal_and_says_to_which_process(
+def test_kill_sends_a_signal_and_names_the_process(
     tmp_path: Path, process: "subprocess.Popen[bytes]", capsys: pytest.CaptureFixture[str], number: str
 ) -> None:
     assert run(["kill", "scheduler-0", "--signal", number, "--data-dir", str(tmp_path)]) == 0
@@ -243,7 +243,7 @@ def test_kill_sends_a_signal_and_says_to_which_process(
     assert process.wait(10) == -signal.SIGTERM
 
 
-def test_a_suspended_process_is_said_to_be_suspended(
+def test_suspended_process_is_reported_as_suspended(
     tmp_path: Path,
     process: "subprocess.Popen[bytes]",
     monkeypatch: pytest.MonkeyPatch,

@@ -23,7 +23,7 @@ def argument(argv: tuple[str, ...], name: str) -> str:
     return argv[argv.index(name) + 1]
 
 
-def test_plans_every_process_in_starting_order() -> None:
+def test_plan_lists_processes_in_starting_order() -> None:
     plans = plan(ClusterSpec(nodes=10, kubelets=3, controllers=2, data_dir=Path("/d")), BINARY, ports())
     assert [p.name for p in plans] == [
         "etcd-0", "apiserver-0", "apiserver-1", "scheduler-0", "scheduler-1", "scheduler-2", "controllers-0", "controllers-1",
@@ -45,7 +45,7 @@ def test_kubelets_share_the_nodes_without_gap_or_overlap() -> None:
     assert [index for first, number in dealt for index in range(first, first + number)] == list(range(10))
 
 
-def test_every_part_knows_all_of_what_it_talks_to() -> None:
+def test_components_have_all_addresses_of_their_servers() -> None:
     plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports())
     by_name = {p.name: p for p in plans}
     stores = [by_name[f"etcd-{i}"].address for i in range(3)]
@@ -68,16 +68,14 @@ def test_etcd_authority_is_trusted_by_api_servers_only() -> None:
     ("processors", "dealt"),
     [((), []), ({5}, []), ({5, 2}, ["2", "5", "2"]), (range(8), ["0", "1", "2"]), (range(9), [])],
 )
-def test_api_servers_are_dealt_processors_where_there_is_not_one_for_each_process(
-    processors: Collection[int], dealt: list[str]
-) -> None:
+def test_api_servers_are_pinned_if_processors_are_fewer_than_processes(processors: Collection[int], dealt: list[str]) -> None:
     plans = plan(ClusterSpec(apiservers=3, controllers=1, data_dir=Path("/d")), BINARY, ports(), processors=processors)
     assert len(plans) == 9
     assert [argument(p.argv, "--stay-on-cpu") for p in plans if "--stay-on-cpu" in p.argv] == dealt
     assert all(p.component == APISERVER for p in plans if "--stay-on-cpu" in p.argv)
 
 
-def test_fittings_stand_between_the_processes() -> None:
+def test_hooks_change_addresses_arguments_and_environment() -> None:
     hooks = ProcessHooks(
         wiring=lambda source, target, address: f"{source}>{target}",
         arguments=lambda name: ["--run-log", f"/{name}"] if name == "kubelet-0" else [],
@@ -94,7 +92,7 @@ def test_fittings_stand_between_the_processes() -> None:
     assert by_name["etcd-2"].environment == (("NAME", "etcd-2"),)
 
 
-def test_api_servers_find_kubelets_which_keep_their_pods_in_the_clusters_folder() -> None:
+def test_process_kubelets_serve_api_servers_and_use_the_cluster_folder() -> None:
     plans = plan(ClusterSpec(kubelets=2, runtime="process", data_dir=Path("/d")), BINARY, ports())
     by_name = {p.name: p.argv for p in plans}
     assert argument(by_name["kubelet-1"], "--runtime") == "process"
@@ -111,13 +109,13 @@ def test_api_servers_find_kubelets_which_keep_their_pods_in_the_clusters_folder(
         {"schedulers": 10**20}, {"runtime": "docker"},
     ],
 )  # fmt: skip
-def test_refuses_what_cannot_be_and_names_the_way_out(counts: dict[str, Any]) -> None:
+def test_invalid_spec_is_rejected_with_a_hint(counts: dict[str, Any]) -> None:
     with pytest.raises(SpecError) as refused:
         ClusterSpec(**counts)
     assert refused.value.hint
 
 
-def test_a_cluster_without_schedulers_and_nodes_can_be() -> None:
+def test_cluster_without_schedulers_and_nodes_is_valid() -> None:
     assert ClusterSpec(nodes=0, kubelets=0, schedulers=0).apiservers == 2
 
 
@@ -129,7 +127,7 @@ def test_shares_are_even_and_complete(total: int, parts: int) -> None:
     assert not counts or max(counts) - min(counts) <= 1
 
 
-def test_a_flag_for_a_folder_can_be_pasted_into_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_data_dir_flag_is_quoted_for_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert data_dir_flag(default_data_dir()) == ""
     assert data_dir_flag(Path("/a b/c")) == " --data-dir '/a b/c'"
@@ -143,7 +141,7 @@ def test_default_folder_follows_the_base_directory_specification(monkeypatch: py
     assert default_data_dir() == Path("/home/ada/.local/state/pinnace/default")
 
 
-def test_a_member_of_etcd_may_have_its_data_elsewhere() -> None:
+def test_hook_moves_the_data_of_an_etcd_member() -> None:
     hooks = ProcessHooks(etcd_data=lambda member: Path("/disk/data") if member == "etcd-2" else None)
     plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), hooks)
     folders = [option for each in plans for option in each.argv if option.startswith("--data-dir=")]
@@ -155,7 +153,7 @@ def test_state_keeps_the_node_shapes() -> None:
     assert ClusterSpec.of(json.loads(json.dumps(spec.chosen())), Path("/d")) == spec
 
 
-def test_the_state_of_a_version_that_knew_no_machines_is_read() -> None:
+def test_state_without_machine_options_is_read() -> None:
     chosen = ClusterSpec(data_dir=Path("/d")).chosen()
     del chosen["machine"]
     assert ClusterSpec.of(chosen, Path("/d")).machine == MachineOptions()

@@ -1,4 +1,4 @@
-"""A cluster whose processes have all been killed, as by a reboot: a start never removes it."""
+"""A cluster whose processes were all killed, as by a reboot. A start never removes it."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ NO_ETCD = EtcdBinary(Path("/bin/false"), (3, 5, 21), False)
 
 
 def died(spec: ClusterSpec) -> Cluster:
-    """Leaves the state of a cluster all of whose processes were killed."""
+    """The state of a cluster whose processes were all killed."""
     cluster = Cluster(spec)
     state = planned(spec, plan(spec, NO_ETCD, iter(range(1, 100)).__next__), cluster.folder.create(), time.time())
     for record in state.processes:
@@ -27,8 +27,8 @@ def died(spec: ClusterSpec) -> Cluster:
     return Cluster.load(spec.data_dir)
 
 
-async def test_another_one_is_not_started_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`pinnace up` removed all that it had, without a question."""
+async def test_up_does_not_replace_a_dead_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: `pinnace up` removed the cluster's data without confirmation."""
     spec = ClusterSpec(nodes=1, data_dir=tmp_path / "data")
     died(spec)
     (tmp_path / "data" / "etcd" / "etcd-0").write_text("objects")
@@ -40,8 +40,8 @@ async def test_another_one_is_not_started_in_its_place(tmp_path: Path, monkeypat
     assert Cluster.load(spec.data_dir).spec.nodes == 1
 
 
-async def test_stop_ends_its_containers_and_keeps_what_they_have_left(tmp_path: Path) -> None:
-    """They outlive their kubelet to be found by the next one, which starts them again by their restart policy."""
+async def test_stop_ends_containers_and_keeps_their_files(tmp_path: Path) -> None:
+    """Containers outlive their kubelet. The next kubelet finds them, and restarts them by their restart policy."""
     spec = ClusterSpec(nodes=1, data_dir=tmp_path / "data", runtime="process")
     cluster = died(spec)
     scene = Scene(pods_folder(spec.data_dir) / "kubelet-0")

@@ -1,4 +1,4 @@
-"""What runs of a cluster whose folder somebody has removed: found by its arguments, ended by `down`, named by `up`."""
+"""Processes of a cluster whose folder was removed: they are found by their arguments, ended by `down` and named by `up`."""
 
 import subprocess
 import sys
@@ -19,17 +19,17 @@ from tests.unit.kubelet.process.scene import eventually, exists
 pytestmark = pytest.mark.processes
 
 SCRIPT = "import subprocess as s; print(s.Popen(['sleep', '1000'], start_new_session=True).pid, flush=True); input()"
-"""A program with a child that is in a session of its own."""
+"""A program with a child in a separate session."""
 
 
 class Running:
-    """Processes with the arguments of a cluster's; each has a child."""
+    """Processes with the arguments of a cluster's processes. Each has a child."""
 
     def __init__(self) -> None:
         self.left = ExitStack()
 
     def start(self, *arguments: str) -> tuple[int, int]:
-        """The pids: of the process, and of its child."""
+        """The pids of the process and its child."""
         command = [sys.executable, "-c", SCRIPT, *arguments]
         process = self.left.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         self.left.callback(process.kill)
@@ -61,8 +61,8 @@ def nothing_in(folder: Path) -> bool:
     return not list(folder.iterdir())
 
 
-async def test_they_are_ended_with_all_that_they_have_started(tmp_path: Path, running: Running) -> None:
-    """`pinnace down` said that there was nothing to do, and forgot them."""
+async def test_strays_are_ended_with_their_children(tmp_path: Path, running: Running) -> None:
+    """Regression: `pinnace down` reported that there was nothing to do, and left the processes."""
     data = tmp_path / "data"
     ours = some(running, data)
     others = dict(
@@ -75,12 +75,12 @@ async def test_they_are_ended_with_all_that_they_have_started(tmp_path: Path, ru
     assert {process.pid for process in processes.find(data)} == set(ours)
     assert await processes.end(data) == len(ours)
     await eventually(lambda: not any(exists(pid) for pid in (*ours, *ours.values())))
-    assert all(exists(pid) for pid in (*others, *others.values())), "of another cluster, or of somebody who looks"
-    assert nothing_in(tmp_path), "the folder is gone, as it was"
+    assert all(exists(pid) for pid in (*others, *others.values())), "other clusters and clients are not affected"
+    assert nothing_in(tmp_path), "the removed folder is not created again"
     assert await processes.end(data) == 0
 
 
-async def test_they_are_found_whatever_the_folder_was_called(tmp_path: Path, running: Running) -> None:
+async def test_strays_are_found_by_any_path_of_the_folder(tmp_path: Path, running: Running) -> None:
     (tmp_path / "real").mkdir()
     link = tmp_path / "link"
     link.symlink_to("real")
@@ -89,17 +89,15 @@ async def test_they_are_found_whatever_the_folder_was_called(tmp_path: Path, run
         assert {process.pid for process in processes.find(data)} == ours
 
 
-async def test_a_state_says_whose_they_are(tmp_path: Path, running: Running) -> None:
-    """Another `up` was faster: it is not a cluster without a state that is ended."""
+async def test_processes_of_a_cluster_with_a_state_are_not_strays(tmp_path: Path, running: Running) -> None:
+    """Another `up` may have started the cluster: with a state it is not a stray."""
     ours = some(running, tmp_path)
     Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [], [], 1.0))
     assert await processes.end(tmp_path) == 0
     assert all(map(exists, ours))
 
 
-async def test_up_names_them_and_takes_no_folder_beside_them(
-    tmp_path: Path, running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_up_names_strays_and_creates_no_folder(tmp_path: Path, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "data"
     pid = min(some(running, data))
     monkeypatch.setattr("pinnace.cluster.cluster.find_etcd", lambda: EtcdBinary(Path("/bin/false"), (3, 5, 21), False))

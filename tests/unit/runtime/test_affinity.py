@@ -1,4 +1,4 @@
-"""A process stays on one processor while its threads switch very often, and goes where it likes otherwise."""
+"""A process stays on one processor while its threads switch very often. Otherwise it may run on any."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ ALL = {2, 5}
 
 
 class Process:
-    """Whose threads switch as often as it is told, and which remembers where it was moved."""
+    """A process with a controllable rate of switches between its threads. It records each change of its affinity."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -43,31 +43,31 @@ async def process(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Process]:
     running.cancel()
 
 
-async def test_it_stays_while_they_switch_often(process: Process) -> None:
+async def test_process_is_pinned_while_its_threads_switch_often(process: Process) -> None:
     await process.spends(1.0, PIN_ABOVE - 100)
     assert not process.moves
     await process.spends(1.0, PIN_ABOVE + 100)
     assert process.moves == [{5}]
 
 
-async def test_it_goes_where_it_likes_when_they_switch_seldom(process: Process) -> None:
+async def test_process_is_released_when_its_threads_switch_seldom(process: Process) -> None:
     await process.spends(1.0, 2 * PIN_ABOVE)
     await process.spends(1.0, RELEASE_BELOW + 100)
-    assert process.moves == [{5}], "what is in between changes nothing"
+    assert process.moves == [{5}], "a rate between the two thresholds changes nothing"
     await process.spends(1.0, RELEASE_BELOW - 100)
     assert process.moves == [{5}, ALL]
 
 
 @pytest.mark.parametrize("processor", [3, 5])
-async def test_a_processor_that_is_not_one_of_several_is_none(processor: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine that has become smaller."""
+async def test_missing_or_only_processor_is_ignored(processor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may have fewer processors than before."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5})
     process = Process()
     await asyncio.wait_for(Affinity(processor, clock=process.clock, move=process.move).run(), 5)
     assert not process.moves
 
 
-async def test_all_threads_are_moved() -> None:
+async def test_move_applies_to_all_threads() -> None:
     before, over = os.sched_getaffinity(0), threading.Event()
     other = threading.Thread(target=over.wait, args=[20])
     other.start()
@@ -82,13 +82,13 @@ async def test_all_threads_are_moved() -> None:
     assert os.sched_getaffinity(0) == before
 
 
-async def test_a_processor_that_was_taken_away_changes_nothing() -> None:
+async def test_move_to_an_unavailable_processor_changes_nothing() -> None:
     before = os.sched_getaffinity(0)
     move({max(before) + 1000})
     assert os.sched_getaffinity(0) == before
 
 
-def test_waiting_process_yields_the_processor() -> None:
+def test_waiting_counts_as_a_switch() -> None:
     before = switches()
     assert not threading.Event().wait(0.001)
     assert switches() > before

@@ -1,10 +1,10 @@
 from pinnace.runtime.backoff import Backoffs
 
 
-def test_a_key_has_pauses_of_its_own_until_it_is_forgotten() -> None:
+def test_each_key_has_its_own_backoff_until_it_is_forgotten() -> None:
     pauses = Backoffs(1.0, 4.0)
     assert 0.5 <= pauses.next("a") <= 1.0 <= pauses.next("a") <= 2.0 <= pauses.next("a") <= 4.0
-    assert 2.0 <= pauses.next("a") <= 4.0, "the longest"
+    assert 2.0 <= pauses.next("a") <= 4.0, "the maximum"
     assert 0.5 <= pauses.next("b") <= 1.0
     pauses.forget("a")
     pauses.forget("never failed")

@@ -1,4 +1,4 @@
-"""Which commit a build says it was made from."""
+"""The commit from which a build was made."""
 
 import runpy
 import shutil
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """A tree with this module where it belongs."""
+    """A source tree with the module `build` at its usual path."""
     folder = tmp_path / "pinnace" / "runtime"
     folder.mkdir(parents=True)
     shutil.copy(build.__file__, folder)
@@ -42,7 +42,7 @@ def test_commit_of_a_checkout_comes_from_git(sources: Path) -> None:
     assert commit_of(sources) == f"{head}-dirty"
 
 
-def test_it_is_not_that_of_the_repository_whose_hook_runs(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_ignores_the_repository_of_a_running_git_hook(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = sources / "other"
     other.mkdir()
     for folder in (other, sources):
@@ -56,7 +56,7 @@ def test_it_is_not_that_of_the_repository_whose_hook_runs(sources: Path, monkeyp
 
 
 def test_commit_of_a_wheel_comes_from_the_build(sources: Path) -> None:
-    """Also when it is installed below somebody else's repository."""
+    """The result is the same if the wheel is installed inside another Git repository."""
     git(sources.parent, "init")
     assert commit_of(sources) == ""
     (sources / "pinnace" / "runtime" / "commit.txt").write_text("73b2091\n")
@@ -64,7 +64,7 @@ def test_commit_of_a_wheel_comes_from_the_build(sources: Path) -> None:
 
 
 @pytest.mark.parametrize(("commit", "version"), [("73b2091-dirty", "0.1.0+73b2091-dirty"), ("", "0.1.0")])
-def test_the_version_has_the_commit(monkeypatch: pytest.MonkeyPatch, commit: str, version: str) -> None:
+def test_version_contains_the_commit(monkeypatch: pytest.MonkeyPatch, commit: str, version: str) -> None:
     monkeypatch.setattr(build, "commit", lambda: commit)
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.1.0")
     assert build.version.__wrapped__() == version

@@ -1,4 +1,4 @@
-"""Who was cancelled: the task, or only the call that it waits for."""
+"""`HeedsCancellation` distinguishes a cancelled task from a cancelled call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,9 @@ from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 
 
 class Stubborn:
-    """Waits as grpc.aio does: in a task of its own, which ends as the call does when it is cancelled."""
+    """A call that is awaited in a separate task, as in grpc.aio. If it is cancelled, the task ends with the outcome of the
+    call.
+    """
 
     def __init__(self, outcome: Callable[[], str]) -> None:
         self.call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -30,7 +32,7 @@ def fail() -> str:
 
 
 @pytest.mark.parametrize("outcome", [lambda: "answer", fail])
-async def test_a_cancellation_that_the_call_has_swallowed(outcome: Callable[[], str]) -> None:
+async def test_cancellation_is_raised_even_if_the_call_swallows_it(outcome: Callable[[], str]) -> None:
     stubborn = Stubborn(outcome)
 
     async def ask() -> str:
@@ -44,21 +46,21 @@ async def test_a_cancellation_that_the_call_has_swallowed(outcome: Callable[[], 
         await asking
 
 
-async def test_a_call_that_was_cancelled_by_others() -> None:
+async def test_cancelled_call_does_not_cancel_the_task() -> None:
     call: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     call.cancel()
     with pytest.raises(CallCancelled), HeedsCancellation():
         await call
 
 
-async def test_a_timeout_around_it_is_one() -> None:
+async def test_outer_timeout_raises_timeout_error() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
             with HeedsCancellation():
                 await Stubborn(lambda: "answer").answer()
 
 
-async def test_a_timeout_within_it_is_one() -> None:
+async def test_inner_timeout_raises_timeout_error() -> None:
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     with pytest.raises(TimeoutError), HeedsCancellation():
         async with asyncio.timeout(0.001):
@@ -66,7 +68,7 @@ async def test_a_timeout_within_it_is_one() -> None:
 
 
 async def test_cancelled_task_may_clean_up() -> None:
-    """Only what comes meanwhile counts."""
+    """Only a cancellation inside the block counts."""
     said: list[str] = []
 
     async def work() -> None:

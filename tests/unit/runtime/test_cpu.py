@@ -1,13 +1,13 @@
-"""Whether CPU time is short is told by how often a process is preempted."""
+"""CPU pressure is measured by the rate at which a process is preempted."""
 
 from pinnace.runtime.cpu import PREEMPTIONS_WHEN_SHORT, Pressure, never, preempted
 from tests.clock import FakeClock
 
 
-async def test_it_is_the_rate_since_the_last_look_that_counts() -> None:
+async def test_pressure_is_the_rate_since_the_previous_check() -> None:
     clock, count = FakeClock(), 5 * PREEMPTIONS_WHEN_SHORT
     pressure = Pressure(lambda: count, clock)
-    assert not pressure.is_high(), "what was before says nothing"
+    assert not pressure.is_high(), "earlier preemptions do not count"
     await clock.advance(0.1)
     count += PREEMPTIONS_WHEN_SHORT // 5
     assert pressure.is_high()
@@ -15,8 +15,8 @@ async def test_it_is_the_rate_since_the_last_look_that_counts() -> None:
     assert not pressure.is_high()
     await clock.advance(10.0)
     count += PREEMPTIONS_WHEN_SHORT
-    assert not pressure.is_high(), "so many in ten seconds are few"
+    assert not pressure.is_high(), "the rate over ten seconds is low"
 
 
-def test_the_kernel_tells() -> None:
+def test_preemptions_are_read_from_the_kernel() -> None:
     assert preempted() >= never() == 0

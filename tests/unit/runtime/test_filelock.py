@@ -1,4 +1,4 @@
-"""A lock among processes; threads stand in for them, as each opens the file for itself."""
+"""A lock between processes. Threads stand in for processes, because each of them opens the file separately."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from pinnace.runtime.files import locked
 pytestmark = pytest.mark.processes
 
 
-def test_it_is_there_only_while_it_is_held(tmp_path: Path) -> None:
+def test_lock_file_exists_only_while_the_lock_is_held(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "lock"
     with locked(path):
         assert path.exists()
@@ -24,8 +24,8 @@ def test_it_is_there_only_while_it_is_held(tmp_path: Path) -> None:
         pass
 
 
-def test_one_at_a_time(tmp_path: Path) -> None:
-    """Also those who wait while the file, and the folder with it, comes and goes."""
+def test_lock_is_exclusive(tmp_path: Path) -> None:
+    """This also holds while the file and its folder are removed and created again."""
     count, path = tmp_path / "count", tmp_path / "folder" / "lock"
     count.write_text("0")
 

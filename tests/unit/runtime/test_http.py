@@ -1,4 +1,4 @@
-"""What a component answers over HTTP, and to whom it does not."""
+"""The HTTP server of a component: status pages, silent peers and errors."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ SIZE = 1 << 24
 
 
 @pytest.mark.parametrize("port", ["²", "٣", "9" * 5000, "65536", "-1", ""])
-def test_what_is_no_port(port: str) -> None:
+def test_invalid_port_is_rejected(port: str) -> None:
     with pytest.raises(ValueError, match="is not HOST:PORT"):
         parse_address(f"127.0.0.1:{port}")
 
@@ -34,7 +34,7 @@ async def server() -> AsyncIterator[StatusServer]:
     def wrong() -> object:
         raise RuntimeError("a bug")
 
-    # a page holds up the event loop, and only what sleeps does
+    # A page blocks the event loop. Only `sleep` takes long enough to be noticed.
     pages = {"/large": lambda: "x" * SIZE, "/broken": broken, "/wrong": wrong, "/slow": lambda: time.sleep(0.2)}
     server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop(), pages)
     server.start()
@@ -43,7 +43,7 @@ async def server() -> AsyncIterator[StatusServer]:
 
 
 async def ask(server: StatusServer, path: str) -> None:
-    """And hangs up when the answer has begun."""
+    """Request the page, and close the connection once the response has begun."""
 
     def hang_up() -> None:
         with socket.create_connection(parse_address(server.address)) as peer:
@@ -60,15 +60,15 @@ async def ask(server: StatusServer, path: str) -> None:
     await asyncio.to_thread(join)
 
 
-async def test_a_prober_that_gives_up_leaves_nothing_in_the_log(
-    server: StatusServer, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_aborted_request_logs_nothing(server: StatusServer, capfd: pytest.CaptureFixture[str]) -> None:
     await ask(server, "/large")
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(("path", "error"), [("/broken", "TypeError"), ("/wrong", "RuntimeError: a bug")])
-async def test_a_bug_is_logged(server: StatusServer, capfd: pytest.CaptureFixture[str], path: str, error: str) -> None:
+async def test_error_of_a_page_is_logged(
+    server: StatusServer, capfd: pytest.CaptureFixture[str], path: str, error: str
+) -> None:
     await ask(server, path)
     assert error in capfd.readouterr().err
 
@@ -86,9 +86,9 @@ async def test_silent_peers_do_not_block_others(server: StatusServer, monkeypatc
     silent = [socket.create_connection(parse_address(server.address), timeout=10) for _ in range(3)]
     status, _ = await asyncio.to_thread(get, f"http://{server.address}/livez")
     assert status == 200
-    assert await asyncio.to_thread(silent[0].recv, 1) == b"", "who has been there the longest is hung up on"
+    assert await asyncio.to_thread(silent[0].recv, 1) == b"", "the oldest connection is closed"
     silent[1].sendall(b"GET /livez HTTP/1.1\r\n\r\n")
-    assert (await asyncio.to_thread(silent[1].recv, 100)).startswith(b"HTTP/1.0 200"), "the others are not"
+    assert (await asyncio.to_thread(silent[1].recv, 100)).startswith(b"HTTP/1.0 200"), "the other connections stay open"
     for peer in silent:
         peer.close()
 

@@ -1,4 +1,4 @@
-"""An interrupt of a component before it runs. What `pinnace` does then: tests/unit/cli/test_entry.py."""
+"""An interrupt of a component before it runs. For the command `pinnace`, see tests/unit/cli/test_entry.py."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.processes
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 PROGRAMS: dict[str, str] = tomllib.loads(PYPROJECT.read_text())["project"]["scripts"]
-"""As "module:function", by name."""
+"""The entry points by name, as "module:function"."""
 COMPONENTS = [name.removeprefix("pinnace-") for name in PROGRAMS if name != "pinnace"]
 INTERRUPTING = """
     import os, signal, sys
@@ -50,7 +50,7 @@ IGNORED = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 def interrupted(name: str, module: str, *arguments: str, begin: str = "") -> subprocess.CompletedProcess[str]:
-    """The program of this name: by `begin`, or when the module is imported."""
+    """Run the program of this name. `begin` or the import of the module interrupts it."""
     package, _, function = PROGRAMS[name].partition(":")
     parts = {"module": module, "argv": [name, *arguments], "package": package, "function": function}
     code = dedent(INTERRUPTING).format(**parts, begin=begin)
@@ -67,7 +67,7 @@ def _serving() -> tuple[str, ...]:
 
 
 def started(component: str, begin: str) -> subprocess.CompletedProcess[str]:
-    """With as little as it needs."""
+    """Start the component with the minimum of options."""
     needed: tuple[str, ...] = ("--insecure",) if component == "apiserver" else ("--server", "127.0.0.1:1")
     needed += _serving() if component == "gateway" else ()
     return interrupted(f"pinnace-{component}", "", *needed, "--http", "127.0.0.1:0", begin=begin.format(component=component))
@@ -81,7 +81,7 @@ def test_interrupt_during_import_is_silent(component: str, module: str) -> None:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_it_is_quiet_until_it_runs(component: str) -> None:
+def test_interrupt_before_the_start_is_silent(component: str) -> None:
     done = started(component, RUNNING)
     assert (done.returncode, done.stdout) == (INTERRUPTED, "")
     (version,) = done.stderr.splitlines()
@@ -89,13 +89,13 @@ def test_it_is_quiet_until_it_runs(component: str) -> None:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_it_stops_gracefully_from_then_on(component: str) -> None:
+def test_interrupt_after_the_start_stops_gracefully(component: str) -> None:
     done = started(component, SERVING)
     assert (done.returncode, done.stdout) == (0, "stopped\n")
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_ignored_sigint_stays_ignored(component: str) -> None:
-    """As in the background of a shell."""
+    """A shell ignores SIGINT for its background jobs."""
     done = interrupted(f"pinnace-{component}", "click", "--help", begin=IGNORED)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Usage: ")

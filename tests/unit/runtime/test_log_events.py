@@ -1,4 +1,4 @@
-"""Log events: from a call of a logger to what a program reads, and what is declared."""
+"""Log events, from the call of a logger to the reader, and their declarations."""
 
 import ast
 import json
@@ -42,7 +42,7 @@ def test_a_text_line_has_the_sentence_only(capsys: pytest.CaptureFixture[str]) -
         "7",
     ],
 )
-def test_lines_of_other_programs_and_broken_ones_are_not_read(line: str) -> None:
+def test_foreign_and_malformed_lines_are_ignored(line: str) -> None:
     assert parse(line) is None
 
 
@@ -57,7 +57,7 @@ def test_a_reader_ignores_events_and_fields_of_newer_versions() -> None:
     assert extended is not None and extended.event == TokenFenced(7)
 
 
-def test_a_log_is_read_by_the_kind_of_event(tmp_path: Path) -> None:
+def test_log_is_filtered_by_kind_of_event(tmp_path: Path) -> None:
     log = tmp_path / "scheduler-0.log"
     lines = [_line("token.fenced", {"token": 7}), "Traceback", _line("nodes.reclaimed", {"count": 3})]
     log.write_text("\n".join(lines))
@@ -66,14 +66,14 @@ def test_a_log_is_read_by_the_kind_of_event(tmp_path: Path) -> None:
 
 
 def test_every_event_is_emitted() -> None:
-    """A reader waits for no event that nothing logs. mypy checks the fields."""
+    """No reader waits for an event that nothing logs. mypy checks the fields."""
     kinds = {kind.__name__ for kind in EVENTS.values()}
     emitted = {name for package in PRODUCT for path in (ROOT / package).rglob("*.py") for name in _emitted(path, kinds)}
     assert emitted == kinds
 
 
 def _emitted(path: Path, kinds: set[str]) -> set[str]:
-    """The kinds of which the file has `Kind(...).extra`."""
+    """The kinds of event for which the file has `Kind(...).extra`."""
     text = path.read_text()
     if ".extra" not in text:
         return set()
@@ -107,8 +107,8 @@ def test_an_event_is_a_value_with_the_declared_fields() -> None:
 
 
 @pytest.mark.parametrize("place", READERS)
-def test_no_reader_matches_a_sentence(place: str) -> None:
-    """Verdicts and timelines of chaos depended on the words of log messages: rewording one made a timeline empty."""
+def test_no_reader_matches_log_messages(place: str) -> None:
+    """Regression: verdicts of chaos runs depended on log messages, and a reworded message emptied a timeline."""
     files = [ROOT / place] if place.endswith(".py") else sorted((ROOT / place).rglob("*.py"))
     assert files
     found = [f"{path.relative_to(ROOT)}:{line}" for path in files for line in matches(ast.parse(path.read_text()))]
@@ -131,12 +131,12 @@ def test_no_reader_matches_a_sentence(place: str) -> None:
         ("isinstance(line.event, LeadershipLost)", False),
     ],
 )
-def test_code_that_matches_a_sentence_is_recognized(code: str, caught: bool) -> None:
+def test_code_that_matches_log_messages_is_detected(code: str, caught: bool) -> None:
     assert bool(matches(ast.parse(code))) is caught
 
 
 def matches(tree: ast.AST) -> list[int]:
-    """The lines of code that compare or search text with a sentence, use regular expressions, or read a log's tail."""
+    """The lines that compare or search text with a sentence, use regular expressions, or read the tail of a log."""
 
     def sentence(node: ast.expr) -> bool:
         spaced = isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()

@@ -1,4 +1,4 @@
-"""Peers that connect and say nothing, or are too many: what gRPC makes of our options."""
+"""Peers that connect and send nothing, and too many peers: the effect of our options on gRPC."""
 
 import asyncio
 import resource
@@ -21,7 +21,7 @@ OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 
 @asynccontextmanager
 async def serving(most: int, folder: Path | None = None) -> AsyncIterator[int]:
-    """The port of a server that does nothing; with a folder it asks for certificates."""
+    """The port of a server without services. With a folder, the server requires client certificates."""
     server = grpc.aio.server(options=grpc_server.options(most))
     if folder is None:
         port = server.add_insecure_port("127.0.0.1:0")
@@ -41,7 +41,7 @@ def silent(port: int, count: int) -> Iterator[list[socket.socket]]:
 
 
 async def connected(channel: grpc.aio.Channel) -> bool:
-    """Whether its server lets it connect."""
+    """Whether the server accepts the connection."""
     async with asyncio.timeout(DEADLINE):
         while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
             if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
@@ -51,7 +51,7 @@ async def connected(channel: grpc.aio.Channel) -> bool:
 
 
 async def may_connect(port: int) -> bool:
-    """One more."""
+    """Whether the server accepts one more connection."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OWN_CONNECTION) as channel:
         return await connected(channel)
 
@@ -63,7 +63,7 @@ async def test_client_without_a_certificate_is_disconnected(tmp_path: Path, monk
             assert [await asyncio.to_thread(peer.recv, 1) for peer in there] == [b""] * 3
 
 
-async def test_more_than_may_connect_are_hung_up_on_and_those_that_are_there_stay() -> None:
+async def test_connections_beyond_the_limit_are_closed_and_existing_ones_stay() -> None:
     async with serving(3) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         assert await connected(channel)
         with silent(port, 2):
@@ -74,7 +74,7 @@ async def test_more_than_may_connect_are_hung_up_on_and_those_that_are_there_sta
                 pass
 
 
-def test_descriptors_are_left_for_the_server_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_limit_reserves_file_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda number: (1024, 1024))
     assert dict(grpc_server.options(10_000, servers=8))["grpc.max_allowed_incoming_connections"] == 96
     assert dict(grpc_server.options(100))["grpc.max_allowed_incoming_connections"] == 100

@@ -1,4 +1,4 @@
-"""How a component's process ends, and what it has from the beginning."""
+"""The end of a component's process, and its file descriptor limit."""
 
 import signal
 import subprocess
@@ -59,7 +59,7 @@ Start = Callable[[str], "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """A process whose main is so."""
+    """Start a process with the main function of this name."""
     running: list[subprocess.Popen[str]] = []
 
     def start_one(main: str) -> "subprocess.Popen[str]":
@@ -74,15 +74,15 @@ def start() -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_as_asked(start: Start, number: signal.Signals) -> None:
+def test_process_ends_cleanly_after_a_signal(start: Start, number: signal.Signals) -> None:
     process = start("obedient")
     assert process.stdout is not None and process.stdout.readline() == "up\n"
     process.send_signal(number)
     assert process.wait(20) == 0
 
 
-def test_at_the_second_signal_it_finishes_nothing(start: Start) -> None:
-    """As Kubernetes' components do: who asks twice does not want to wait."""
+def test_second_signal_cancels_the_shutdown(start: Start) -> None:
+    """Components of Kubernetes do the same."""
     process = start("busy")
     assert process.stdout is not None and process.stdout.readline() == "up\n"
     process.terminate()
@@ -101,23 +101,23 @@ def test_at_the_second_signal_it_finishes_nothing(start: Start) -> None:
         ("exits", "SystemExit was raised"),
     ],
 )
-def test_error_is_reported(start: Start, main: str, said: str) -> None:
+def test_failed_process_reports_its_error(start: Start, main: str, said: str) -> None:
     process = start(main)
-    _, told = process.communicate(timeout=20)
-    assert process.returncode == 1 and said in told
-    assert ("Traceback" in told) is (main in ("broken", "exits"))
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1 and said in errors
+    assert ("Traceback" in errors) is (main in ("broken", "exits"))
 
 
-def test_a_task_that_ignores_its_cancellation_does_not_keep_the_process(start: Start) -> None:
+def test_task_that_ignores_cancellation_does_not_prevent_the_exit(start: Start) -> None:
     process = start("obstinate")
-    _, told = process.communicate(timeout=20)
-    assert process.returncode == 0 and "1 tasks ignore their cancellation: obstinate.<locals>.task" in told
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0 and "1 tasks ignore their cancellation: obstinate.<locals>.task" in errors
 
 
-def test_it_may_open_as_many_files_as_the_system_lets_it() -> None:
+def test_soft_limit_of_open_files_is_raised_to_the_hard_limit() -> None:
     shell = 'ulimit -Sn 200 && ulimit -Hn 300 && exec "$0" "$@"'
-    told = subprocess.run(["bash", "-c", shell, sys.executable, "-c", PROGRAM, "files"], capture_output=True, timeout=20)
-    assert told.stdout.split() == [b"300", b"300"]
+    done = subprocess.run(["bash", "-c", shell, sys.executable, "-c", PROGRAM, "files"], capture_output=True, timeout=20)
+    assert done.stdout.split() == [b"300", b"300"]
 
 
 COMMAND = """
@@ -160,7 +160,7 @@ sys.exit(command())
 
 
 def interrupt(main: str, *awaited: str) -> tuple[int, str]:
-    """Runs a command and interrupts it after each line that is awaited. Its exit code, and what it wrote to stderr."""
+    """Run a command and interrupt it after each awaited line. Return its exit code and stderr."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", COMMAND, main], stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
@@ -177,5 +177,7 @@ def interrupt(main: str, *awaited: str) -> tuple[int, str]:
     ids=["first", "second", "in a finalizer"],
 )
 def test_interrupted_command_ends_without_a_traceback(main: str, awaited: list[str]) -> None:
-    """asyncio raised the second KeyboardInterrupt wherever the program was: `get -w` hung, others printed a traceback."""
+    """Regression: asyncio raised the second KeyboardInterrupt anywhere. `get -w` hung, and other commands printed a
+    traceback.
+    """
     assert interrupt(main, *awaited) == (130, "")

@@ -1,4 +1,4 @@
-"""Run against the processes of this machine: /proc is the interface, and a fake of it would prove nothing."""
+"""These tests use real processes and the real /proc: a fake would not prove the interface."""
 
 import os
 import signal
@@ -24,14 +24,14 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_process_is_known_by_pid_and_start(child: subprocess.Popen[bytes]) -> None:
+def test_process_is_identified_by_pid_start_time_and_boot(child: subprocess.Popen[bytes]) -> None:
     process = procfs.identify(child.pid)
     assert process is not None and procfs.alive(process)
     assert not procfs.alive(replace(process, started=process.started - 1)), "another process with the same pid"
     assert not procfs.alive(replace(process, boot="another boot"))
 
 
-def test_a_zombie_does_not_run(child: subprocess.Popen[bytes]) -> None:
+def test_zombie_is_not_alive(child: subprocess.Popen[bytes]) -> None:
     process = procfs.identify(child.pid)
     assert process is not None
     child.kill()
@@ -39,7 +39,7 @@ def test_a_zombie_does_not_run(child: subprocess.Popen[bytes]) -> None:
     assert procfs.identify(child.pid) is None and not procfs.alive(process) and procfs.usage(process) is None
 
 
-def test_a_signal_never_reaches_a_process_that_has_the_pid_of_another(child: subprocess.Popen[bytes]) -> None:
+def test_signal_is_not_sent_to_a_reused_pid(child: subprocess.Popen[bytes]) -> None:
     process = procfs.identify(child.pid)
     assert process is not None
     assert not procfs.send_signal(replace(process, started=process.started - 1), signal.SIGKILL)
@@ -62,11 +62,11 @@ def test_usage_grows_with_work() -> None:
     before = procfs.usage(own)
     assert before is not None and before.peak_rss_mb > 5
     while (after := procfs.usage(own)) is not None and after.cpu_s <= before.cpu_s:
-        pass  # burns CPU until it shows; the test's own timeout ends it otherwise
+        pass  # burns CPU until the usage grows; the timeout of the test bounds it
     assert after is not None
 
 
-def test_a_command_name_with_brackets_and_spaces_is_read_well() -> None:
+def test_command_name_with_brackets_and_spaces_is_parsed() -> None:
     script = "import ctypes; ctypes.CDLL(None).prctl(15, b'a) Z (b'); print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None

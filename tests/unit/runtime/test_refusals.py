@@ -1,4 +1,4 @@
-"""How fast refusals are sent, on a clock that the test moves."""
+"""The pace of refusals, on a fake clock."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,27 +11,27 @@ from tests.clock import FakeClock
 
 
 async def delays(paced: Refusals, clock: FakeClock, callers: Sequence[str], size: int = 0) -> list[float]:
-    """How long each of these waits, when all are refused at once."""
+    """The delay of each caller when all are refused at once."""
     waiting = [asyncio.ensure_future(paced.wait(caller, size)) for caller in callers]
     await asyncio.sleep(0)
     await clock.advance(2 * MAX_DELAY)
     return [await each for each in waiting]
 
 
-async def test_a_caller_has_a_burst_at_once_and_then_its_rate() -> None:
+async def test_refusals_beyond_the_burst_are_delayed_to_the_rate() -> None:
     clock = FakeClock()
     found = await delays(Refusals(clock), clock, ["a"] * (BURST + 201))
     assert found[: BURST + 1] == [0.0] * (BURST + 1)
     assert found[-1] == max(found) and abs(found[-1] - 200 / RATE) < 1e-6
 
 
-async def test_a_caller_waits_for_its_own_refusals_alone() -> None:
+async def test_callers_are_delayed_independently() -> None:
     clock = FakeClock()
     *_, latter = await delays(Refusals(clock), clock, [*["a"] * 500, "b"])
     assert latter == 0.0
 
 
-async def test_nothing_waits_for_longer_than_the_bound_or_the_deadline() -> None:
+async def test_delay_is_bounded_by_the_maximum_and_the_deadline() -> None:
     clock, paced = FakeClock(), Refusals(FakeClock())
     assert max(await delays(Refusals(clock), clock, ["a"] * 3000)) == MAX_DELAY
     for _ in range(BURST + 1000):
@@ -39,16 +39,16 @@ async def test_nothing_waits_for_longer_than_the_bound_or_the_deadline() -> None
     assert paced.waiting == 0
 
 
-async def test_only_so_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_delayed_refusals_are_limited_by_bytes_and_count(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     large = await delays(Refusals(clock), clock, ["a"] * (BURST + 5), MAX_WAITING_BYTES // 2)
-    assert sum(each > 0 for each in large) == 2, "two of half the room have all of it"
+    assert sum(each > 0 for each in large) == 2, "two messages of half the size fill the limit"
     monkeypatch.setattr(grpc_server, "MAX_WAITING", 3)
     many = await delays(Refusals(clock), clock, ["a"] * (BURST + 20))
     assert sum(each > 0 for each in many) == 3
 
 
-async def test_a_call_that_has_gone_waits_no_more() -> None:
+async def test_cancelled_call_stops_waiting() -> None:
     paced = Refusals(FakeClock())
     for _ in range(BURST + 1):
         await paced.wait("a")

@@ -1,4 +1,4 @@
-"""An event loop that stands still: it is told where, and what may be interrupted is."""
+"""A blocked event loop: the watch logs where it is blocked, and interrupts code that may be interrupted."""
 
 import asyncio
 import subprocess
@@ -25,7 +25,7 @@ STALL = 0.2
 
 
 def blame(frame: FrameType | None) -> Culprit | None:
-    """Functions that are called so."""
+    """Blames the innermost function whose name begins with `plugin_`."""
     while frame is not None:
         if frame.f_code.co_name.startswith("plugin_"):
             return Culprit(frame.f_code.co_name, frame.f_code.co_name != "plugin_of_ours")
@@ -59,25 +59,23 @@ def plugin_of_ours() -> None:
 
 
 @pytest.mark.parametrize("plugin", [plugin_sleeps, plugin_spins])
-async def test_what_may_be_interrupted_is_interrupted_and_named(
-    plugin: Callable[[], None], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_blocking_plugin_is_interrupted_and_logged(plugin: Callable[[], None], caplog: pytest.LogCaptureFixture) -> None:
     with watched(), pytest.raises(Stalled, match=r"the code blocked the event loop for 0\.\d s"):
         plugin()
     assert [each.culprit for each in logged(caplog, EventLoopStalled)] == [plugin.__name__]
     assert f"in {plugin.__name__}" in caplog.text, "the stack"
 
 
-async def test_what_may_not_is_only_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_blocking_code_that_must_not_be_interrupted_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
     with watched():
         plugin_of_ours()
         async with asyncio.timeout(5.0):
-            while not logged(caplog, EventLoopResumed):  # noqa: ASYNC110 - nobody tells
+            while not logged(caplog, EventLoopResumed):  # noqa: ASYNC110 - the log has no event to await
                 await asyncio.sleep(0.01)
     assert len(logged(caplog, EventLoopStalled)) == 1, "once for each stall"
 
 
-async def test_a_loop_that_answers_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_responsive_loop_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     with watched() as watch:
         for _ in range(10):
             busy(STALL / 4)
@@ -86,20 +84,20 @@ async def test_a_loop_that_answers_is_left_alone(caplog: pytest.LogCaptureFixtur
     assert caplog.messages == []
 
 
-async def test_a_process_that_was_stopped_has_not_stalled(
+async def test_suspended_process_is_not_reported_as_stalled(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An hour passes between two looks: it counts for a step or two."""
+    """An hour passes between two checks, and counts as one or two steps."""
     looks = iter(range(10**6))
     monkeypatch.setattr(stalls, "monotonic", lambda: 3600.0 * next(looks))
     with watched():
         for _ in range(5):
-            busy(0.35 * STALL)  # longer than a step, so that some look finds no answer
+            busy(0.35 * STALL)  # longer than a step: a check finds no answer
             await asyncio.sleep(0.01)
     assert caplog.messages == []
 
 
-async def test_livez_says_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_livez_reports_where_the_loop_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "LOOP_DEADLINE", 2 * STALL)
     server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop())
     server.start()
@@ -120,7 +118,7 @@ async def test_livez_says_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> No
     assert said and "event loop: no answer; stalled for" in said[0] and "plugin_of_ours (test_stalls.py:" in said[0]
 
 
-def test_what_ignores_interruptions_ends_the_process() -> None:
+def test_code_that_ignores_interruptions_ends_the_process() -> None:
     program = """
 import asyncio, time
 from pinnace.runtime.stalls import Culprit, LoopWatch

@@ -1,4 +1,4 @@
-"""What the log is told of a loop that fails: enough to see what is wrong, and not the same without end."""
+"""A supervised activity that fails: each failure is logged once, and repeats are counted."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ class Trouble(Exception):
 
 
 class Loop:
-    """Fails with what `trouble` says, and otherwise runs until the clock has moved on by an hour."""
+    """Fails with the text from `trouble`. Without `trouble` it runs for an hour of the clock."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.trouble: Callable[[int], str] | None = None
@@ -80,7 +80,7 @@ async def test_recovery_is_logged_once(caplog: pytest.LogCaptureFixture) -> None
         assert len(caplog.messages) == 2
 
 
-async def test_what_fails_once_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_single_failure_is_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = FakeClock()
     loop = Loop(clock)
@@ -110,7 +110,7 @@ async def _cancelled() -> None:
 
 
 async def _returns() -> None:
-    """At once."""
+    """Returns at once."""
 
 
 async def _exits() -> None:
@@ -121,12 +121,12 @@ async def _exits() -> None:
     ("activity", "message"),
     [(_cancelled, "part: it cancelled itself"), (_returns, "part: it returned"), (_exits, "part: SystemExit: 3")],
 )
-async def test_what_must_not_end_is_named_when_it_does(activity: Callable[[], Awaitable[None]], message: str) -> None:
+async def test_unending_activity_that_ends_is_named(activity: Callable[[], Awaitable[None]], message: str) -> None:
     with pytest.raises(EndedEarly, match=message):
         await unending("part", activity)
 
 
-async def test_what_is_cancelled_by_its_owner_ends_as_it_should() -> None:
+async def test_unending_activity_can_be_cancelled_by_its_owner() -> None:
     task = asyncio.ensure_future(unending("part", asyncio.Event().wait))
     await asyncio.sleep(0)
     task.cancel()
@@ -134,6 +134,6 @@ async def test_what_is_cancelled_by_its_owner_ends_as_it_should() -> None:
     assert task.cancelled()
 
 
-async def test_a_loop_that_cancels_itself_is_named() -> None:
+async def test_supervised_loop_that_cancels_itself_is_named() -> None:
     with pytest.raises(EndedEarly, match="loop: it cancelled itself"):
         await supervise("loop", _cancelled, retry_on=(Trouble,))

@@ -14,7 +14,7 @@ NOW = datetime.now(UTC)
 
 
 def certificate(path: Path) -> TlsFiles:
-    """A new one, in place of what was there."""
+    """Issue a new certificate in place of the existing one."""
     folder = Folder(path)
     for ending in ("crt", "key"):
         (path / f"{ADMIN}.{ending}").unlink(missing_ok=True)
@@ -22,7 +22,7 @@ def certificate(path: Path) -> TlsFiles:
     return folder.files(ADMIN)
 
 
-def test_what_is_replaced_is_taken(tmp_path: Path) -> None:
+def test_replaced_certificate_is_loaded(tmp_path: Path) -> None:
     renewed = Renewed(certificate(tmp_path))
     first = renewed.current
     assert not renewed.renew() and renewed.current == first
@@ -31,7 +31,7 @@ def test_what_is_replaced_is_taken(tmp_path: Path) -> None:
     assert not renewed.renew()
 
 
-def test_a_key_without_its_certificate_is_not_taken_until_both_are_there(tmp_path: Path) -> None:
+def test_replaced_key_is_not_used_before_its_certificate_is_replaced(tmp_path: Path) -> None:
     files = certificate(tmp_path / "a")
     renewed = Renewed(files)
     first = renewed.current
@@ -42,7 +42,7 @@ def test_a_key_without_its_certificate_is_not_taken_until_both_are_there(tmp_pat
     assert renewed.renew() and renewed.current.cert == other.cert.read_bytes()
 
 
-def test_what_is_gone_is_used_on(tmp_path: Path) -> None:
+def test_removed_certificate_stays_in_use(tmp_path: Path) -> None:
     files = certificate(tmp_path)
     renewed = Renewed(files)
     files.cert.unlink()
@@ -50,7 +50,7 @@ def test_what_is_gone_is_used_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["ca", "cert", "key"])
-def test_what_cannot_be_used_to_begin_with(tmp_path: Path, broken: str) -> None:
+def test_unusable_file_is_an_error_at_startup(tmp_path: Path, broken: str) -> None:
     files = certificate(tmp_path)
     path: Path = getattr(files, broken)
     path.write_text("no certificate")
@@ -61,8 +61,8 @@ def test_what_cannot_be_used_to_begin_with(tmp_path: Path, broken: str) -> None:
         Renewed(files)
 
 
-def test_what_was_half_written_is_taken_when_it_is_whole(tmp_path: Path) -> None:
-    """Also within one tick of the clock that says when a file was written."""
+def test_partially_written_certificate_is_loaded_once_complete(tmp_path: Path) -> None:
+    """This also holds if the modification time of the file stays the same."""
     files, other = certificate(tmp_path / "a"), certificate(tmp_path / "b")
     renewed = Renewed(files)
     files.key.write_bytes(other.key.read_bytes())
@@ -75,7 +75,7 @@ def test_what_was_half_written_is_taken_when_it_is_whole(tmp_path: Path) -> None
     assert renewed.renew() and renewed.current.cert == whole
 
 
-def test_what_could_not_be_read_is_taken_when_it_can() -> None:
+def test_unreadable_key_is_loaded_once_readable() -> None:
     with unprivileged() as folder:
         files = certificate(folder)
         renewed = Renewed(files)
@@ -93,13 +93,13 @@ def test_files_that_stay_unusable_are_reported_once(tmp_path: Path, caplog: pyte
     assert not renewed.renew()
     clock.stall(REPLACEMENT_TIMEOUT)
     assert not any(renewed.renew() for _ in range(3))
-    (told,) = caplog.records
-    assert told.message == f"{files.key}: no such file or directory; continuing with the previous certificates"
+    (warning,) = caplog.records
+    assert warning.message == f"{files.key}: no such file or directory; continuing with the previous certificates"
     (tmp_path / "away").rename(files.key)
     assert renewed.renew()
 
 
-def test_a_slow_replacement_of_certificate_and_key_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_slow_replacement_logs_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files, other, clock = certificate(tmp_path / "a"), certificate(tmp_path / "b"), FakeClock()
     renewed = Renewed(files, clock)
     files.cert.write_bytes(other.cert.read_bytes())

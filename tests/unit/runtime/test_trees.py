@@ -1,4 +1,4 @@
-"""Trees that are hard to remove."""
+"""Removal of directory trees that are difficult to remove."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o555, 0o000])
-def test_what_its_owner_has_made_read_only_goes(mode: int) -> None:
+def test_read_only_tree_is_removed(mode: int) -> None:
     with unprivileged() as folder:
         top = folder / "top"
         top.mkdir()
@@ -23,8 +23,8 @@ def test_what_its_owner_has_made_read_only_goes(mode: int) -> None:
         assert list(folder.iterdir()) == []
 
 
-def test_a_tree_of_any_depth_goes(tmp_path: Path) -> None:
-    """Deeper than Python calls functions, and its path longer than the system takes."""
+def test_deep_tree_is_removed(tmp_path: Path) -> None:
+    """The depth exceeds Python's recursion limit, and the path exceeds the limit of the system."""
     top = tmp_path / "top"
     top.mkdir()
     descriptor = os.open(top, os.O_RDONLY)
@@ -38,11 +38,11 @@ def test_a_tree_of_any_depth_goes(tmp_path: Path) -> None:
         remove_tree(top)
         assert not top.exists()
     finally:
-        subprocess.run(["rm", "-rf", top], check=True)  # pytest could not
+        subprocess.run(["rm", "-rf", top], check=True)  # pytest cannot remove a tree this deep
 
 
-def test_what_links_name_stays(tmp_path: Path) -> None:
-    """In the tree, and where its top was."""
+def test_targets_of_links_are_kept(tmp_path: Path) -> None:
+    """This holds for links in the tree and for a link as its root."""
     kept, top, link = tmp_path / "kept", tmp_path / "top", tmp_path / "link"
     kept.mkdir(mode=0o755)
     (kept / "file").touch()
@@ -57,6 +57,6 @@ def test_what_links_name_stays(tmp_path: Path) -> None:
     assert kept.stat().st_mode & 0o777 == 0o755
 
 
-def test_what_cannot_be_removed_is_named(tmp_path: Path) -> None:
+def test_failed_removal_names_the_path(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="top"):
         remove_tree(tmp_path / "top")

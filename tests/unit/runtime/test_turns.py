@@ -1,4 +1,4 @@
-"""Work that takes long lets others have their turn."""
+"""Long work is divided into slices, so that other tasks can run."""
 
 import asyncio
 
@@ -7,10 +7,10 @@ from tests.clock import FakeClock
 
 
 async def turns_meanwhile(seconds: float, items: int) -> int:
-    """How often somebody else had a turn while so many items were worked on, each for so long."""
+    """The number of times another task ran during the work on these items. Each item takes `seconds`."""
     clock, turns = FakeClock(), 0
 
-    async def somebody() -> None:
+    async def other_task() -> None:
         nonlocal turns
         while True:
             turns += 1
@@ -20,13 +20,13 @@ async def turns_meanwhile(seconds: float, items: int) -> int:
         clock.stall(seconds)
         return -item
 
-    other = asyncio.create_task(somebody())
+    other = asyncio.create_task(other_task())
     assert await in_slices(work, range(items), clock) == [-item for item in range(items)]
     other.cancel()
     return turns
 
 
-async def test_others_have_their_turns_after_each_portion() -> None:
+async def test_long_work_yields_after_each_slice() -> None:
     assert await turns_meanwhile(SLICE * 1.5, items=10) == 10 * YIELDS
     assert await turns_meanwhile(SLICE * 0.6, items=10) == 5 * YIELDS
 

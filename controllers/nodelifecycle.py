@@ -97,7 +97,11 @@ def lease_key(node: str) -> str:
 
 
 class LeaseMonitor:
-    """Measures the time since each node lost its lease. `leases` are the existing leases by lease_key."""
+    """Measures the time since each node lost its lease. `leases` are the existing leases by lease_key.
+
+    When the kubelet reports a silent node as ready, the time starts again, because the event of the new lease may arrive later.
+    Source: updateNodeHealth in Kubernetes' node lifecycle controller.
+    """
 
     def __init__(self, leases: Mapping[str, Lease]) -> None:
         self._leases = leases
@@ -109,6 +113,11 @@ class LeaseMonitor:
             self._since.pop(node, None)
         else:
             self._since.setdefault(node, now)
+
+    def restart(self, node: str, now: float) -> None:
+        """Start the time of a silent node again."""
+        if node in self._since:
+            self._since[node] = now
 
     def forget(self, node: str) -> None:
         self._since.pop(node, None)
@@ -449,6 +458,8 @@ class NodeLifecycle:
                 self._zones.forget(name, now)
             else:
                 self._silences.look(name, now)
+                if delta.old is not None and ready(delta.obj) == "True" != ready(delta.old):
+                    self._silences.restart(name, now)
                 self._note(delta.obj, now)
 
     def _leases_changed(self, deltas: Sequence[Delta[Lease]]) -> None:

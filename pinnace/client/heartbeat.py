@@ -72,6 +72,8 @@ class NodeSession:
         self._stream: Stream | None = None
         self._open = False
         self._pulse = HeartbeatTimer(1.0, ANSWER_TIMEOUT, 0.0)
+        self._changed = asyncio.Event()
+        """Set while added or released nodes wait to be sent."""
         self._closing = False
         self._closed = asyncio.Event()
 
@@ -91,20 +93,22 @@ class NodeSession:
         return None if self._open else "no heartbeat session with an API server"
 
     def add(self, nodes: Sequence[str]) -> None:
-        """Add nodes to the session. They are sent with the next heartbeat."""
+        """Add nodes to the session. They are sent at once."""
         self._nodes.update(dict.fromkeys(nodes))
         self._added.extend(nodes)
+        self._changed.set()
         for node in nodes:
             self._released.pop(node, None)
 
     def release(self, nodes: Iterable[str]) -> None:
-        """Remove nodes from the session. They are sent with the next heartbeat. Unknown nodes are ignored."""
+        """Remove nodes from the session. They are sent at once. Unknown nodes are ignored."""
         leaving = {node for node in nodes if node in self._nodes}
         for node in leaving:
             del self._nodes[node]
             self._released[node] = 0
         self._added = [node for node in self._added if node not in leaving]
         self._releasing.extend(leaving)
+        self._changed.set()
 
     async def run(self) -> None:
         """Send heartbeats until cancelled or closed."""
@@ -170,20 +174,28 @@ class NodeSession:
 
     async def _beat(self, stream: Stream) -> None:
         while True:
-            while self._releasing:
-                released, self._releasing = self._releasing[:CHUNK], self._releasing[CHUNK:]
-                self._releases += 1
-                self._released.update((node, self._releases) for node in released if node in self._released)
-                await stream.write(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=released)))
-            while self._added:
-                added, self._added = self._added[:CHUNK], self._added[CHUNK:]
-                await stream.write(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=added)))
+            await self._send_changes(stream)
             sequence = self._pulse.beat(self._clock.monotonic())
             await stream.write(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=sequence)))
-            await self._clock.sleep(self._pulse.interval)
+            due = self._clock.monotonic() + self._pulse.interval
+            while (left := due - self._clock.monotonic()) > 0:
+                await race(self._clock.sleep(left), self._changed.wait())
+                await self._send_changes(stream)
             if self._pulse.silent(self._clock.monotonic()):
                 stream.abandon()
                 raise unavailable(f"API server {stream.endpoint} does not acknowledge heartbeats")
+
+    async def _send_changes(self, stream: Stream) -> None:
+        """Send the released and the added nodes."""
+        self._changed.clear()
+        while self._releasing:
+            released, self._releasing = self._releasing[:CHUNK], self._releasing[CHUNK:]
+            self._releases += 1
+            self._released.update((node, self._releases) for node in released if node in self._released)
+            await stream.write(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=released)))
+        while self._added:
+            added, self._added = self._added[:CHUNK], self._added[CHUNK:]
+            await stream.write(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=added)))
 
     def _forget_released(self, messages: int) -> None:
         """Drop the nodes of the first `messages` release messages, which the server has processed."""

@@ -57,6 +57,16 @@ async def test_nodes_can_be_added(cluster: Cluster) -> None:
     assert list(fleet.session.nodes) == ["n1", "n2"]
 
 
+async def test_added_and_released_nodes_do_not_wait_for_the_next_heartbeat(cluster: Cluster) -> None:
+    await cluster.serve(Timing(interval=60.0, silence=300.0, ttl=300))
+    fleet = cluster.fleet("fleet-a", ["n1"])
+    await cluster.holding("n1")
+    fleet.session.add(["n2"])
+    await cluster.holding("n1", "n2")
+    fleet.session.release(["n1"])
+    await cluster.holding("n2")
+
+
 async def test_the_leases_of_a_fleet_that_dies_vanish(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the grace, and before the etcd lease can run out."""
     monkeypatch.setattr(node_service, "GRACE", 0.1)

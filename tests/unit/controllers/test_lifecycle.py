@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controllers.nodelifecycle import LOOK_AGAIN, RECOVERY, NodeLifecycle, Options, Rates
+from controllers.nodelifecycle import LOOK_AGAIN, RECOVERY, NodeLifecycle, Options, Rates, ready
 from controllers.pods import node_of
 from controllers.runtime import Shared, WorkerPool
 from pinnace.api.coordination_v1_pb2 import Lease
@@ -197,6 +197,34 @@ async def test_a_node_that_is_marked_already_takes_no_turn_again() -> None:
         cluster.put(NODES, "c", make_node("c").condition("Ready", "True").build())
         await cluster.clock.advance(SILENT)
         assert cluster.taints("b") == {NO_SCHEDULE, NO_EXECUTE}
+
+
+async def test_recovered_node_stays_ready_until_the_event_of_its_lease_arrives() -> None:
+    cluster = Cluster("a", "b")
+
+    def status() -> str:
+        return ready(cluster.stores[NODES]["a"])
+
+    async with cluster.at_work():
+        cluster.falls("a")
+        await cluster.clock.advance(SILENT)
+        assert status() == "Unknown"
+        cluster.put(NODES, "a", make_node("a").condition("Ready", "True").build())
+        await cluster.clock.advance(0.9 * Options().grace)
+        assert status() == "True"
+        cluster.comes("a")
+        await cluster.clock.advance(SILENT)
+        assert status() == "True"
+
+
+async def test_recovered_node_without_a_lease_is_unreachable_after_the_grace_period() -> None:
+    cluster = Cluster("a", "b")
+    async with cluster.at_work():
+        cluster.falls("a")
+        await cluster.clock.advance(SILENT)
+        cluster.put(NODES, "a", make_node("a").condition("Ready", "True").build())
+        await cluster.clock.advance(SILENT)
+        assert ready(cluster.stores[NODES]["a"]) == "Unknown"
 
 
 async def test_the_label_of_a_node_excludes_it() -> None:

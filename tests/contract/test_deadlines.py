@@ -1,4 +1,4 @@
-"""A read that waits for a store which does not answer: its caller hears why, and not only that its time is over."""
+"""Reads from a store that does not answer fail with the cause, not with a bare timeout."""
 
 import asyncio
 
@@ -14,10 +14,10 @@ LIST = "/pinnace.v1.Elections/List"
 
 
 @pytest.mark.parametrize("timeout", [2.0, 5.5])
-async def test_a_read_says_that_the_store_is_away(
+async def test_read_fails_with_storage_unavailable_when_the_store_is_silent(
     serve: Serve, storage: Storage, monkeypatch: pytest.MonkeyPatch, timeout: float
 ) -> None:
-    """Also where the caller waits longer than the server does, and asks it again."""
+    """This also holds when the client's timeout exceeds that of the server, so that the client retries."""
 
     async def read() -> None:
         await connection.call(LIST, ListElectionsRequest(), ListElectionsResponse, timeout=timeout)

@@ -1,7 +1,7 @@
-"""MemoryStorage is etcd: the same random operations have exactly the same answers. Whatever is proven with the one (unit tests,
-the simulation) then holds for the other.
+"""MemoryStorage and etcd return identical results for the same random operations. Results of unit tests and of the simulation,
+which use MemoryStorage, therefore hold for etcd.
 
-PINNACE_SEQUENCES=5000 tries more; PINNACE_FIRST_SEQUENCE=1234 begins there, to repeat one that was reported.
+PINNACE_SEQUENCES=5000 runs more sequences. PINNACE_FIRST_SEQUENCE=1234 starts at that sequence, to reproduce a failure.
 """
 
 import os
@@ -21,64 +21,66 @@ from tests.storage.mvcc import Mvcc
 SEQUENCES = int(os.environ.get("PINNACE_SEQUENCES", "120"))
 FIRST = int(os.environ.get("PINNACE_FIRST_SEQUENCE", "0"))
 MAX_LENGTH = 40
-"""Operations of a sequence."""
+"""Maximum number of operations per sequence."""
 
 
 @pytest.mark.timeout(60 + SEQUENCES)
-async def test_random_operations_have_the_answers_of_etcd(etcd_storage: EtcdStorage) -> None:
+async def test_memory_storage_and_etcd_agree_on_random_operations(etcd_storage: EtcdStorage) -> None:
     await compare(etcd_storage, range(FIRST, FIRST + SEQUENCES))
 
 
-async def test_a_store_that_differs_is_caught() -> None:
-    """What the comparison is worth: a store that renews what is gone is not equal to one that does not."""
+async def test_comparison_detects_a_store_that_differs() -> None:
+    """The store renews leases that do not exist."""
 
-    class Generous(MemoryStorage):
+    class AlwaysRenews(MemoryStorage):
         async def renew_lease(self, lease: int) -> float:
             return 60.0
 
     with pytest.raises(AssertionError, match="renew_lease"):
-        await compare(Generous(), range(50))
+        await compare(AlwaysRenews(), range(50))
 
 
 async def compare(other: Storage, seeds: range) -> None:
-    """Does the same to `other` and, for each seed, to a new MemoryStorage. Raises AssertionError at the first answer that
-    differs."""
-    # From a revision that is still to come: etcd's watch of the past may meet a compaction before it has caught up.
-    async with aclosing(other.watch(await other.current_revision() + 2)) as told:  # type: ignore[type-var]
-        await anext(told)
-        await take(told, await done(other, Write("/begin", None, await put(other, "/begin"))))
+    """Run the same operations on `other` and, for each seed, on a new MemoryStorage. Raise AssertionError at the first result
+    that differs."""
+    # The watch starts at a future revision: a watch that replays may hit a compaction before it has caught up.
+    async with aclosing(other.watch(await other.current_revision() + 2)) as watch:  # type: ignore[type-var]
+        await anext(watch)
+        await take(watch, await done(other, Write("/begin", None, await put(other, "/begin"))))
         for seed in seeds:
-            await compare_sequence(other, told, seed)
+            await compare_sequence(other, watch, seed)
 
 
-async def compare_sequence(other: Storage, told: AsyncIterator[Changes], seed: int) -> None:
-    """`told` is a watch of `other` that has told everything before."""
+async def compare_sequence(other: Storage, watch: AsyncIterator[Changes], seed: int) -> None:
+    """`watch` is a watch of `other` that has returned all earlier changes."""
     rng = random.Random(seed)
     memory = MemoryStorage()
     shift = await other.current_revision() - await memory.current_revision()
     shifted = Shifted(other, shift)
     store: Mvcc = vars(memory)["_store"]
     leases: list[int] = []
-    story: list[str] = []
-    async with aclosing(memory.watch(store.revision + 1)) as expected:
-        await anext(expected)
+    log: list[str] = []
+    async with aclosing(memory.watch(store.revision + 1)) as memory_watch:
+        await anext(memory_watch)
         first = await put(memory, KEYS[0])
         assert await put(shifted, KEYS[0]) == first
         for _ in range(rng.randint(5, MAX_LENGTH)):
             operation = choose(rng, store, first, leases)
-            story.append(f"\n  {operation.text}")
-            wanted, found = await outcome(operation.run(memory)), await outcome(operation.run(shifted))
-            assert found == wanted, f"sequence {seed} differs after{''.join(story)}\nmemory: {wanted}\nother:  {found}"
+            log.append(f"\n  {operation.text}")
+            in_memory, in_other = await outcome(operation.run(memory)), await outcome(operation.run(shifted))
+            assert in_other == in_memory, (
+                f"sequence {seed} differs after{''.join(log)}\nmemory: {in_memory}\nother:  {in_other}"
+            )
             if operation.text.startswith("grant"):
-                leases.append(wanted)
+                leases.append(in_memory)
         for storage in (memory, shifted):
             await clean_up(storage, leases)
-        changes = await take(expected, store.revision)
-        assert shifted.seen(await take(told, store.revision + shift)) == changes, f"sequence {seed}: the watches differ"
+        changes = await take(memory_watch, store.revision)
+        assert shifted.seen(await take(watch, store.revision + shift)) == changes, f"sequence {seed}: the watches differ"
 
 
 async def clean_up(storage: Storage, leases: list[int]) -> None:
-    """Ends the leases and deletes what is left."""
+    """Revoke the leases and delete the remaining keys."""
     for lease in leases:
         await storage.revoke_lease(lease)
     await done(storage, *(Write(state.key, None, state.mod_revision) for state in (await storage.page("/")).items))

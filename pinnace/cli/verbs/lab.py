@@ -1,4 +1,4 @@
-"""`pinnace lab`: lists the labs, asks for predictions, and checks the steps on the cluster.
+"""`pinnace lab`: lists the labs, records predictions, and checks the steps on the cluster.
 
 Predictions are stored in `$XDG_STATE_HOME/pinnace/labs.json`. `check` compares them with the answers when all steps are done.
 """
@@ -51,36 +51,52 @@ def list_(settings: Settings) -> None:
     out(Table(("LAB", "TITLE", "TIME", "DIFFICULTY")).render(rows))
 
 
-@verb(
-    "start",
-    examples="""
-        pinnace lab start 1
-        pinnace lab start 1 --predict no-scheduler=b   # without the question
-    """,
-)
+@verb("start", examples="pinnace lab start 1")
 @click.argument("number", type=click.IntRange(min=0))
-@click.option("--predict", "given", multiple=True, metavar="ID=ANSWER", help="A prediction. Its question is not asked.")
-def start(settings: Settings, number: int, given: tuple[str, ...]) -> None:
-    """Start a lab: print the path of its text and ask for predictions.
-
-    Questions are asked in a terminal only. An empty answer skips a question. Starting a lab again keeps earlier predictions.
-    """
+def start(settings: Settings, number: int) -> None:
+    """Start a lab: print its facts and the path of its text. Starting a lab again keeps its predictions."""
     document = _document(number)
     state = _read_state()
-    known = state["labs"].setdefault(str(number), {}).setdefault("predictions", {})
-    known.update(_parsed(document, given))
     out(f"Lab {document.number}: {_title(document)}\n")
     for name, value in document.facts.items():
         out(f"  {name:<12}{value}\n")
     out(f"  {'text':<12}{document.path}\n")
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        for each in document.predictions:
-            if each.id not in known and (answer := _ask(each)):
-                known[each.id] = answer
     if document.predictions:
-        out(f"{len(known)} of {len(document.predictions)} predictions recorded\n")
+        out(f"{_recorded(document, _predictions(state, number))}; `pinnace lab predict` asks for the next one\n")
     state["current"] = number
     _write_state(state)
+
+
+@verb(
+    "predict",
+    examples="""
+        pinnace lab predict                 # asks the next question of the lab that was started last
+        pinnace lab predict 4 kill          # asks one question
+        pinnace lab predict 4 kill=b        # records an answer
+    """,
+)
+@number_argument
+@click.argument("given", nargs=-1, metavar="[QUESTION[=ANSWER]]...")
+def predict(settings: Settings, number: int | None, given: tuple[str, ...]) -> None:
+    """Record predictions of a lab. Run it at each question of the text.
+
+    Without an answer, it asks in the terminal: the named questions, or the first question without a prediction.
+    """
+    document = _document(_current(number))
+    if not document.predictions:
+        raise Failure(f"lab {document.number} asks for no predictions")
+    known = {each.id: each for each in document.predictions}
+    answers = _parsed(known, given)
+    state = _read_state()
+    kept = _predictions(state, document.number)
+    if not given:
+        answers = dict.fromkeys([each.id for each in document.predictions if each.id not in kept][:1], "")
+    for name, answer in answers.items():
+        if not answer and not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise usage("the question cannot be asked without a terminal", hint=f"use {name}=ANSWER")
+        kept[name] = answer or _ask(known[name])
+    _write_state(state)
+    out(f"{_recorded(document, kept)}\n")
 
 
 @verb(
@@ -172,7 +188,7 @@ def reset(settings: Settings, number: int | None) -> None:
         out(f"lab {document.number} has no cluster\n")
 
 
-for command in (list_, start, check, hint, reset):
+for command in (list_, start, predict, check, hint, reset):
     lab.add_command(command)
 
 
@@ -236,25 +252,34 @@ def _compare(document: Document) -> None:
             out(f"prediction {each.id}: {answer}) {each.options.get(answer, '')}: {verdict}\n")
 
 
+def _predictions(state: Mapping[str, Any], number: int) -> dict[str, str]:
+    """The recorded answers of a lab, to be changed in place."""
+    found: dict[str, str] = state["labs"].setdefault(str(number), {}).setdefault("predictions", {})
+    return found
+
+
+def _recorded(document: Document, kept: Mapping[str, str]) -> str:
+    return f"{len(kept)} of {len(document.predictions)} predictions recorded"
+
+
 def _ask(prediction: Prediction) -> str:
-    out(f"\n{prediction.question}\n")
+    out(f"{prediction.question}\n")
     for letter, text in prediction.options.items():
         out(f"  {letter}) {text}\n")
-    choices = click.Choice(["", *prediction.options])
-    answer: str = click.prompt("Your prediction", default="", type=choices, show_choices=False, show_default=False)
+    answer: str = click.prompt("Your prediction", type=click.Choice([*prediction.options]), show_choices=False)
     return answer
 
 
-def _parsed(document: Document, given: Sequence[str]) -> dict[str, str]:
-    known = {each.id: each for each in document.predictions}
+def _parsed(known: Mapping[str, Prediction], given: Sequence[str]) -> dict[str, str]:
+    """Parse "QUESTION=ANSWER" and "QUESTION". The answer is empty if it is missing."""
     found = {}
     for text in given:
         name, _, answer = text.partition("=")
         if name not in known:
-            raise usage(f'--predict: there is no prediction "{name}"', hint=f"there are {', '.join(known)}")
-        if answer not in known[name].options:
+            raise usage(f'there is no prediction "{name}"', hint=f"there are {', '.join(known)}")
+        if answer and answer not in known[name].options:
             there = ", ".join(known[name].options)
-            raise usage(f'--predict: "{answer}" is no answer of {name}', hint=f"the answers are {there}")
+            raise usage(f'"{answer}" is no answer of {name}', hint=f"the answers are {there}")
         found[name] = answer
     return found
 

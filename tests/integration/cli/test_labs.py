@@ -1,4 +1,4 @@
-"""`pinnace lab`: predictions are asked for and compared, checks read the cluster, hints help, a reset deletes."""
+"""`pinnace lab`: predictions, checks, hints and reset."""
 
 import json
 import os
@@ -79,8 +79,9 @@ async def test_checks_name_what_is_missing_and_hints_follow_them(pinnace: Comman
 
 
 async def test_predictions_are_compared_when_all_steps_are_done(pinnace: Commands, client: Client, state: Path) -> None:
-    started = await pinnace("lab", "start", "8", "--predict", "default=b", "--predict", "policy=c")
-    assert started.lines[-1] == "2 of 3 predictions recorded"
+    started = await pinnace("lab", "predict", "8", "default=b", "policy=c")
+    assert started.out == "2 of 3 predictions recorded\n"
+    await pinnace("lab", "start", "8")
     await nodes(client)
     await load(client, "default-load", "default-scheduler", [0, 1, 2, 3, 4, 5])
     await load(client, "cheap-load", "cheap", [1, 1, 1, 2, 2, 2])
@@ -97,13 +98,14 @@ async def test_predictions_are_compared_when_all_steps_are_done(pinnace: Command
 
 
 async def test_a_reset_forgets_predictions_and_touches_no_other_cluster(pinnace: Commands, state: Path) -> None:
-    await pinnace("lab", "start", "8", "--predict", "default=b")
+    await pinnace("lab", "start", "8")
+    await pinnace("lab", "predict", "8", "default=b")
     reset = await pinnace("lab", "reset")
     assert (reset.code, reset.out) == (0, "deleted the predictions of lab 8\nlab 8 has no cluster\n")
     assert recorded(state) == {"labs": {}}
     without = await pinnace("lab", "check")
     assert without.code == 2 and without.errors[0] == "error: which lab?"
-    assert (await pinnace("lab", "start", "8")).lines[-1] == "0 of 3 predictions recorded"
+    assert (await pinnace("lab", "start", "8")).lines[-1].startswith("0 of 3 predictions recorded")
     assert (await pinnace("lab", "reset", "9")).out == "lab 9 has no cluster\n"
 
 
@@ -112,8 +114,10 @@ async def test_a_reset_forgets_predictions_and_touches_no_other_cluster(pinnace:
     [
         (("start", "99"), 3, "error: there is no lab 99"),
         (("check", "8", "nonsense"), 3, 'error: lab 8 has no check "nonsense"'),
-        (("start", "8", "--predict", "nonsense=a"), 2, 'error: --predict: there is no prediction "nonsense"'),
-        (("start", "8", "--predict", "default=z"), 2, 'error: --predict: "z" is no answer of default'),
+        (("predict", "8", "nonsense=a"), 2, 'error: there is no prediction "nonsense"'),
+        (("predict", "8", "default=z"), 2, 'error: "z" is no answer of default'),
+        (("predict", "8", "default"), 2, "error: the question cannot be asked without a terminal"),
+        (("predict",), 2, "error: which lab?"),
     ],
 )
 async def test_mistakes_are_named(pinnace: Commands, state: Path, arguments: tuple[str, ...], code: int, says: str) -> None:
@@ -124,7 +128,7 @@ async def test_mistakes_are_named(pinnace: Commands, state: Path, arguments: tup
 
 async def test_a_broken_file_of_predictions_counts_as_empty(pinnace: Commands, state: Path) -> None:
     broken(state)
-    assert (await pinnace("lab", "start", "8")).lines[-1] == "0 of 3 predictions recorded"
+    assert (await pinnace("lab", "start", "8")).lines[-1].startswith("0 of 3 predictions recorded")
 
 
 async def test_without_a_cluster_the_first_hint_is_shown_and_a_check_fails(pinnace: Commands, state: Path) -> None:
@@ -178,12 +182,12 @@ class Terminal:
             os.close(self._ours)
 
 
-def test_predictions_are_asked_for_in_a_terminal(tmp_path: Path) -> None:
-    document = read(texts()[8])
-    first, second, third = document.predictions
+def test_each_call_of_predict_asks_the_next_question(tmp_path: Path) -> None:
+    first, second, third = read(texts()[8]).predictions
     environment = {"XDG_STATE_HOME": str(tmp_path), "NO_COLOR": "1"}
-    terminal = Terminal("lab", "start", "8", environment=environment)
     prompt = "Your prediction"
+
+    terminal = Terminal("lab", "predict", "8", environment=environment)
     terminal.until(prompt)
     assert first.question in " ".join(terminal.printed.split()) and second.question not in terminal.printed
     assert all(f"{letter}) {text}" in terminal.printed for letter, text in first.options.items())
@@ -191,20 +195,26 @@ def test_predictions_are_asked_for_in_a_terminal(tmp_path: Path) -> None:
     terminal.until(prompt, 2)
     assert "'z' is not one of" in terminal.printed
     terminal.answer("b")
-    terminal.until(prompt, 3)
-    terminal.answer("")  # skips the question
-    terminal.until(prompt, 4)
-    terminal.answer("a")
-    terminal.until("2 of 3 predictions recorded")
+    terminal.until("1 of 3 predictions recorded")
     assert terminal.end() == 0
-    assert recorded(tmp_path / "pinnace" / "labs.json") == {
-        "labs": {"8": {"predictions": {first.id: "b", third.id: "a"}}},
-        "current": 8,
-    }
 
-    again = Terminal("lab", "start", "8", environment=environment)  # only the skipped question
+    named = Terminal("lab", "predict", "8", third.id, environment=environment)
+    named.until(prompt)
+    assert third.question in " ".join(named.printed.split())
+    named.answer("a")
+    named.until("2 of 3 predictions recorded")
+    assert named.end() == 0
+
+    again = Terminal("lab", "predict", "8", environment=environment)
     again.until(prompt)
-    assert second.question in " ".join(again.printed.split()) and first.question not in again.printed
+    assert second.question in " ".join(again.printed.split())
     again.answer("a")
     again.until("3 of 3 predictions recorded")
     assert again.end() == 0
+    assert recorded(tmp_path / "pinnace" / "labs.json") == {
+        "labs": {"8": {"predictions": {first.id: "b", second.id: "a", third.id: "a"}}}
+    }
+
+    last = Terminal("lab", "predict", "8", environment=environment)
+    last.until("3 of 3 predictions recorded")
+    assert last.end() == 0 and prompt not in last.printed

@@ -1,4 +1,4 @@
-"""Pods of jobs, as the controller makes them: with its finalizer."""
+"""Pods as the job controller creates them, with its finalizer."""
 
 from controllers.job import FINALIZER
 from pinnace.api.batch_v1_pb2 import Job

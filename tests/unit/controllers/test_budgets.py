@@ -1,4 +1,4 @@
-"""What a disruption budget allows."""
+"""The disruptions that a budget allows."""
 
 from collections.abc import Mapping
 from types import MappingProxyType, SimpleNamespace
@@ -84,7 +84,7 @@ def test_granted_eviction_counts_as_disrupted_until_its_timeout() -> None:
 
 
 @pytest.mark.parametrize("bounds", [{"maxUnavailable": 1}, {"minAvailable": "100%"}, {"maxUnavailable": "1%"}])
-def test_more_pods_than_an_int32_can_say_are_as_many_as_it_can(bounds: dict[str, int | str]) -> None:
+def test_expected_pods_are_capped_at_the_maximum_of_an_int32(bounds: dict[str, int | str]) -> None:
     status, _ = status_of(budget(**bounds), facts(healthy(2)), Scale(4 * MAX_INT32), NOW)
     assert counts(status) == (MAX_INT32, MAX_INT32, 2, 0)
 
@@ -97,7 +97,7 @@ def test_uncountable_budget_allows_no_disruption() -> None:
     assert status_of(budget(minAvailable=1), facts(healthy(3)), Scale(0, "no matter"), NOW)[0].disruptionsAllowed == 2
 
 
-# --- how many there should be
+# --- expected pods
 
 
 class Synced(NamedTuple):
@@ -108,8 +108,9 @@ class Synced(NamedTuple):
 async def synced(
     replica_set: ReplicaSet, pods: list[Pod], granted: Mapping[str, float] = MappingProxyType({}), **bounds: int | str
 ) -> Synced:
-    """What the controller writes, in a cluster of a deployment of 8 and this replica set. `granted`: whose evictions, and
-    when."""
+    """The status and events that the controller writes in a cluster of a deployment of 8 and this replica set. `granted`
+    has the names and times of granted evictions.
+    """
     kept = budget(**bounds)
     for name, at in granted.items():
         kept.status.disruptedPods[name].CopyFrom(to_time(at))
@@ -119,7 +120,7 @@ async def synced(
         REPLICA_SETS: {"default/web": replica_set},
         DEPLOYMENTS: {"default/web": deployment},
     }
-    written, told = list[PodDisruptionBudget](), list[str]()
+    written, reasons = list[PodDisruptionBudget](), list[str]()
 
     async def update_status(obj: PodDisruptionBudget) -> PodDisruptionBudget:
         written.append(obj)
@@ -132,13 +133,13 @@ async def synced(
         facts=PodFactsCache(),
     )
     client = SimpleNamespace(of=lambda resource: SimpleNamespace(update_status=update_status))
-    events = SimpleNamespace(event=lambda obj, type_, reason, message: told.append(reason))
+    events = SimpleNamespace(event=lambda obj, type_, reason, message: reasons.append(reason))
     shared: Any = SimpleNamespace(informers=informers, client=client, clock=SimpleNamespace(time=lambda: NOW), events=events)
     await DisruptionController(shared).sync("default/b")
-    return Synced(written[0].status, told)
+    return Synced(written[0].status, reasons)
 
 
-async def test_the_pods_of_a_deployment_are_as_many_as_it_wants_even_in_a_rollout() -> None:
+async def test_expected_pods_of_a_rollout_are_the_replicas_of_the_deployment() -> None:
     owned = make_replica_set("web", replicas=10)
     owned.metadata.ownerReferences.add(kind="Deployment", name="web", uid="uid-web", controller=True)
     pods = [*healthy(5), make_pod("alone").label("app", "web").build()]
@@ -146,14 +147,14 @@ async def test_the_pods_of_a_deployment_are_as_many_as_it_wants_even_in_a_rollou
     assert counts((await synced(WEB, pods, maxUnavailable=4)).status) == (10, 6, 5, 0)
 
 
-async def test_pods_of_what_has_no_scale_cannot_be_counted() -> None:
+async def test_pods_of_a_controller_without_a_scale_fail_the_sync() -> None:
     pod = make_pod("p").label("app", "web").owner("Job", "j", "uid-j").build()
     status, events = await synced(WEB, [pod], maxUnavailable=1)
     assert status.conditions[0].message == "found no scale of Job default/j, the controller of pod p"
     assert events == ["CalculateExpectedPodCountFailed"]
 
 
-async def test_condition_explains_why_a_budget_allows_fewer_disruptions() -> None:
+async def test_events_report_missing_and_unmanaged_pods() -> None:
     alone = make_pod("alone").label("app", "web").build()
     assert (await synced(WEB, [], minAvailable=1)).events == ["NoPods"]
     assert (await synced(WEB, [*healthy(5), alone], maxUnavailable=1)).events == ["UnmanagedPods"]
@@ -162,7 +163,7 @@ async def test_condition_explains_why_a_budget_allows_fewer_disruptions() -> Non
 
 
 async def test_failed_eviction_is_reported() -> None:
-    """Whoever evicted it got no further."""
+    """The client that was granted the eviction did not delete the pod."""
     going = running(pod_of(WEB, "going")).terminating().build()
     granted = {"p0": NOW - UNCONFIRMED, "p1": NOW - 1, "going": NOW - UNCONFIRMED, "gone": NOW - UNCONFIRMED}
     assert (await synced(WEB, [*healthy(3), going], granted, minAvailable=1)).events == ["NotDeleted"]

@@ -1,4 +1,4 @@
-"""What a deployment does about its replica sets, and says of itself."""
+"""The changes that a deployment makes to its replica sets, and its status."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +29,7 @@ RECREATE = DeploymentStrategy(type="Recreate")
 
 
 def deployed(deployment: Deployment, *images: str, size: int = 0, status: int | None = None) -> list[ReplicaSet]:
-    """Replica sets of these images as they were created one after the other; the last has the size, and so many pods."""
+    """Replica sets of these images in the order of their creation. The last has the size and this number of pods."""
     sets: list[ReplicaSet] = []
     present = deployment.spec.template.spec.containers[0].image
     for number, image in enumerate(images, 1):
@@ -52,7 +52,7 @@ def said(status: DeploymentStatus, type_: str) -> tuple[str, str]:
 # --- the replica set of the template
 
 
-def test_a_new_template_has_a_replica_set_of_its_own() -> None:
+def test_new_template_creates_a_replica_set() -> None:
     deployment = make_deployment("web", replicas=4)
     deployment.metadata.annotations["kubernetes.io/change-cause"] = "first"
     for applied in ("kubectl.kubernetes.io/last-applied-configuration", LAST_APPLIED):
@@ -72,7 +72,9 @@ def test_a_new_template_has_a_replica_set_of_its_own() -> None:
 
 
 def test_a_template_with_equal_quantities_keeps_its_replica_set() -> None:
-    """argo-cd#21135, website#56075: `100m` for `0.1` made a new replica set, and every pod was replaced."""
+    """Regression (argo-cd#21135, website#56075): `100m` instead of `0.1` made a new replica set, and all pods were
+    replaced.
+    """
     deployment = make_deployment("web")
     limits = deployment.spec.template.spec.containers[0].resources.limits
     limits["cpu"].string = "0.1"
@@ -84,7 +86,7 @@ def test_a_template_with_equal_quantities_keeps_its_replica_set() -> None:
     assert plan(deployment, sets, False, NOW).create is not None
 
 
-def test_the_same_template_has_the_same_hash_and_a_name_that_is_taken_another() -> None:
+def test_template_hash_depends_on_the_template_and_the_collision_count() -> None:
     first, second = make_deployment("a", image="app:1"), make_deployment("b", image="app:1")
     assert template_hash(first.spec.template, 0) == template_hash(second.spec.template, 0)
     assert template_hash(first.spec.template, 0) != template_hash(first.spec.template, 1)
@@ -92,7 +94,7 @@ def test_the_same_template_has_the_same_hash_and_a_name_that_is_taken_another() 
     assert template_hash(first.spec.template, 0) != template_hash(second.spec.template, 0)
 
 
-def test_undone_a_rollout_goes_back_to_the_replica_set_that_there_was() -> None:
+def test_rollback_reuses_the_existing_replica_set() -> None:
     deployment = make_deployment("web", replicas=2, image="app:1")
     deployment.metadata.annotations[REVISION_ANNOTATION] = "2"
     sets = deployed(deployment, "app:1", "app:2", size=2)
@@ -115,7 +117,7 @@ def test_oldest_revisions_are_dropped_from_a_long_history() -> None:
     assert len(",".join(revisions)) <= MAX_HISTORY < len(",".join(["1200", *revisions]))
 
 
-def test_a_revision_of_thousands_of_digits_is_none() -> None:
+def test_revision_of_thousands_of_digits_is_ignored() -> None:
     deployment = make_deployment("web", replicas=2, image="app:2")
     sets = deployed(deployment, "app:1", size=2)
     sets[0].metadata.annotations[REVISION_ANNOTATION] = "9" * 5000
@@ -123,18 +125,18 @@ def test_a_revision_of_thousands_of_digits_is_none() -> None:
     assert wanted.revision == "1"
 
 
-def test_beyond_the_history_the_oldest_are_forgotten_once_a_rollout_is_complete() -> None:
+def test_replica_sets_beyond_the_history_limit_are_deleted_after_the_rollout() -> None:
     deployment = make_deployment("web", replicas=1, image="app:4", revisionHistoryLimit=1)
     sets = deployed(deployment, "app:1", "app:2", "app:3", "app:4", size=1)
     assert [each.metadata.uid for each in plan(deployment, sets, False, NOW).delete] == ["uid-1", "uid-2"]
-    sets[0].status.replicas = 1  # it has not said that its last pod is gone
+    sets[0].status.replicas = 1  # its status still counts the last pod
     sets[3].status.availableReplicas = 0
     assert plan(deployment, sets, False, NOW).delete == []
     sets[3].status.availableReplicas, deployment.spec.paused = 1, True
     assert [each.metadata.uid for each in plan(deployment, sets, False, NOW).delete] == ["uid-2"]
 
 
-def test_a_deployment_that_is_being_deleted_does_nothing() -> None:
+def test_terminating_deployment_changes_nothing() -> None:
     deployment = make_deployment("web", replicas=2)
     deleting(deployment)
     wanted = plan(deployment, [], False, NOW)
@@ -149,7 +151,7 @@ def recreate(lingering: bool, old_size: int = 0, old_pods: int = 0) -> Deploymen
     return plan(deployment, deployed(deployment, "app:1", size=old_size, status=old_pods), lingering, NOW)
 
 
-def test_recreated_the_old_ones_are_all_gone_before_the_new_ones_come() -> None:
+def test_recreate_waits_until_all_old_pods_are_gone() -> None:
     [(_, emptied)] = recreate(True, 2, 2).update
     assert emptied.spec.replicas == 0
     for waits in (recreate(True, 2, 2), recreate(True, 0, 1), recreate(False, 0, 1), recreate(True, 0, 0)):
@@ -159,7 +161,7 @@ def test_recreated_the_old_ones_are_all_gone_before_the_new_ones_come() -> None:
 
 
 async def test_rollout_ignores_pods_of_other_namespaces() -> None:
-    """Neither a replica set that names the deployment as its controller, nor a pod that names its replica set."""
+    """This includes a replica set that names the deployment as its controller, and a pod that names its replica set."""
     deployment = make_deployment("web", replicas=2, image="app:2", strategy=RECREATE)
     [old] = deployed(deployment, "app:1", size=0)
     foreign, pod = ReplicaSet(), running(pod_of(old, "p")).build()
@@ -192,7 +194,7 @@ async def test_rollout_ignores_pods_of_other_namespaces() -> None:
     assert written == [("default", 2)]
 
 
-def test_a_paused_deployment_begins_no_rollout_and_can_still_be_resized() -> None:
+def test_paused_deployment_can_be_resized_without_a_rollout() -> None:
     deployment = make_deployment("web", replicas=5, image="app:2", paused=True, progressDeadlineSeconds=60)
     sets = deployed(deployment, "app:1", size=2)
     wanted = plan(deployment, sets, False, NOW)
@@ -213,7 +215,7 @@ def test_a_paused_deployment_begins_no_rollout_and_can_still_be_resized() -> Non
 @pytest.mark.parametrize(
     ("available", "expected"), [(7, ("False", "MinimumReplicasUnavailable")), (8, ("True", "MinimumReplicasAvailable"))]
 )
-def test_available_is_who_lacks_no_more_than_may_be_missing(available: int, expected: tuple[str, str]) -> None:
+def test_deployment_is_available_within_max_unavailable(available: int, expected: tuple[str, str]) -> None:
     deployment = make_deployment("web", replicas=10)
     status = plan(deployment, deployed(deployment, "app:1", size=10, status=available), False, NOW).status
     assert said(status, "Available") == expected
@@ -221,7 +223,7 @@ def test_available_is_who_lacks_no_more_than_may_be_missing(available: int, expe
     assert (status.unavailableReplicas, status.observedGeneration) == (10 - available, 1)
 
 
-def test_a_rollout_progresses_completes_or_misses_its_deadline() -> None:
+def test_rollout_progresses_completes_or_exceeds_its_deadline() -> None:
     deployment = make_deployment("web", replicas=3, progressDeadlineSeconds=60)
     sets = deployed(deployment, "app:1", size=3, status=0)
 
@@ -240,7 +242,7 @@ def test_a_rollout_progresses_completes_or_misses_its_deadline() -> None:
     assert look(3, NOW + 210) == ("True", "NewReplicaSetAvailable")
     since = condition(deployment.status, "Progressing")
     assert since is not None and since.lastTransitionTime.seconds == NOW + 200
-    assert look(2, NOW + 900) == ("True", "NewReplicaSetAvailable")  # a pod that is lost is no rollout
+    assert look(2, NOW + 900) == ("True", "NewReplicaSetAvailable")  # the loss of a pod does not start a rollout
 
 
 def test_deployment_reports_replica_set_failures() -> None:

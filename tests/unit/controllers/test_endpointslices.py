@@ -1,4 +1,4 @@
-"""Where the pods of a service are reached."""
+"""The endpoint slices of a service."""
 
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ def service(*ports: int | str, headless: bool = False) -> Service:
 
 
 def pod(number: int, *, ip: str = "", **named: int) -> Pod:
-    """Ready, at 10.0.0.`number`, with ports of these names."""
+    """A ready pod at 10.0.0.`number`, with ports of these names."""
     made = make_pod(f"p{number}").label("app", "web").node("n").phase("Running").ready_since(1.0).image("app:1").build()
     made.status.podIP = ip or f"10.0.{number // 250}.{number % 250}"
     for name, port in named.items():
@@ -42,7 +42,7 @@ def pod(number: int, *, ip: str = "", **named: int) -> Pod:
 
 
 class World:
-    """Stores slices as they are told to."""
+    """Stores slices as the controller requests."""
 
     def __init__(self, of: Service) -> None:
         self.service, self.slices, self.made = of, dict[str, EndpointSlice](), 0
@@ -56,11 +56,11 @@ class World:
         for each in found.delete:
             del self.slices[each.metadata.name]
         again = changes(self.service, grouped(self.service, pods, lambda node: "zone-a"), self.slices.values())
-        assert again == Changes(), "it never comes to rest"
+        assert again == Changes(), "the slices do not converge"
         return found
 
     def holds(self, *groups: Iterable[Pod]) -> None:
-        """A slice for each."""
+        """Add a slice for each group of pods."""
         for number, pods in enumerate(groups):
             [made] = World(self.service).sync(list(pods)).create
             made.metadata.name = f"old-{number}"
@@ -79,7 +79,7 @@ class World:
         (make_pod("p").ready_since(1.0).terminating(), (False, True, True)),
         (make_pod("p").terminating(), (False, False, True)),
     ],
-    ids=["ready", "not ready", "ready to the end", "ending"],
+    ids=["ready", "not ready", "ready and terminating", "terminating"],
 )
 def test_an_endpoint_is_ready_serving_terminating(builder: PodBuilder, conditions: tuple[bool, bool, bool]) -> None:
     made = endpoint(service(), builder.build(), "").conditions
@@ -89,7 +89,7 @@ def test_an_endpoint_is_ready_serving_terminating(builder: PodBuilder, condition
     assert endpoint(impatient, builder.build(), "").conditions.ready
 
 
-def test_a_slice_says_whose_it_is_and_an_endpoint_which_pod_and_where() -> None:
+def test_slice_has_owner_labels_and_endpoint_has_pod_node_and_zone() -> None:
     world = World(service(headless=True))
     host = pod(1)
     host.spec.hostname, host.spec.subdomain = "db-0", "web"
@@ -107,7 +107,7 @@ def test_a_slice_says_whose_it_is_and_an_endpoint_which_pod_and_where() -> None:
     assert (found.targetRef.kind, found.targetRef.name, found.targetRef.uid) == ("Pod", "p1", "uid-default-p1")
 
 
-def test_pods_that_have_ended_or_have_no_address_are_no_endpoints() -> None:
+def test_terminated_pods_and_pods_without_an_address_are_no_endpoints() -> None:
     ended, homeless = pod(1), pod(2)
     ended.status.phase, homeless.status.podIP = "Failed", ""
     world = World(service())
@@ -115,7 +115,7 @@ def test_pods_that_have_ended_or_have_no_address_are_no_endpoints() -> None:
     assert world.sizes == [0]
 
 
-def test_named_ports_are_the_pods_own_and_those_that_differ_are_apart() -> None:
+def test_pods_with_different_port_numbers_have_separate_slices() -> None:
     world = World(service("http", 9090))
     world.sync([pod(1, http=80), pod(2, http=8080), pod(3, http=8080), pod(4), pod(5, ip="fd00::5", http=80)])
     found = {
@@ -130,7 +130,7 @@ def test_named_ports_are_the_pods_own_and_those_that_differ_are_apart() -> None:
     }
 
 
-def test_a_named_port_may_be_that_of_a_sidecar_but_of_no_other_init_container() -> None:
+def test_named_port_may_belong_to_a_sidecar_but_not_to_other_init_containers() -> None:
     proxied, shadowed, soon_gone = pod(1), pod(2, http=8080), pod(3)
     for each, policy in ((proxied, "Always"), (shadowed, "Always"), (soon_gone, "")):
         each.spec.initContainers.add(name="proxy", restartPolicy=policy).ports.add(name="http", containerPort=15001)
@@ -140,16 +140,16 @@ def test_a_named_port_may_be_that_of_a_sidecar_but_of_no_other_init_container() 
     assert found == {"p1": [15001], "p2": [8080], "p3": []}
 
 
-def test_slices_are_of_a_hundred_and_few_of_them_change() -> None:
+def test_slices_are_filled_to_capacity_with_few_writes() -> None:
     world, pods = World(service()), [pod(number) for number in range(250)]
     assert len(world.sync(pods[:220]).create) == 3
     assert world.sizes == [20, CAPACITY, CAPACITY]
 
-    found = world.sync(pods[:225])  # there is room in one
+    found = world.sync(pods[:225])  # one slice has room
     assert (len(found.create), len(found.update), len(found.delete)) == (0, 1, 0)
 
     pods[7].status.conditions[0].status = "False"
-    found = world.sync([*pods[:50], *pods[51:226]])  # one is not ready, one goes, one comes: into the slice that changes anyhow
+    found = world.sync([*pods[:50], *pods[51:226]])  # an unready, a removed and a new pod change one slice
     assert (len(found.create), len(found.update), len(found.delete)) == (0, 1, 0)
 
     found = world.sync(pods[100:200])
@@ -166,12 +166,12 @@ def test_slices_are_of_a_hundred_and_few_of_them_change() -> None:
         ([(0, 95, 1), (95, 190, 1)], 200, (1, 0), [10, 95, 95]),
         ([(0, 40, 1), (40, 100, 1)], 110, (0, 1), [40, 70]),
     ],
-    ids=["the last of many", "no room for all of them", "no room for all", "the fullest"],
+    ids=["fullest of many", "several do not fit", "no slice has room", "fullest"],
 )
-def test_new_endpoints_change_one_of_the_other_slices_at_most(
+def test_new_endpoints_change_at_most_one_other_slice(
     held: list[tuple[int, int, int]], there: int, writes: tuple[int, int], sizes: list[int]
 ) -> None:
-    """The first two cases are Kubernetes'."""
+    """The first two cases are those of Kubernetes."""
     world, pods = World(service()), [pod(number) for number in range(there)]
     world.holds(*([pods[number] for number in range(*picked)] for picked in held))
     found = world.sync(pods)
@@ -179,7 +179,7 @@ def test_new_endpoints_change_one_of_the_other_slices_at_most(
     assert world.sizes == sizes
 
 
-def test_a_slice_whose_labels_change_changes_anyhow() -> None:
+def test_slice_with_changed_labels_takes_the_new_endpoints() -> None:
     world, pods = World(service()), [pod(number) for number in range(30)]
     world.holds(pods[:5], pods[5:20])
     world.slices["old-0"].metadata.labels["team"] = "b"
@@ -187,8 +187,8 @@ def test_a_slice_whose_labels_change_changes_anyhow() -> None:
     assert [(each.metadata.name, len(each.endpoints)) for each in found.update] == [("old-0", 15)]
 
 
-def test_slices_of_a_port_that_changes_become_those_of_the_new_one() -> None:
-    """Who replaced them would leave the service without endpoints for whoever sees the deletions first."""
+def test_port_change_updates_slices_in_place() -> None:
+    """If the slices were replaced, a client that sees the deletions first would find no endpoints."""
     world, pods = World(service(8080)), [pod(number) for number in range(25)]
     world.holds(*(pods[start : start + 5] for start in range(0, 25, 5)))
     world.service.spec.ports[0].targetPort.intVal = 9090
@@ -197,8 +197,8 @@ def test_slices_of_a_port_that_changes_become_those_of_the_new_one() -> None:
     assert [port.port for port in world.slices["old-0"].ports] == [9090] and world.sizes == [25]
 
 
-def test_a_slice_of_another_family_is_not_made_over() -> None:
-    """The API lets nobody change its addressType."""
+def test_slice_of_another_address_family_is_replaced() -> None:
+    """The addressType of a slice is immutable."""
     world = World(service())
     world.sync([pod(1)])
     found = world.sync([pod(1, ip="fd00::1")])
@@ -215,8 +215,8 @@ def test_headless_label_of_a_service_is_not_copied(headless: bool) -> None:
 
 
 @pytest.mark.parametrize("owner", ["uid-before", ""])
-def test_slices_of_an_earlier_service_of_the_name_are_replaced(owner: str) -> None:
-    """The garbage collector takes them, or nobody ever does."""
+def test_slices_of_a_previous_service_with_the_same_name_are_replaced(owner: str) -> None:
+    """Without an owner, the garbage collector would never delete such a slice."""
     world, pods = World(service()), [pod(1)]
     world.sync(pods)
     [before] = world.slices.values()
@@ -234,7 +234,7 @@ def test_slices_of_an_earlier_service_of_the_name_are_replaced(owner: str) -> No
     ("selector", "labels", "expected"),
     [({"app": "web"}, {"app": "web", "x": "y"}, True), ({"app": "web"}, {"app": "db"}, False), ({}, {"app": "web"}, False)],
 )
-def test_a_service_selects_by_labels_and_without_a_selector_nothing(
+def test_service_selects_pods_by_labels_and_none_without_a_selector(
     selector: dict[str, str], labels: dict[str, str], expected: bool
 ) -> None:
     made = Service()
@@ -243,7 +243,7 @@ def test_a_service_selects_by_labels_and_without_a_selector_nothing(
 
 
 @pytest.mark.parametrize("label", [None, "other"])
-async def test_a_slice_whose_label_is_changed_is_replaced(label: str | None) -> None:
+async def test_slice_with_a_changed_service_label_is_replaced(label: str | None) -> None:
     world = World(service())
     world.sync([pod(1)])
     [before] = world.slices.values()
@@ -260,7 +260,7 @@ async def test_a_slice_whose_label_is_changed_is_replaced(label: str | None) -> 
 
 
 class Cluster:
-    """What is made is remembered, and not stored."""
+    """Records created objects, and does not store them."""
 
     def __init__(self, of: Service, pods: list[Pod], nodes: Iterable[str], slices: Iterable[EndpointSlice] = ()) -> None:
         self.nodes = {name: make_node(name).build() for name in nodes}
@@ -285,11 +285,11 @@ class Cluster:
         return made
 
     def keys(self, resource: Resource[Any], delta: Delta[Any]) -> set[str]:
-        """What is to be looked at after a change."""
+        """The keys to sync after a change."""
         return {key for each in self.controller.watches if each.resource is resource for key in each.keys(delta)}
 
     async def endpoints(self) -> set[str]:
-        """What the controller makes of it now: the nodes."""
+        """The nodes of the endpoints that the controller creates."""
         self.created.clear()
         await self.controller.sync("default/web")
         return {each.nodeName for made in self.created for each in made.endpoints}
@@ -308,7 +308,7 @@ async def test_pod_on_a_deleted_node_is_no_endpoint(anyway: bool, expected: set[
     assert await Cluster(web, [on("here", 1), on("gone", 2)], ["here"]).endpoints() == expected
 
 
-async def test_a_service_hears_of_its_nodes_that_come_and_go_and_of_no_heartbeats() -> None:
+async def test_added_and_deleted_nodes_enqueue_their_services_and_heartbeats_do_not() -> None:
     cluster = Cluster(service(), [on("a", 1), on("b", 2)], ["a", "b"])
     a, b = cluster.nodes.values()
     assert await cluster.endpoints() == {"a", "b"}
@@ -324,7 +324,7 @@ async def test_a_service_hears_of_its_nodes_that_come_and_go_and_of_no_heartbeat
 
 
 def test_later_zone_of_a_node_reaches_the_endpoints() -> None:
-    """Nodes may get their labels after pods have been bound to them (kubernetes#47044)."""
+    """Nodes may get their labels after pods are bound to them (kubernetes#47044)."""
     cluster = Cluster(service(), [on("n", 1)], ["n"])
     bare = make_node("n").build()
     zoned = make_node("n").label("topology.kubernetes.io/zone", "a").build()

@@ -1,4 +1,4 @@
-"""The taint eviction controller over time, on stores that the test writes."""
+"""The taint eviction controller over time, with fake stores."""
 
 import asyncio
 import logging
@@ -25,18 +25,18 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 
 @dataclass
 class Cluster:
-    """Stands for the API, the informers and the recorder."""
+    """A fake of the API, the informers and the event recorder."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: Any = None
-    """For the controller: this very object."""
+    """The pods client of the controller: this object."""
     bound: Index[Pod] = field(default_factory=lambda: Index(node_of))
     handlers: list[Any] = field(default_factory=list)
     told: list[tuple[str, str]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
-    """Pods that may not be deleted."""
+    """Pods whose deletion is rejected."""
 
     def store(self, resource: Any) -> dict[str, Node]:
         return self.nodes
@@ -60,11 +60,13 @@ class Cluster:
         return [denied(request.name) if request.name in self.refused else BatchItem() for request in requests]
 
     def bind(self, name: str, seconds: int | None, **others: int) -> None:
-        """With so much patience; None: with none at all. `others`: with other taints, by their keys."""
+        """Bind a pod that tolerates the unreachable taint for `seconds`, or not at all if None. `others` has tolerations by
+        taint key.
+        """
         pod = make_pod(name).uid(name).node("n").build()
-        for key, patience in {UNREACHABLE: seconds, **others}.items():
-            if patience is not None:
-                pod.spec.tolerations.add(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=patience)
+        for key, toleration in {UNREACHABLE: seconds, **others}.items():
+            if toleration is not None:
+                pod.spec.tolerations.add(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=toleration)
         self.bound.follow([Delta(ADDED, pod, None)])
 
     def taint(self, *keys: str) -> None:
@@ -106,7 +108,9 @@ async def test_pod_without_tolerations_is_evicted_immediately_with_an_event(
     assert set(cluster.told) == {("p", "DeletionByTaintManager"), ("p", "TaintManagerEviction")}
 
 
-async def test_each_goes_when_its_own_time_is_over(cluster: Cluster, controller: TaintEviction, clock: FakeClock) -> None:
+async def test_each_pod_is_evicted_after_its_toleration_time(
+    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+) -> None:
     cluster.bind("soon", 5)
     cluster.bind("late", 60)
     cluster.taint(UNREACHABLE)
@@ -117,7 +121,7 @@ async def test_each_goes_when_its_own_time_is_over(cluster: Cluster, controller:
     assert await controller.sync("n") == 55.0 and cluster.deleted == ["soon"]
 
 
-async def test_a_taint_that_goes_and_comes_back_gives_the_time_anew(
+async def test_readded_taint_restarts_the_toleration_time(
     cluster: Cluster, controller: TaintEviction, clock: FakeClock
 ) -> None:
     cluster.bind("p", 5)
@@ -133,7 +137,7 @@ async def test_a_taint_that_goes_and_comes_back_gives_the_time_anew(
 async def test_taint_readded_between_syncs_restarts_the_toleration_time(
     cluster: Cluster, controller: TaintEviction, clock: FakeClock
 ) -> None:
-    """Another replica leads meanwhile."""
+    """Another replica may lead between the two syncs."""
     cluster.bind("p", 5)
     cluster.taint(UNREACHABLE)
     assert await controller.sync("n") == 5.0
@@ -143,7 +147,7 @@ async def test_taint_readded_between_syncs_restarts_the_toleration_time(
     assert await controller.sync("n") == 5.0 and cluster.deleted == []
 
 
-async def test_each_taint_has_a_time_of_its_own(cluster: Cluster, controller: TaintEviction, clock: FakeClock) -> None:
+async def test_each_taint_has_a_separate_toleration_time(cluster: Cluster, controller: TaintEviction, clock: FakeClock) -> None:
     cluster.bind("p", 300, repair=60)
     cluster.taint(UNREACHABLE)
     assert await controller.sync("n") == 300.0
@@ -157,10 +161,10 @@ async def test_each_taint_has_a_time_of_its_own(cluster: Cluster, controller: Ta
     assert await controller.sync("n") is None and cluster.deleted == ["p"]
 
 
-async def test_a_taint_that_comes_back_beside_another_gives_its_time_anew(
+async def test_readded_second_taint_restarts_its_toleration_time(
     cluster: Cluster, controller: TaintEviction, clock: FakeClock
 ) -> None:
-    """Another replica leads meanwhile."""
+    """Another replica may lead between the two syncs."""
     cluster.bind("p", 300, repair=60)
     cluster.taint(UNREACHABLE, "repair")
     assert await controller.sync("n") == 60.0
@@ -170,7 +174,7 @@ async def test_a_taint_that_comes_back_beside_another_gives_its_time_anew(
     assert await controller.sync("n") == 60.0 and cluster.deleted == []
 
 
-async def test_a_node_that_is_not_ready_and_then_unreachable_gives_no_time_anew(
+async def test_change_from_not_ready_to_unreachable_keeps_the_toleration_time(
     cluster: Cluster, controller: TaintEviction, clock: FakeClock
 ) -> None:
     cluster.bind("p", 300, **{NOT_READY: 300})
@@ -200,7 +204,7 @@ async def test_cancelled_eviction_is_reported(cluster: Cluster, controller: Tain
     cluster.bound.follow([Delta(DELETED, gone, gone)])
     cluster.taint("repair")
     await controller.sync("n")
-    assert cluster.messages == [], "it goes for another reason"
+    assert cluster.messages == [], "another taint still evicts the pod"
     for _ in range(2):
         cluster.taint()
         await controller.sync("n")

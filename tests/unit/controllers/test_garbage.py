@@ -1,4 +1,4 @@
-"""What becomes of dependents, and who depends on whom."""
+"""Garbage collection: deletion of dependents, and the graph of owners."""
 
 import time
 from types import SimpleNamespace
@@ -50,7 +50,7 @@ STAYS, WAITS, GONE = Owner.STAYS, Owner.WAITS, Owner.GONE
         ([WAITS, GONE], True, Delete("Foreground")),
     ],
 )
-def test_the_fate_of_an_object_is_that_of_its_owners(owners: list[Owner], dependents: bool, expected: DeletionDecision) -> None:
+def test_decision_depends_on_the_owners(owners: list[Owner], dependents: bool, expected: DeletionDecision) -> None:
     assert decide(ObjectMeta(), {str(i): owner for i, owner in enumerate(owners)}, dependents) == expected
 
 
@@ -58,16 +58,14 @@ def test_the_fate_of_an_object_is_that_of_its_owners(owners: list[Owner], depend
     ("finalizers", "policy"),
     [([], "Background"), (["orphan"], "Orphan"), (["foregroundDeletion"], "Foreground"), (["mine"], "Background")],
 )
-def test_its_own_finalizers_say_how_it_goes(finalizers: list[str], policy: str) -> None:
+def test_propagation_policy_depends_on_the_finalizers_of_the_object(finalizers: list[str], policy: str) -> None:
     assert decide(ObjectMeta(finalizers=finalizers), {"0": GONE}, True) == Delete(policy)
 
 
 @pytest.mark.parametrize("deleting", [True, False])
 @pytest.mark.parametrize("finalizer", ["foregroundDeletion", "orphan"])
 @pytest.mark.parametrize("blocks", [True, False])
-def test_an_owner_waits_only_in_the_foreground_and_for_those_that_block_it(
-    deleting: bool, finalizer: str, blocks: bool
-) -> None:
+def test_owner_waits_only_for_blocking_dependents_in_foreground_deletion(deleting: bool, finalizer: str, blocks: bool) -> None:
     owner = ObjectMeta(finalizers=[finalizer])
     if deleting:
         owner.deletionTimestamp.seconds = 1
@@ -75,7 +73,7 @@ def test_an_owner_waits_only_in_the_foreground_and_for_those_that_block_it(
     assert waits_for(owner, OwnerReference(blockOwnerDeletion=blocks)) is expected
 
 
-def test_an_object_loses_the_owners_that_are_gone_and_no_others() -> None:
+def test_only_references_to_given_owners_are_removed() -> None:
     metadata = owned("a", "1", "2", "3").metadata
     without_owners(metadata, {"1", "3"})
     assert [each.uid for each in metadata.ownerReferences] == ["2"]
@@ -88,7 +86,7 @@ def owned(name: str, *owners: str) -> Pod:
     return pod
 
 
-def test_dependents_are_known_by_every_owner_they_have_at_the_moment() -> None:
+def test_dependents_are_indexed_by_each_current_owner() -> None:
     dependents = Dependents()
     first, second = owned("a", "1", "2"), owned("a", "2", "3")
     dependents.follow(PODS, [Delta(ADDED, first, None), Delta(ADDED, owned("b", "1"), None)])
@@ -100,11 +98,11 @@ def test_dependents_are_known_by_every_owner_they_have_at_the_moment() -> None:
     assert not dependents.of("2") and not dependents.of("3")
 
 
-# --- owners that wait for their dependents
+# --- owners that wait for dependents
 
 
 class LateInformers:
-    """They hear of a pod only while somebody waits for them."""
+    """Informers that receive a pod only when `wait_for` is called."""
 
     def __init__(self, late: Pod) -> None:
         self.stores: dict[Any, dict[str, Any]] = {}
@@ -124,7 +122,7 @@ class LateInformers:
         self._handlers[PODS]([Delta(ADDED, self._late, None)])
 
 
-async def test_no_dependent_is_overlooked_because_an_informer_is_late() -> None:
+async def test_orphaning_waits_for_late_informers() -> None:
     owner = make_replica_set("web", replicas=1)
     deleting(owner)
     owner.metadata.finalizers.append("orphan")
@@ -145,16 +143,16 @@ async def test_no_dependent_is_overlooked_because_an_informer_is_late() -> None:
     assert written == [("p", 0, []), ("web", 0, [])]
 
 
-# --- a collector in a cluster of a few objects
+# --- a collector with a few objects
 
 
 class World:
-    """What is written is done as the API server does it, and heard of at once."""
+    """Applies writes as the API server does, and shows them to the informers at once."""
 
     def __init__(self) -> None:
         self.stores: dict[Any, dict[str, Any]] = {}
         self.unseen: dict[str, Any] = {}
-        """What the API has and no informer has shown."""
+        """Objects that the API has and no informer has shown."""
         self.deleted: list[str] = []
         self.asked: list[str] = []
         self._handlers: dict[Any, Any] = {}
@@ -167,7 +165,7 @@ class World:
         self._keys = {watch.resource: watch.keys for watch in self.collector.watches}
 
     def put(self, resource: Resource[Any], obj: Object) -> str:
-        """Its key. One that is being deleted goes once nothing holds it."""
+        """Store the object and return its key. A terminating object without finalizers is removed."""
         metadata, store = obj.metadata, self.stores[resource]
         place = f"{metadata.namespace}/{metadata.name}"
         gone = metadata.HasField("deletionTimestamp") and not metadata.finalizers
@@ -192,13 +190,13 @@ class World:
             await self.collector.sync(key)
 
     async def settle(self, *, rounds: int = 100) -> list[str]:
-        """Looks at all that changes concern, until nothing changes. What is left."""
+        """Sync all changed keys until nothing changes. Return the remaining objects."""
         for _ in range(rounds):
             keys, self._changed = self._changed, {}
             if not keys:
                 return sorted(place for store in self.stores.values() for place in store)
             await self.sync(*keys)
-        raise AssertionError("it never comes to rest")
+        raise AssertionError("the objects do not converge")
 
     # as informers
 
@@ -234,7 +232,7 @@ class World:
 
 
 def replica_set(name: str, /, *owners: Object, namespace: str = "default", **said: str) -> Any:
-    """`said`: what its references say instead of what its owners are."""
+    """A replica set with these owners. `said` overrides fields of its owner references."""
     made = make_replica_set(name, uid=f"uid-{namespace}-{name}")
     made.metadata.namespace = namespace
     for each in owners:
@@ -284,7 +282,7 @@ async def test_cluster_scoped_object_with_a_namespaced_owner_is_reported_and_kep
 
 @pytest.mark.parametrize("said", ["name", "kind"])
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_second_reference_that_misnames_its_living_owner_does_not_end_an_object(said: str, first: bool) -> None:
+async def test_object_with_one_correct_and_one_wrong_reference_is_kept(said: str, first: bool) -> None:
     world, web = World(), make_deployment("web")
     world.put(DEPLOYMENTS, web)
     own = replica_set("own", web)
@@ -298,7 +296,7 @@ async def test_a_second_reference_that_misnames_its_living_owner_does_not_end_an
 
 
 @pytest.mark.parametrize("blocks", [(True, False), (False, True)])
-async def test_an_owner_waits_for_who_blocks_it_by_one_of_two_references(blocks: tuple[bool, bool]) -> None:
+async def test_dependent_blocks_its_owner_by_one_of_two_references(blocks: tuple[bool, bool]) -> None:
     world, web = World(), make_deployment("web")
     own = replica_set("own", web, web)
     for reference, each in zip(own.metadata.ownerReferences, blocks, strict=True):
@@ -310,7 +308,7 @@ async def test_an_owner_waits_for_who_blocks_it_by_one_of_two_references(blocks:
 
 
 async def test_non_blocking_dependent_is_deleted_before_its_owner() -> None:
-    """An owner that something else holds may be held until just these have gone."""
+    """The owner may have a finalizer that waits for its dependents."""
     world, web = World(), replica_set("web")
     web.metadata.finalizers.append("example.com/hold")
     own = replica_set("own", web)
@@ -322,7 +320,7 @@ async def test_non_blocking_dependent_is_deleted_before_its_owner() -> None:
     assert world.stores[REPLICA_SETS]["default/web"].metadata.finalizers == ["example.com/hold"]
 
 
-async def test_the_api_is_asked_once_about_an_owner_however_many_name_it() -> None:
+async def test_missing_owner_is_looked_up_once_for_all_dependents() -> None:
     world, gone = World(), make_deployment("gone")
     await world.sync(*[world.put(REPLICA_SETS, replica_set(name, gone)) for name in ("a", "b", "c")])
     assert len(world.deleted) == 3
@@ -330,7 +328,7 @@ async def test_the_api_is_asked_once_about_an_owner_however_many_name_it() -> No
 
 
 async def test_dependents_of_an_owner_deleted_before_the_informer_saw_it_are_deleted() -> None:
-    """A watch that is opened anew tells nothing of who came and went meanwhile."""
+    """A new watch does not report objects that were created and deleted before it."""
     world, web = World(), make_deployment("web")
     own = world.put(REPLICA_SETS, replica_set("own", web))
     world.unseen["default/web"] = web
@@ -341,7 +339,7 @@ async def test_dependents_of_an_owner_deleted_before_the_informer_saw_it_are_del
     assert world.deleted == ["default/own"]
 
 
-async def test_an_owner_that_an_informer_has_shown_is_not_asked_about_again() -> None:
+async def test_owner_shown_by_an_informer_is_not_looked_up_again() -> None:
     world, web = World(), make_deployment("web")
     own = world.put(REPLICA_SETS, replica_set("own", web))
     world.unseen["default/web"] = web
@@ -352,7 +350,7 @@ async def test_an_owner_that_an_informer_has_shown_is_not_asked_about_again() ->
 
 
 def circle(world: World, *names: str) -> dict[str, Any]:
-    """Each owns the next, and the last the first."""
+    """Each object owns the next, and the last owns the first."""
     made = {name: replica_set(name) for name in names}
     for name, before in zip(names, (names[-1], *names), strict=False):
         made[name] = replica_set(name, made[before])
@@ -384,7 +382,7 @@ async def test_circularly_owned_object_waits_for_its_other_dependents() -> None:
     assert await world.settle() == []
 
 
-async def test_a_chain_goes_from_its_end() -> None:
+async def test_chain_of_owners_waits_for_its_last_dependent() -> None:
     world, a = World(), replica_set("a")
     b = replica_set("b", a)
     c = replica_set("c", b)
@@ -409,7 +407,7 @@ async def test_dependents_of_other_namespaces_do_not_block_an_owner() -> None:
 
 
 def ring(world: World, size: int, *, first: int = 0) -> list[Any]:
-    """Replica sets that own one another in a circle."""
+    """Replica sets that own each other in a circle."""
     made = [replica_set(f"r{first + number}") for number in range(size)]
     for number, each in enumerate(made):
         owner = made[number - 1].metadata
@@ -421,7 +419,7 @@ def ring(world: World, size: int, *, first: int = 0) -> list[Any]:
 
 
 def chain(world: World, size: int) -> list[Any]:
-    """Each is owned by the one before. The last is held by a finalizer, so that none of them can go."""
+    """Each object is owned by the previous one. The last has a finalizer, so that none can be removed."""
     made = [replica_set("r0")]
     for number in range(1, size):
         made.append(replica_set(f"r{number}", made[-1], kind="ReplicaSet"))
@@ -433,7 +431,7 @@ def chain(world: World, size: int) -> list[Any]:
 
 @pytest.mark.parametrize("size", [1, 2, 3, QUICK + 50])
 @pytest.mark.parametrize("deleted", ["one", "all"])
-async def test_circle_that_is_deleted_in_the_foreground_goes(size: int, deleted: str) -> None:
+async def test_circle_deleted_in_the_foreground_is_removed(size: int, deleted: str) -> None:
     world = World()
     members = ring(world, size)
     for each in members[:1] if deleted == "one" else members:
@@ -453,7 +451,9 @@ async def test_circle_waits_for_a_dependent_outside_of_it() -> None:
 
 
 async def test_member_of_a_large_circle_is_searched_once() -> None:
-    """Each of 10,000 members walked through all of them, for eight minutes of CPU in which the controllers' lead was lost."""
+    """Regression: each of 10,000 members searched all others. This took eight minutes of CPU time, and the controllers lost
+    their leadership.
+    """
     world = World()
     members = ring(world, 5_000)
     for each in members:
@@ -462,11 +462,11 @@ async def test_member_of_a_large_circle_is_searched_once() -> None:
     began = time.process_time()
     for name in [each.metadata.name for each in members]:
         assert not await world.collector._blocked(stored[f"default/{name}"])
-    assert time.process_time() - began < 2.0, "one search is a fifth of a second"
+    assert time.process_time() - began < 2.0, "one search takes about 0.2 s"
 
 
-async def test_long_chain_costs_each_of_its_owners_little() -> None:
-    """One long search at a time, with pauses; the others are looked at again later."""
+async def test_sync_cost_is_bounded_in_a_long_chain() -> None:
+    """Long searches run one at a time, with pauses. The other objects are synced again later."""
     world = World()
     members = chain(world, 1_000)
     for each in members:
@@ -474,8 +474,8 @@ async def test_long_chain_costs_each_of_its_owners_little() -> None:
     keys = [f"replicasets default/{each.metadata.name}" for each in members]
     began = time.process_time()
     again = [await world.collector.sync(key) for key in keys]
-    assert time.process_time() - began < 5.0, "a millisecond each"
-    assert len(world.stores[REPLICA_SETS]) == 1_000, "the last one holds all"
+    assert time.process_time() - began < 5.0, "each sync takes about a millisecond"
+    assert len(world.stores[REPLICA_SETS]) == 1_000, "the last object blocks all others"
     assert sum(seconds is not None for seconds in again) > 500
     assert max(seconds or 0 for seconds in again) >= LATER
 

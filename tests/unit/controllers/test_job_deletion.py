@@ -1,4 +1,4 @@
-"""What is said of a job that is being deleted, while something keeps it; and when one is deleted that has ended."""
+"""The status of a terminating job, and the deletion of a finished job after its TTL."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,7 @@ def going(**spec: Any) -> Job:
 
 
 def look(job: Job, own: list[Pod]) -> JobPlan:
-    """Stores the status, as the controller does."""
+    """Plan the changes of the job and store its status, as the controller does."""
     wanted = plan(job, own, NOW)
     job.status.CopyFrom(wanted.status)
     return wanted
@@ -56,22 +56,22 @@ def test_running_pods_of_a_deleted_job_are_released() -> None:
     assert not job.status.conditions
 
 
-def test_pods_that_go_with_their_job_are_no_failures() -> None:
-    """The garbage collector may delete them before they have lost their finalizers."""
+def test_pods_deleted_with_their_job_are_not_failures() -> None:
+    """The garbage collector may delete pods before their finalizers are removed."""
     job = going(backoffLimit=0)
     wanted = look(job, [pod(job, "a", terminating=True)])
     assert named(wanted.release) == ["a"] and not job.status.conditions
     assert not job.status.uncountedTerminatedPods.failed
 
 
-def test_a_suspended_job_is_not_late() -> None:
+def test_suspended_job_does_not_exceed_its_deadline() -> None:
     job = going(activeDeadlineSeconds=60, suspend=True)
     look(job, pods(job, "Running"))
     assert not job.status.conditions
 
 
 async def expired(job: Job) -> tuple[float | None, AsyncMock]:
-    """The seconds after which it is looked at again, and what was deleted."""
+    """The delay until the next sync, and the mock of the deletion."""
     informers = SimpleNamespace(
         store=lambda resource: {"default/j": job} if resource is JOBS else {},
         index=lambda resource, by: Index(by, []),
@@ -84,7 +84,7 @@ async def expired(job: Job) -> tuple[float | None, AsyncMock]:
 
 
 async def test_job_is_deleted_after_its_ttl_unless_it_changed() -> None:
-    """The watch may not have shown yet that it was given more time."""
+    """The watch may not have shown a changed TTL yet."""
     job = make_job("j", ttlSecondsAfterFinished=60)
     say(job.status, COMPLETE, "True", ConditionReason("CompletionsReached", ""), NOW - 59)
     again, deleted = await expired(job)

@@ -1,4 +1,4 @@
-"""Which index each pod of an Indexed job has, and which have succeeded."""
+"""The indexes of pods of an Indexed job, and the completed indexes."""
 
 import tracemalloc
 
@@ -12,23 +12,23 @@ from tests.workloads import make_job, named
 @pytest.mark.parametrize(
     ("text", "numbers"), [("", set()), ("0", {0}), ("1,3-5,7", {1, 3, 4, 5, 7}), ("0-2", {0, 1, 2}), ("8,9", {8, 9})]
 )
-def test_indexes_as_text(text: str, numbers: set[int]) -> None:
+def test_indexes_are_parsed_and_formatted(text: str, numbers: set[int]) -> None:
     found = parsed(text, 10)
     assert (len(found), set(found.others(10))) == (len(numbers), set(range(10)) - numbers)
     assert str(found) == str(Indexes().with_(numbers)) == text
 
 
-def test_indexes_beyond_the_completions_are_forgotten() -> None:
+def test_indexes_beyond_the_completions_are_dropped() -> None:
     assert str(parsed("0-99999999,5", 3)) == "0-2"
 
 
 @pytest.mark.parametrize("part", ["x", "3-x", "-", "5-3", "1-2-3", "9" * 5000, " 1"])
-def test_malformed_index_is_none(part: str) -> None:
+def test_malformed_ranges_are_ignored(part: str) -> None:
     assert str(parsed(f"{part},0,2", 10)) == "0,2"
 
 
 def test_consecutive_indexes_are_stored_as_ranges() -> None:
-    """Two billion of them are twelve characters in a status."""
+    """Two billion indexes take twelve characters in a status."""
     job = make_job("j", parallelism=2, completions=1_000_000, completionMode="Indexed")
     job.status.completedIndexes = "0-999990"
     tracemalloc.start()
@@ -42,11 +42,11 @@ def test_consecutive_indexes_are_stored_as_ranges() -> None:
     assert peak < 1_000_000  # bytes
 
 
-def test_indexes_that_touch_or_overlap_are_one_run() -> None:
+def test_adjacent_and_overlapping_ranges_are_merged() -> None:
     assert str(parsed("4-6,0,1,5-7", 10).with_([2, 9])) == "0-2,4-7,9"
 
 
-def test_each_index_has_one_pod_that_knows_it() -> None:
+def test_each_missing_index_gets_one_pod_with_its_number() -> None:
     job = make_job("j", parallelism=3, completions=4, completionMode="Indexed")
     job.status.completedIndexes = "0"
     made = plan(job, [], NOW).create
@@ -57,8 +57,8 @@ def test_each_index_has_one_pod_that_knows_it() -> None:
 
 
 @pytest.mark.parametrize(("policy", "made"), [("Failed", [2]), ("TerminatingOrFailed", [0, 2])])
-def test_an_index_is_free_when_its_pod_may_be_replaced(policy: str, made: list[int]) -> None:
-    """By default two pods of one index may run for a while; a job that wants none waits until the first has ended."""
+def test_index_of_a_terminating_pod_is_reused_by_replacement_policy(policy: str, made: list[int]) -> None:
+    """By default, two pods of one index may run for a while. With `Failed`, the job waits until the first has ended."""
     job = make_job("j", parallelism=2, completions=4, completionMode="Indexed", podReplacementPolicy=policy)
     ending, done = pod(job, "ending", terminating=True), pod(job, "done", "Succeeded")
     number(ending, job, 0)
@@ -67,13 +67,13 @@ def test_an_index_is_free_when_its_pod_may_be_replaced(policy: str, made: list[i
 
 
 @pytest.mark.parametrize("name", ["a.b", "a" * 62])
-def test_a_name_that_makes_no_host_name_is_none(name: str) -> None:
-    """Such a job is refused by now, but one that is stored already would never get a pod."""
+def test_pod_has_no_host_name_if_the_job_name_is_invalid_as_one(name: str) -> None:
+    """Validation rejects such a job, but a stored one would never get a pod."""
     (made,) = plan(make_job(name, completions=1, completionMode="Indexed"), [], NOW).create
     assert (made.metadata.generateName, made.spec.hostname) == (f"{name}-0-", "")
 
 
-def test_an_index_of_thousands_of_digits_is_none() -> None:
+def test_index_of_thousands_of_digits_is_ignored() -> None:
     job = make_job("j", completionMode="Indexed", completions=2)
     odd = pod(job, "p")
     odd.metadata.annotations[INDEX] = "9" * 5000
@@ -81,7 +81,7 @@ def test_an_index_of_thousands_of_digits_is_none() -> None:
 
 
 def test_most_advanced_pod_of_an_index_is_kept() -> None:
-    """A pending one may be the older: it was made for a node that is gone, say."""
+    """A pending pod may be older, for example because its node was deleted."""
     job = make_job("j", parallelism=3, completions=2, completionMode="Indexed")
     own = pods(job, "Pending", "Running", "Running", "Running", "Pending")
     for each, index in zip(own, (1, 1, 0, 7, 1), strict=True):
@@ -92,8 +92,8 @@ def test_most_advanced_pod_of_an_index_is_kept() -> None:
 
 @pytest.mark.parametrize("index", ["2", "x", ""])
 @pytest.mark.parametrize("terminating", [False, True])
-def test_a_pod_of_no_index_that_is_asked_for_is_no_failure_of_the_job(index: str, terminating: bool) -> None:
-    """An Indexed job may be made smaller while it runs: what became of the indexes that it has no more is not its concern."""
+def test_failed_pod_without_a_current_index_is_not_counted(index: str, terminating: bool) -> None:
+    """An Indexed job may be scaled down while it runs. Pods of the removed indexes do not count."""
     job = make_job("j", parallelism=2, completions=2, completionMode="Indexed", backoffLimit=0)
     odd = pod(job, "odd", "Running" if terminating else "Failed", terminating=terminating)
     if index:

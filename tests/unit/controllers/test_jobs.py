@@ -1,4 +1,4 @@
-"""What a job does about its pods, and that it counts each of them once."""
+"""The pods that a job creates and deletes. Each pod is counted once."""
 
 import random
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ def said(status: JobStatus) -> dict[str, str]:
     return {each.type: each.reason for each in status.conditions if each.status == "True"}
 
 
-# --- how many
+# --- number of pods
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,18 @@ def said(status: JobStatus) -> dict[str, str]:
         ({"parallelism": 3}, ["Succeeded", "Running"], 0, 0),
         ({"parallelism": 0, "completions": 5}, ["Running"], 0, 1),
     ],
-    ids=["one", "parallel", "the rest", "enough", "less parallel", "a queue", "a queue that is empty", "none"],
+    ids=["one", "parallel", "remaining", "completed", "scaled down", "work queue", "empty work queue", "zero"],
 )
-def test_as_many_run_as_may_and_are_needed(spec: dict[str, int], phases: list[str], create: int, delete: int) -> None:
+def test_active_pods_match_parallelism_and_remaining_completions(
+    spec: dict[str, int], phases: list[str], create: int, delete: int
+) -> None:
     job = make_job("j", **spec)
     wanted = plan(job, pods(job, *phases), NOW)
     assert (len(wanted.create), len(wanted.delete)) == (create, delete)
     assert all(FINALIZER in each.metadata.finalizers for each in wanted.create)
 
 
-def test_a_pod_that_fails_is_replaced_after_a_pause_that_doubles() -> None:
+def test_failed_pod_is_replaced_with_exponential_backoff() -> None:
     job = make_job("j")
     first = [pod(job, "a", "Failed", ended=NOW)]
     wanted = plan(job, first, NOW + 4)
@@ -73,8 +75,10 @@ def test_a_pod_that_fails_is_replaced_after_a_pause_that_doubles() -> None:
     assert backoff(many, NOW) == LONGEST_BACKOFF
 
 
-def test_job_backs_off_for_each_failed_pod() -> None:
-    """A node may have refused it, or it ended before its container was started; or a sidecar ended last."""
+def test_backoff_starts_at_the_end_of_the_failed_pod() -> None:
+    """A node may have rejected the pod, the pod may have ended before its container started, or a sidecar may have ended
+    last.
+    """
     job = make_job("j")
     refused = pod(job, "refused", "Failed")
     refused.metadata.creationTimestamp.seconds = int(NOW)
@@ -87,7 +91,7 @@ def test_job_backs_off_for_each_failed_pod() -> None:
 
 
 @pytest.mark.parametrize(("policy", "create"), [("TerminatingOrFailed", 1), ("Failed", 0)])
-def test_a_pod_that_is_being_deleted_is_replaced_at_once_or_when_it_has_ended(policy: str, create: int) -> None:
+def test_terminating_pod_is_replaced_by_replacement_policy(policy: str, create: int) -> None:
     job = make_job("j", podReplacementPolicy=policy)
     wanted = plan(job, [pod(job, "a", terminating=True)], NOW + 1)
     assert (len(wanted.create), len(wanted.status.uncountedTerminatedPods.failed)) == (create, create)
@@ -96,17 +100,17 @@ def test_a_pod_that_is_being_deleted_is_replaced_at_once_or_when_it_has_ended(po
     assert counted(job, [unbound]).failed == 1
 
 
-# --- how it ends
+# --- completion and failure
 
 
 def look(job: Job, own: list[Pod], now: float = NOW) -> JobPlan:
-    """Stores the status, as the controller does."""
+    """Plan the changes of the job and store its status, as the controller does."""
     wanted = plan(job, own, now)
     job.status.CopyFrom(wanted.status)
     return wanted
 
 
-def test_a_job_is_complete_when_enough_have_succeeded_and_are_counted() -> None:
+def test_job_is_complete_once_its_successful_pods_are_counted() -> None:
     job = make_job("j", parallelism=2, completions=2)
     own = pods(job, "Succeeded", "Succeeded", "Running")
     first = look(job, own)
@@ -118,8 +122,8 @@ def test_a_job_is_complete_when_enough_have_succeeded_and_are_counted() -> None:
     assert (job.status.succeeded, job.status.completionTime.seconds) == (2, NOW + 5)
 
 
-def test_a_job_is_not_complete_before_it_began() -> None:
-    """The controller that began it may have had another clock."""
+def test_completion_time_is_not_before_the_start_time() -> None:
+    """The controller that started the job may have had another clock."""
     job = make_job("j")
     look(job, [], NOW + 60)
     look(job, pods(job, "Succeeded"), NOW)
@@ -139,7 +143,7 @@ def test_a_job_is_not_complete_before_it_began() -> None:
         ({"activeDeadlineSeconds": 60}, ["Running"], 0, 59.0, ""),
     ],
 )
-def test_a_job_fails_by_its_pods_their_restarts_or_the_time(
+def test_job_fails_by_failed_pods_restarts_or_deadline(
     spec: dict[str, int], phases: list[str], restarts: int, late: float, reason: str
 ) -> None:
     job = make_job("j", **spec)
@@ -157,7 +161,7 @@ def test_a_job_fails_by_its_pods_their_restarts_or_the_time(
 
 
 @pytest.mark.parametrize(("limit", "failed"), [(6, True), (7, False)])
-def test_the_restarts_of_all_containers_are_failures(limit: int, failed: bool) -> None:
+def test_restarts_of_all_containers_count_as_failures(limit: int, failed: bool) -> None:
     job = make_job("j", parallelism=2, completions=2, backoffLimit=limit)
     job.spec.template.spec.restartPolicy = "OnFailure"
     own = pods(job, "Running", "Pending")
@@ -170,7 +174,7 @@ def test_the_restarts_of_all_containers_are_failures(limit: int, failed: bool) -
 
 
 @pytest.mark.parametrize("policy", ["TerminatingOrFailed", "Failed"])
-def test_pods_that_a_job_takes_with_it_when_it_fails_have_failed(policy: str) -> None:
+def test_pods_deleted_by_a_failed_job_count_as_failed(policy: str) -> None:
     job = make_job("j", parallelism=3, activeDeadlineSeconds=60, podReplacementPolicy=policy)
     own = [*pods(job, "Running", "Pending", "Succeeded"), pod(job, "ending", terminating=True)]
     look(job, [])
@@ -184,7 +188,7 @@ def test_pods_that_a_job_takes_with_it_when_it_fails_have_failed(policy: str) ->
 
 
 @pytest.mark.parametrize("suspend", [False, True])
-def test_pods_that_a_job_ends_because_enough_have_succeeded_have_not_failed(suspend: bool) -> None:
+def test_pods_deleted_by_completion_or_suspension_do_not_count_as_failed(suspend: bool) -> None:
     job = make_job("j", parallelism=2, completions=1, suspend=suspend)
     own = pods(job, "Running", "Running") if suspend else pods(job, "Succeeded", "Running")
     ended = [untracked(each) for each in own if each not in look(job, own).delete]
@@ -192,13 +196,13 @@ def test_pods_that_a_job_ends_because_enough_have_succeeded_have_not_failed(susp
     assert job.status.failed == 0
 
 
-def test_time_left_is_when_it_is_looked_at_again() -> None:
+def test_job_is_synced_again_at_its_deadline() -> None:
     job = make_job("j", activeDeadlineSeconds=60)
     look(job, [])
     assert plan(job, pods(job, "Running"), NOW + 20).again == 40.0
 
 
-def test_suspended_nothing_runs_and_the_time_stands_still() -> None:
+def test_suspended_job_has_no_pods_and_restarts_its_deadline_when_resumed() -> None:
     job = make_job("j", activeDeadlineSeconds=60, suspend=True)
     wanted = look(job, pods(job, "Running"))
     assert (named(wanted.delete), wanted.create, wanted.again) == (["p0"], [], None)
@@ -211,8 +215,8 @@ def test_suspended_nothing_runs_and_the_time_stands_still() -> None:
 
 @pytest.mark.parametrize("during", [{"suspend": True}, {"parallelism": 0}], ids=["resumed", "scaled up again"])
 @pytest.mark.parametrize("phase", ["Running", "Failed"])
-def test_pods_that_the_job_itself_ends_are_no_failures_that_it_pauses_for(during: dict[str, Any], phase: str) -> None:
-    """Without the finalizer they end for as long as their grace period is; then they are Failed until they are gone."""
+def test_pods_deleted_by_the_job_cause_no_backoff(during: dict[str, Any], phase: str) -> None:
+    """Without the finalizer, pods end during their grace period, and then are Failed until they are removed."""
     job = make_job("j", parallelism=8, completions=8)
     changed = Job()
     changed.CopyFrom(job)
@@ -233,10 +237,8 @@ def test_pods_that_the_job_itself_ends_are_no_failures_that_it_pauses_for(during
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
 @pytest.mark.parametrize("room", [MAX_UNCOUNTED, 3])
 @pytest.mark.parametrize("seed", range(8))
-def test_each_pod_is_counted_once_wherever_the_controller_dies(
-    monkeypatch: pytest.MonkeyPatch, seed: int, room: int, mode: str
-) -> None:
-    """Each step may be the last of a controller. The cache shows a write before the next look; pods are deleted at any time."""
+def test_each_pod_is_counted_once_after_any_crash(monkeypatch: pytest.MonkeyPatch, seed: int, room: int, mode: str) -> None:
+    """The controller may crash after each step. The cache shows a write before the next sync. Pods are deleted at any time."""
     monkeypatch.setattr(job_controller, "MAX_UNCOUNTED", room)
     rng, total = random.Random(seed), 20
     job = make_job("j", parallelism=total, completions=total, completionMode=mode, backoffLimit=1000)
@@ -251,7 +253,7 @@ def test_each_pod_is_counted_once_wherever_the_controller_dies(
         status, release, *ended, _ = counted(job, list(own.values()))
         assert ended == [expected, total - expected]
         if rng.random() < 0.3:
-            continue  # it died before it wrote anything
+            continue  # the controller crashed before any write
         job.status.CopyFrom(status)
         for each in rng.sample(release, rng.randint(0, len(release))):
             own[each.metadata.uid] = untracked(each)
@@ -265,7 +267,7 @@ def test_each_pod_is_counted_once_wherever_the_controller_dies(
 @pytest.mark.parametrize("policy", ["TerminatingOrFailed", "Failed"])
 @pytest.mark.parametrize("seed", range(8))
 def test_failed_job_counts_each_pod_once_after_any_crash(monkeypatch: pytest.MonkeyPatch, seed: int, policy: str) -> None:
-    """Some of them have ended, some are ending; there is room for three at a time in the status."""
+    """Some pods have ended, and some are terminating. The status has room for three at a time."""
     monkeypatch.setattr(job_controller, "MAX_UNCOUNTED", 3)
     rng, total = random.Random(seed), 20
     job = make_job("j", parallelism=total, backoffLimit=0, podReplacementPolicy=policy)
@@ -276,7 +278,7 @@ def test_failed_job_counts_each_pod_once_after_any_crash(monkeypatch: pytest.Mon
     for _ in range(300):
         wanted = plan(job, list(own.values()), NOW)
         if rng.random() < 0.3:
-            continue  # it died before it wrote anything
+            continue  # the controller crashed before any write
         job.status.CopyFrom(wanted.status)
         for each in rng.sample(wanted.release, rng.randint(0, len(wanted.release))):
             own[each.metadata.uid] = untracked(each)
@@ -293,9 +295,10 @@ def test_failed_job_counts_each_pod_once_after_any_crash(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
 @pytest.mark.parametrize("seed", range(8))
-def test_no_pod_that_runs_on_is_left_uncounted_wherever_the_controller_dies(seed: int, mode: str) -> None:
-    """Having taken the finalizers of some of the pods that are too many, and deleted none. By the next look others are
-    ready, and the job is scaled."""
+def test_no_running_pod_is_left_untracked_after_any_crash(seed: int, mode: str) -> None:
+    """The controller crashes after it has removed the finalizers of some surplus pods, and before it deletes any. By the
+    next sync, other pods are ready and the job is scaled.
+    """
     rng, total = random.Random(seed), 10
     job = make_job("j", parallelism=total, completions=total, completionMode=mode)
     own = {each.metadata.uid: each for each in pods(job, *["Running"] * total)}
@@ -308,15 +311,15 @@ def test_no_pod_that_runs_on_is_left_uncounted_wherever_the_controller_dies(seed
             each.status.conditions[0].status = rng.choice(["True", "False"])
         chosen = [each for each in look(job, list(own.values())).delete if tracked(each)]
         for each in rng.sample(chosen, rng.randint(0, len(chosen))):
-            own[each.metadata.uid] = untracked(each)  # and then it died
+            own[each.metadata.uid] = untracked(each)  # and then the controller crashed
     job.spec.parallelism = 4
     for each in look(job, list(own.values())).delete:
         del own[each.metadata.uid]
     assert len(own) <= 4 and all(map(tracked, own.values()))
 
 
-def test_a_pod_without_the_finalizer_is_replaced_although_none_is_too_many() -> None:
-    """It may succeed, and nobody would know."""
+def test_pod_without_the_finalizer_is_replaced() -> None:
+    """The pod may succeed, and its success could not be counted."""
     job = make_job("j", parallelism=2, completions=4)
     first, second = pods(job, "Running", "Running")
     assert named(look(job, [untracked(first), second]).delete) == ["p0"]
@@ -324,9 +327,10 @@ def test_a_pod_without_the_finalizer_is_replaced_although_none_is_too_many() -> 
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_when_many_pods_end_they_are_counted_in_several_looks(phase: str) -> None:
-    """As an object may have 10,000 parts. Nothing is made in place of those that are not written down yet, and the job does not
-    end before they are."""
+def test_many_ended_pods_are_counted_over_several_syncs(phase: str) -> None:
+    """The status has room for a limited number of pods. Uncounted pods are not replaced, and the job does not end before
+    all are counted.
+    """
     total = 3 * MAX_UNCOUNTED + 1
     job = make_job("j", parallelism=total, completions=total, backoffLimit=0)
     own = {each.metadata.uid: each for each in pods(job, *[phase] * total)}
@@ -337,12 +341,12 @@ def test_when_many_pods_end_they_are_counted_in_several_looks(phase: str) -> Non
         assert len(waiting.succeeded) + len(waiting.failed) <= MAX_UNCOUNTED and not wanted.create
         own.update((each.metadata.uid, untracked(each)) for each in wanted.release)
         looks += 1
-        assert looks <= 5, "each look brings about the next"
+        assert looks <= 5, "the status does not converge"
     assert (job.status.succeeded, job.status.failed) == ((total, 0) if phase == "Succeeded" else (0, total))
 
 
-async def test_pods_that_have_lost_their_job_lose_its_finalizer() -> None:
-    """Deleted with --cascade=orphan: nobody else would take it away, and they could never be deleted."""
+async def test_finalizer_of_orphaned_pods_is_removed() -> None:
+    """After a deletion with --cascade=orphan, only the controller removes the finalizer, and the pods could not be deleted."""
     orphan = pod(make_job("j"), "p")
     del orphan.metadata.ownerReferences[:]
     written: list[Pod] = []
@@ -363,7 +367,7 @@ async def test_pods_that_have_lost_their_job_lose_its_finalizer() -> None:
     assert [list(each.metadata.finalizers) for each in written] == [[]]
 
 
-async def test_pods_of_another_namespace_are_not_counted_and_its_own_are_kept() -> None:
+async def test_pods_of_another_namespace_are_not_counted() -> None:
     job = make_job("j", backoffLimit=0)
     own, foreign = pod(job, "own"), pod(job, "foreign", "Failed", ended=NOW)
     foreign.metadata.namespace = "other"
@@ -386,5 +390,5 @@ async def test_pods_of_another_namespace_are_not_counted_and_its_own_are_kept() 
         informers=informers, client=client, clock=SimpleNamespace(time=lambda: NOW), events=SimpleNamespace(event=None)
     )
     await JobController(shared).sync("default/j")
-    [told] = written
-    assert (told.status.active, told.status.failed, list(told.status.conditions)) == (1, 0, [])
+    [updated] = written
+    assert (updated.status.active, updated.status.failed, list(updated.status.conditions)) == (1, 0, [])

@@ -1,4 +1,4 @@
-"""The node lifecycle controller at work, in a cluster of a few nodes."""
+"""The node lifecycle controller in a cluster of a few nodes."""
 
 import asyncio
 import logging
@@ -23,21 +23,21 @@ from tests.clock import FakeClock
 from tests.refusals import denied
 
 SILENT = 1.0
-"""Seconds after which it is known that a node is."""
+"""Seconds until the controller detects a silent node."""
 
 
 class Cluster:
-    """Stands for the API, the informers and the recorder. What is written is heard of at once."""
+    """A fake of the API, the informers and the event recorder. Writes are observed at once."""
 
     def __init__(self, *nodes: str, refused: Iterable[str] = (), eviction: float = 100.0) -> None:
-        """Their kubelets are there. `refused`: pods whose status may not be written."""
+        """A cluster with these nodes and their leases. `refused` has pods whose status update is rejected."""
         self.clock = FakeClock()
         self.stores: dict[Any, dict[str, Any]] = {NODES: {}, LEASES: {}}
         self.bound = Index(node_of)
         self.marked: list[str] = []
         self._refused = set(refused)
         self.meanwhile: Callable[[], None] = lambda: None
-        """While the status of pods is written."""
+        """Called while the status of pods is written."""
         self._handlers: dict[Any, list[Any]] = {NODES: [], LEASES: []}
         self.nodes = SimpleNamespace(update_status_batch=self._write_statuses, update=self._write_node)
         self.pods = SimpleNamespace(update_status_batch=self._write_pods)
@@ -69,7 +69,7 @@ class Cluster:
         self._tell(LEASES, Delta(DELETED, lease, lease))
 
     def goes(self, node: str) -> None:
-        """Somebody deletes it."""
+        """Delete the node."""
         found = self.stores[NODES].pop(node)
         self._tell(NODES, Delta(DELETED, found, found))
 
@@ -85,7 +85,7 @@ class Cluster:
         for handler in self._handlers[resource]:
             handler([delta])
 
-    # as informers and recorder
+    # the informers and the event recorder
 
     def store(self, resource: Any) -> dict[str, Any]:
         return self.stores[resource]
@@ -102,7 +102,7 @@ class Cluster:
     def event(self, *_: object) -> None:
         pass
 
-    # as a client
+    # the client
 
     async def _write_statuses(self, nodes: Sequence[Node]) -> list[BatchItem]:
         for node in nodes:
@@ -127,7 +127,7 @@ class Cluster:
 NO_SCHEDULE, NO_EXECUTE = ("unreachable", "NoSchedule"), ("unreachable", "NoExecute")
 
 
-async def test_a_pod_that_may_not_be_marked_does_not_keep_its_node_untainted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rejected_pod_update_does_not_block_the_taints_of_its_node(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     cluster = Cluster("a", "b", refused=["held"])
     pods = [make_pod(name).uid(name).node("a").condition("Ready", "True").build() for name in ("held", "other")]
@@ -136,11 +136,11 @@ async def test_a_pod_that_may_not_be_marked_does_not_keep_its_node_untainted(cap
         cluster.falls("a")
         await cluster.clock.advance(SILENT)
     assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
-    assert cluster.marked.count("other") > 1, "it is tried again"
+    assert cluster.marked.count("other") > 1, "the update is retried"
 
 
-async def test_a_pod_of_which_it_is_heard_late_that_it_was_ready_is_marked_too() -> None:
-    """The watch of pods may be seconds behind that of nodes; who calls its Service would meet nobody there."""
+async def test_pod_observed_as_ready_after_the_node_failed_is_marked() -> None:
+    """The watch of pods may be seconds behind the watch of nodes. Without the update, a Service would route to the pod."""
     cluster = Cluster("a", "b")
     before, after = (make_pod("p").node("a").condition("Ready", status).build() for status in ("False", "True"))
     cluster.bound.follow([Delta(ADDED, before, None)])
@@ -153,7 +153,7 @@ async def test_a_pod_of_which_it_is_heard_late_that_it_was_ready_is_marked_too()
         assert cluster.marked == ["p"]
 
 
-async def test_a_node_that_is_deleted_while_its_pods_are_marked_trips_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_node_deleted_while_its_pods_are_marked_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster("a", "b")
     cluster.bound.follow([Delta(ADDED, make_pod("p").node("a").condition("Ready", "True").build(), None)])
     cluster.meanwhile = lambda: cluster.goes("a")
@@ -163,7 +163,7 @@ async def test_a_node_that_is_deleted_while_its_pods_are_marked_trips_nothing(ca
     assert cluster.marked == ["p"] and not caplog.records
 
 
-async def test_when_the_last_node_falls_none_stays_marked_to_be_emptied() -> None:
+async def test_eviction_taints_are_removed_when_all_nodes_fail() -> None:
     cluster = Cluster("a", "b")
     async with cluster.at_work():
         cluster.falls("a")
@@ -181,8 +181,8 @@ async def test_when_the_last_node_falls_none_stays_marked_to_be_emptied() -> Non
         assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
 
 
-async def test_a_node_that_is_marked_already_takes_no_turn_again() -> None:
-    """The zone is disrupted, and is not any more: turns are given anew."""
+async def test_node_already_tainted_takes_no_second_turn() -> None:
+    """When the state of the zone changes, turns are assigned again."""
     names = ["a", "b", "c", "d", "e"]
     cluster = Cluster(*names, eviction=0.01)
     async with cluster.at_work():
@@ -227,8 +227,8 @@ async def test_recovered_node_without_a_lease_is_unreachable_after_the_grace_per
         assert ready(cluster.stores[NODES]["a"]) == "Unknown"
 
 
-async def test_the_label_of_a_node_excludes_it() -> None:
-    """Three of five that are silent would disrupt their zone, and empty none of them."""
+async def test_excluded_nodes_do_not_disrupt_their_zone() -> None:
+    """Three of five silent nodes would put the zone into partial disruption, and no node would be evicted."""
     names = ["a", "b", "c", "d", "e"]
     cluster = Cluster(*names)
     for name in ("a", "b"):

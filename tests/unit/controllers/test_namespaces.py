@@ -1,4 +1,4 @@
-"""How a namespace that is being deleted is emptied."""
+"""How the objects of a terminating namespace are deleted."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -24,8 +24,9 @@ GONE = NotFound(not_found(NAMESPACES, "team"))
 async def emptied(
     there: Namespace | ApiError | None = None, **outcomes: ApiError | list[BatchItem]
 ) -> tuple[list[str], ApiError | None]:
-    """The kinds whose deletion was asked for, and what was raised. `there`: what the API server has under the name at first, if
-    it is not what the cache has; `outcomes`: of kinds, by plural."""
+    """The kinds whose collections the controller deletes, and the raised error. `there` is the namespace that the API
+    server has, if it differs from the cache. `outcomes` has the outcomes of deletions by plural.
+    """
     namespace = Namespace(metadata=ObjectMeta(name="team", uid="uid-team"))
     deleting(namespace)
     asked: list[str] = []
@@ -51,7 +52,7 @@ async def emptied(
     return asked, None
 
 
-async def test_where_a_delete_is_refused_the_other_kinds_are_emptied_all_the_same() -> None:
+async def test_rejected_deletion_does_not_block_other_kinds() -> None:
     expired = Expired(Refusal(Code.OUT_OF_RANGE, "Expired", "begin anew"))
     first, second = OTHERS[:2]
     asked, error = await emptied(**{first.plural: [denied("a")], second.plural: expired})
@@ -61,8 +62,8 @@ async def test_where_a_delete_is_refused_the_other_kinds_are_emptied_all_the_sam
     )
 
 
-async def test_pods_go_first() -> None:
-    """They may still need the rest: the service that they are reached by, the role that lets them do their last things."""
+async def test_pods_are_deleted_before_other_kinds() -> None:
+    """Pods may still need the other objects, such as their service and their role."""
     assert await emptied(pods=[BatchItem(name="a")]) == (["pods"], None)
     asked, error = await emptied(pods=[BatchItem(name="a"), denied("p")])
     assert asked == ["pods"] and isinstance(error, Forbidden)
@@ -73,21 +74,21 @@ async def test_pods_go_first() -> None:
     [from_storage(OutOfSpace("full")), from_storage(OutcomeUnknown("lost")), contended(PODS, "a")],
     ids=lambda refusal: refusal.reason,
 )
-async def test_pods_that_something_keeps_are_waited_for(trouble: Refusal) -> None:
-    """A full etcd takes the deletion of a service, but not the beginning of a pod's end."""
+async def test_failed_pod_deletion_blocks_other_kinds(trouble: Refusal) -> None:
+    """A full etcd accepts the deletion of a service, but not the start of a graceful deletion of a pod."""
     asked, error = await emptied(pods=[BatchItem(name="a", error=encode(trouble))])
     assert asked == ["pods"] and error is not None
     expired = Expired(Refusal(Code.OUT_OF_RANGE, "Expired", "begin anew"))
     assert await emptied(pods=expired) == (["pods"], expired)
 
 
-async def test_pods_that_are_gone_by_then_are_not() -> None:
+async def test_pod_that_is_already_deleted_blocks_nothing() -> None:
     asked, error = await emptied(pods=[BatchItem(name="a", error=encode(not_found(PODS, "a")))])
     assert asked == ["pods", *(resource.plural for resource in OTHERS)] and error is None
 
 
-async def test_a_namespace_that_was_made_anew_under_its_name_is_left_alone() -> None:
-    """The cache has not heard of it yet."""
+async def test_recreated_namespace_is_not_emptied() -> None:
+    """The cache does not have the new namespace yet."""
     assert await emptied(there=Namespace(metadata=ObjectMeta(name="team", uid="uid-new"))) == ([], None)
     assert await emptied(there=GONE) == ([], None)
 
@@ -96,12 +97,12 @@ async def test_a_namespace_that_was_made_anew_under_its_name_is_left_alone() -> 
     ("ending", "seconds"), [(-5.0, 0.5), (0.0, 0.5), (5.0, 0.5), (30.0, 3.0), (80.0, 8.0), (86_400.0, 8.0)]
 )
 def test_objects_with_finalizers_are_retried_with_backoff(ending: float, seconds: float) -> None:
-    """Each time for the audit log, and for webhooks. Another's clock may be ahead."""
+    """Each retry reaches the audit log and webhooks. The clock of another process may be ahead."""
     namespace = Namespace(metadata=ObjectMeta(name="team"))
     deleting(namespace)
     assert patience(namespace, 1.0 + ending) == seconds
 
 
-async def test_a_server_that_is_not_there_is_asked_once() -> None:
+async def test_unavailable_server_ends_the_sync() -> None:
     away = Unavailable(Refusal(Code.UNAVAILABLE, "", "no server"))
     assert await emptied(pods=away) == (["pods"], away)

@@ -1,4 +1,4 @@
-"""The decisions about nodes that are silent: conditions, taints, zones, evictions."""
+"""Decisions about silent nodes: conditions, taints, zones and evictions."""
 
 import math
 
@@ -32,7 +32,7 @@ def conditions(node: Node) -> dict[str, tuple[str, str]]:
 
 
 def taints(node: Node | None) -> set[tuple[str, str]] | None:
-    """Without the prefix that all of ours have."""
+    """Taints without their common prefix."""
     if node is None:
         return None
     return {(taint.key.removeprefix("node.kubernetes.io/"), taint.effect) for taint in node.spec.taints}
@@ -41,7 +41,7 @@ def taints(node: Node | None) -> set[tuple[str, str]] | None:
 # --- silence
 
 
-def test_a_node_is_silent_from_when_its_lease_has_gone_until_it_is_back() -> None:
+def test_node_is_silent_while_its_lease_is_missing() -> None:
     leases = {lease_key("n"): Lease()}
     silences = LeaseMonitor(leases)
     silences.look("n", 1.0)
@@ -77,7 +77,7 @@ def test_silent_node_has_unknown_conditions() -> None:
     assert conditions(marked) == {"Ready": unknown, "DiskPressure": unknown, "Mine": ("True", "")}
     assert marked.status.conditions[0].message == "Kubelet stopped posting node status."
     assert marked.status.conditions[0].lastTransitionTime.seconds == NOW
-    assert conditions(node)["Ready"][0] == "True"  # it belongs to the informer
+    assert conditions(node)["Ready"][0] == "True"  # the object of the informer is unchanged
     assert unreachable(marked, NOW + 1) is None
 
 
@@ -137,13 +137,13 @@ def test_taints_follow_conditions(node: NodeBuilder, evict: bool, expected: set[
     assert taints(tainted(node.build(), evict, NOW)) == expected
 
 
-def test_a_node_that_never_reported_keeps_the_taint_that_it_was_made_with() -> None:
+def test_node_that_never_reported_keeps_its_initial_taint() -> None:
     node = Node()
     node.spec.taints.add(key=NOT_READY, effect="NoSchedule")
     assert tainted(node, True, NOW) is None
 
 
-def test_a_taint_says_when_it_was_added_and_keeps_to_it() -> None:
+def test_taint_keeps_the_time_at_which_it_was_added() -> None:
     first = tainted(ready("Unknown").build(), False, NOW)
     assert first is not None
     second = tainted(first, True, NOW + 5)
@@ -161,12 +161,12 @@ def test_a_taint_says_when_it_was_added_and_keeps_to_it() -> None:
         (1, 3, State.PARTIAL), (45, 55, State.PARTIAL), (46, 54, State.NORMAL),
     ],
 )  # fmt: skip
-def test_the_state_of_a_zone(healthy: int, unhealthy: int, expected: State) -> None:
+def test_zone_state_depends_on_the_share_of_unhealthy_nodes(healthy: int, unhealthy: int, expected: State) -> None:
     assert state_of(healthy, unhealthy, 0.55) is expected
 
 
 def zones(rates: Rates = Rates(), **healthy: bool) -> Zones:  # noqa: B008 (immutable)
-    """Each node's name begins with its zone, a letter."""
+    """Zones with these nodes. The name of a node begins with its zone, a letter."""
     made = Zones(rates)
     for name, well in healthy.items():
         made.note(name, name[0], well, NOW)
@@ -181,7 +181,7 @@ def turns(found: Zones, names: list[str], now: float = NOW) -> list[float | None
     return [None if (turn := found.turn(name, now)) is None else round(turn, 6) for name in names]
 
 
-def test_nodes_of_a_zone_take_turns_and_keep_them() -> None:
+def test_nodes_of_a_zone_get_stable_turns() -> None:
     found = zones(Rates(eviction=0.1), **many("a", 3, 3))
     assert turns(found, ["a3", "a4", "a5", "a4"]) == [0.0, 10.0, 20.0, 10.0]
     assert turns(found, ["a4", "a5"], NOW + 15) == [0.0, 5.0]
@@ -192,19 +192,19 @@ def test_zones_do_not_wait_for_each_other() -> None:
     assert turns(found, ["a3", "b3"]) == [0.0, 0.0]
 
 
-def test_a_small_zone_that_is_disrupted_in_part_is_not_emptied_and_a_large_one_slowly() -> None:
+def test_partly_disrupted_zone_is_evicted_slowly_if_large_and_not_if_small() -> None:
     assert turns(zones(**many("a", 1, 5)), ["a1"]) == [None]
     found = zones(Rates(secondary=0.01, large=5), **many("a", 1, 5))
     assert turns(found, ["a1", "a2"]) == [0.0, 100.0]
 
 
-def test_a_zone_that_is_down_is_emptied_while_another_one_lives() -> None:
+def test_fully_disrupted_zone_is_evicted_while_another_is_healthy() -> None:
     found = zones(**many("b", 1, 0), **many("a", 0, 3))
     assert found.states() == {"a": State.FULL, "b": State.NORMAL}
     assert turns(found, ["a0"]) == [0.0]
 
 
-def test_when_all_zones_are_down_nothing_is_emptied_nor_soon_after() -> None:
+def test_evictions_stop_while_all_zones_are_down_and_during_recovery() -> None:
     found = zones(**many("a", 0, 3), **many("b", 0, 3))
     assert found.disrupted and turns(found, ["a0"]) == [None]
     for name in ("b0", "b1", "b2"):
@@ -212,7 +212,7 @@ def test_when_all_zones_are_down_nothing_is_emptied_nor_soon_after() -> None:
     assert not found.disrupted and turns(found, ["a0"], NOW + 1) == [RECOVERY]
 
 
-def test_a_change_of_a_zones_state_gives_turns_anew() -> None:
+def test_zone_state_change_reassigns_turns() -> None:
     found = zones(Rates(eviction=0.1), **many("a", 4, 4))
     assert turns(found, ["a4", "a5", "a6"]) == [0.0, 10.0, 20.0]
     found.note("a0", "a", False, NOW)
@@ -221,7 +221,7 @@ def test_a_change_of_a_zones_state_gives_turns_anew() -> None:
     assert turns(found, ["a6"], NOW + 1) == [0.0]
 
 
-def test_a_turn_that_is_given_back_goes_to_who_has_the_last_one() -> None:
+def test_released_turn_goes_to_the_node_with_the_last_turn() -> None:
     found = zones(Rates(eviction=0.1), **many("a", 6, 4))
     assert turns(found, ["a6", "a7", "a8", "a9"]) == [0.0, 10.0, 20.0, 30.0]
     found.take_changed()
@@ -229,12 +229,12 @@ def test_a_turn_that_is_given_back_goes_to_who_has_the_last_one() -> None:
     assert found.take_changed() == {"a9"}
     assert turns(found, ["a6", "a8", "a9"]) == [0.0, 20.0, 10.0]
     found.forget("a8", NOW)
-    assert found.take_changed() == set(), "it had the last one"
+    assert found.take_changed() == set(), "the node had the last turn"
     found.note("a7", "a", False, NOW)
     assert turns(found, ["a9", "a7"]) == [10.0, 20.0]
 
 
-def test_a_turn_that_has_come_is_not_given_back() -> None:
+def test_turn_that_has_started_is_not_released() -> None:
     found = zones(Rates(eviction=0.1), **many("a", 6, 4))
     assert turns(found, ["a6", "a7"]) == [0.0, 10.0]
     found.note("a6", "a", True, NOW + 1)
@@ -251,7 +251,7 @@ def test_node_that_fails_after_a_recovery_is_not_delayed() -> None:
     assert turns(found, ["a0"], NOW + 100) == [0.0]
 
 
-def test_a_node_that_moves_or_goes_is_counted_once() -> None:
+def test_moved_or_deleted_node_leaves_its_zone() -> None:
     found = zones(**many("a", 1, 1))
     found.note("a1", "b", False, NOW)
     assert found.states() == {"a": State.NORMAL, "b": State.FULL}
@@ -259,26 +259,26 @@ def test_a_node_that_moves_or_goes_is_counted_once() -> None:
     assert found.states() == {"a": State.NORMAL}
 
 
-def test_nodes_that_are_excluded_do_not_count_for_their_zone_and_have_turns_all_the_same() -> None:
+def test_excluded_nodes_do_not_count_for_the_zone_state_and_get_turns() -> None:
     found = zones(Rates(eviction=0.1), **many("a", 2, 2))
     for name in ("x", "y", "z"):
         found.note(name, "a", False, NOW, counts=False)
     assert found.states() == {"a": State.NORMAL}
     assert turns(found, ["a2", "x", "y"]) == [0.0, 10.0, 20.0]
-    found.note("x", "a", False, NOW)  # the label is taken away
+    found.note("x", "a", False, NOW)  # the label is removed
     assert found.states() == {"a": State.PARTIAL}
     found.note("x", "a", True, NOW, counts=False)
     found.forget("y", NOW)
     assert found.states() == {"a": State.NORMAL}
 
 
-def test_where_all_that_count_are_silent_an_excluded_node_makes_no_difference() -> None:
+def test_excluded_node_does_not_end_a_full_disruption() -> None:
     found = zones(**many("a", 0, 2), **many("b", 1, 0))
     found.note("b0", "b", True, NOW, counts=False)
     assert found.disrupted
     found.forget("a0", NOW)
     found.forget("a1", NOW)
-    assert not found.disrupted, "nobody counts"
+    assert not found.disrupted, "no node counts"
 
 
 @pytest.mark.parametrize(("label", "expected"), [("node.kubernetes.io/exclude-disruption", False), ("other", True)])
@@ -286,7 +286,7 @@ def test_label_excludes_a_node_from_the_zone_state(label: str, expected: bool) -
     assert counts(make_node("n").label(label, "").build()) is expected
 
 
-def test_a_zone_is_region_and_zone() -> None:
+def test_zone_key_has_region_and_zone() -> None:
     node = make_node("n").label("topology.kubernetes.io/region", "r").label("topology.kubernetes.io/zone", "z").build()
     assert zone_of(node) == "r:z" and zone_of(make_node("n").build()) == ""
 
@@ -314,7 +314,7 @@ def toleration(seconds: int | None = None, **fields: str) -> Toleration:
         ([toleration(300, effect="NoSchedule")], 0.0),
     ],
 )
-def test_how_long_a_pod_stays(tolerations: list[Toleration], expected: float) -> None:
+def test_toleration_time_of_a_taint(tolerations: list[Toleration], expected: float) -> None:
     pod = make_pod("p").build()
     pod.spec.tolerations.extend(tolerations)
     assert patience(pod, Taint(key=UNREACHABLE, effect="NoExecute")) == expected

@@ -1,4 +1,4 @@
-"""Whose an object is."""
+"""Claims of owners: adoption and release of objects."""
 
 from collections.abc import Collection
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ def claimed(*, managed: list[Pod] | None = None, free: list[Pod] | None = None) 
     return named(found.own), named(found.adopt), named(found.release)
 
 
-def test_what_is_managed_and_selected_is_its_own_and_what_is_not_selected_any_more_is_released() -> None:
+def test_managed_pod_is_kept_while_selected_and_released_otherwise() -> None:
     pods = [pod_of(WEB, "a").build(), pod_of(WEB, "b", labels={}).build(), pod_of(WEB, "c").terminating().build()]
     assert claimed(managed=pods) == (["a", "c"], [], ["b"])
 
@@ -39,7 +39,7 @@ def test_selected_orphan_is_adopted_unless_terminating() -> None:
     assert claimed(free=free) == ([], ["a"], [])
 
 
-def test_an_owner_that_is_being_deleted_keeps_what_it_has_and_takes_no_more() -> None:
+def test_terminating_owner_neither_adopts_nor_releases() -> None:
     owner = make_replica_set("web")
     deleting(owner)
     managed = [pod_of(WEB, "a").build(), pod_of(WEB, "b", labels={}).build()]
@@ -48,7 +48,7 @@ def test_an_owner_that_is_being_deleted_keeps_what_it_has_and_takes_no_more() ->
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_adopted_and_released_again_an_object_is_as_it_was(others: int) -> None:
+def test_release_undoes_an_adoption(others: int) -> None:
     builder = make_pod("a")
     for number in range(others):
         builder.owner("Other", f"o{number}", f"uid-o{number}")
@@ -59,7 +59,7 @@ def test_adopted_and_released_again_an_object_is_as_it_was(others: int) -> None:
     during = adopted(before, REPLICA_SETS, WEB)
     assert keeper(during) == kept_by(WEB)
     assert during.metadata.ownerReferences[-1].blockOwnerDeletion
-    assert len(before.metadata.ownerReferences) == others  # it belongs to the informer
+    assert len(before.metadata.ownerReferences) == others  # the object of the informer is unchanged
     assert released(during, WEB) == before
 
 
@@ -71,13 +71,15 @@ async def test_owner_reference_to_another_namespace_is_ignored() -> None:
         index=lambda resource, by: Index(by, pods), labelled=lambda resource, only: LabelIndex(only, pods)
     )
     shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=lambda resource: None))
-    expectations: Any = None  # nothing is written
+    expectations: Any = None  # the claim writes nothing
     claimer: Claimer[Pod] = Claimer(shared, REPLICA_SETS, PODS, expectations)
     assert named(await claimer.claim("default/web", WEB, SELECTOR)) == ["own"]
 
 
 class Cluster:
-    """Two objects' worth of an API: what is written is remembered, and not done. `refused`: pods that may not be written."""
+    """A fake API with one owner and its pods. It records writes, and does not apply them. `refused` has pods whose update
+    is rejected.
+    """
 
     resource = PODS
 
@@ -122,15 +124,15 @@ async def test_replica_set_ignores_terminated_and_foreign_failed_pods() -> None:
     assert (cluster.updated, cluster.made) == ([], 1)
 
 
-async def test_a_replica_set_adopts_and_releases_what_runs() -> None:
+async def test_replica_set_adopts_and_releases_running_pods() -> None:
     pods = [running(make_pod("new").label("app", "web")).build(), running(pod_of(WEB, "old", labels={})).build()]
     cluster = Cluster(WEB, pods)
     await ReplicaSetController(cluster.shared).sync("default/web")
     assert {each.metadata.name: keeper(each) for each in cluster.updated} == {"new": kept_by(WEB), "old": ""}
 
 
-async def test_a_pod_that_may_not_be_moved_keeps_no_other_where_it_is() -> None:
-    """Such as one that was taken out of service by its labels, to be looked at: it would go with its owner."""
+async def test_rejected_adoption_or_release_does_not_block_other_pods() -> None:
+    """For example, a pod whose labels were changed for debugging would be deleted with its owner."""
     new = [running(make_pod(name).label("app", "web")).build() for name in ("held", "new")]
     old = [running(pod_of(WEB, name, labels={})).build() for name in ("stuck", "old")]
     cluster = Cluster(WEB, [*new, *old], refused=["held", "stuck"])
@@ -141,8 +143,8 @@ async def test_a_pod_that_may_not_be_moved_keeps_no_other_where_it_is() -> None:
     )  # fmt: skip
 
 
-async def test_a_job_adopts_what_has_ended() -> None:
-    """It counts it."""
+async def test_job_adopts_ended_pods() -> None:
+    """The job counts the adopted pod."""
     job = make_job("web")
     cluster = Cluster(job, [make_pod("a").label("app", "web").phase("Succeeded").build()])
     expectations: Any = SimpleNamespace(wrote=lambda *_: None)

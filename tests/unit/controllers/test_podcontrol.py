@@ -1,4 +1,4 @@
-"""Pods made and deleted for an owner, before an API server that is a fake."""
+"""Pods created and deleted for an owner, with a fake API server."""
 
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ KEY = "default/web"
 
 
 class Server:
-    """Takes pods up to its quota; `revision` grows with each call."""
+    """Accepts pods up to its quota. `revision` grows with each call."""
 
     resource = PODS
 
@@ -58,7 +58,7 @@ class Server:
 
 
 class Informers:
-    """Is at a revision."""
+    """Informers at a fixed revision."""
 
     def __init__(self, revision: int) -> None:
         self.revision = revision
@@ -94,7 +94,7 @@ async def test_sync_waits_for_its_own_writes() -> None:
     await bench.expectations.met(KEY)
 
 
-async def test_deletions_are_waited_for_too_and_who_is_gone_is_deleted() -> None:
+async def test_sync_waits_for_deletions_and_a_missing_pod_is_no_error() -> None:
     bench = Bench()
     assert await bench.control.delete(KEY, WEB, [make_pod("a").build(), make_pod("gone").build()]) is None
     assert bench.told == [("SuccessfulDelete", "Deleted pod: a")]
@@ -102,7 +102,7 @@ async def test_deletions_are_waited_for_too_and_who_is_gone_is_deleted() -> None
         await bench.expectations.met(KEY)
 
 
-async def test_a_lost_answer_is_waited_for_as_if_it_had_been_done() -> None:
+async def test_write_with_an_unknown_outcome_is_awaited() -> None:
     bench = Bench()
     bench.server.lose_answers = True
     with pytest.raises(OutcomeUnknown):
@@ -111,7 +111,7 @@ async def test_a_lost_answer_is_waited_for_as_if_it_had_been_done() -> None:
         await bench.expectations.met(KEY)
 
 
-async def test_the_first_refusal_ends_it_and_the_next_attempt_begins_with_one() -> None:
+async def test_rejected_creation_stops_the_batch_and_limits_the_next_attempt_to_one_pod() -> None:
     bench = Bench()
     bench.server.quota = 3
     assert await bench.create(2 * BATCH) == "exceeded quota"
@@ -126,8 +126,8 @@ async def test_the_first_refusal_ends_it_and_the_next_attempt_begins_with_one() 
     assert bench.server.calls[4:] == [10]
 
 
-async def test_refusals_of_pods_without_a_name_are_one_event() -> None:
-    """However long their owner's name is; what else the message quotes stays."""
+async def test_rejections_of_generated_names_are_one_event() -> None:
+    """This holds for owners with long names. Other quoted names in the message are kept."""
     bench, web = Bench(), make_replica_set("web" * 20)
     bench.server.quota = 0
     pod = pod_from(web.spec.template, REPLICA_SETS, web)
@@ -138,7 +138,7 @@ async def test_refusals_of_pods_without_a_name_are_one_event() -> None:
     assert bench.told[0][1].endswith(f'pods "{web.metadata.name}-" is forbidden by "{web.metadata.name[:58]}bcdfg"')
 
 
-async def test_pods_of_a_large_template_are_made_in_calls_that_a_server_takes() -> None:
+async def test_pods_of_a_large_template_are_created_in_several_calls() -> None:
     bench = Bench()
     template = make_replica_set("web").spec.template
     template.metadata.annotations["about"] = "x" * (9 << 10)
@@ -147,7 +147,7 @@ async def test_pods_of_a_large_template_are_made_in_calls_that_a_server_takes() 
     assert sum(bench.server.calls) == BATCH and len(bench.server.calls) > 1
 
 
-async def test_a_namespace_that_is_being_deleted_is_no_failure() -> None:
+async def test_creation_in_a_terminating_namespace_is_no_failure() -> None:
     bench = Bench()
     bench.server.quota, bench.server.reason = 0, "NamespaceTerminating"
     assert await bench.create(3) is None
@@ -155,26 +155,26 @@ async def test_a_namespace_that_is_being_deleted_is_no_failure() -> None:
 
 
 async def test_fenced_write_records_no_event() -> None:
-    """Neither with an event, nor by trying with one pod first the next time."""
+    """It does not limit the next attempt to one pod either."""
     bench = Bench()
     bench.server.quota, bench.server.code, bench.server.reason = 2, Code.FAILED_PRECONDITION, "Fenced"
     with pytest.raises(Fenced):
         await bench.create(3)
     assert bench.told == []
-    with pytest.raises(Timeout, match="not at 101"):  # two were made
+    with pytest.raises(Timeout, match="not at 101"):  # two pods were created
         await bench.expectations.met(KEY)
     bench.server.quota = 10
     await bench.create(3)
     assert bench.server.calls == [3, 3]
 
 
-async def test_many_pods_make_a_few_events() -> None:
+async def test_events_of_many_pods_are_limited() -> None:
     bench = Bench()
     await bench.create(BATCH)
     assert len(bench.told) == MAX_EVENTS
 
 
-def test_a_pod_is_as_the_template_says_and_its_owners() -> None:
+def test_pod_has_the_template_and_the_owner_reference() -> None:
     web = make_replica_set("web")
     web.spec.template.metadata.annotations["why"] = "not"
     pod = pod_from(web.spec.template, REPLICA_SETS, web)

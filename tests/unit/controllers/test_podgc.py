@@ -69,32 +69,30 @@ def test_terminating_pods_without_a_kubelet_are_deleted(
         ("Running", 0, ["example.com/keep"], True),
     ],
 )
-def test_a_pod_that_only_its_finalizers_keep_is_not_deleted_again(
-    phase: str, grace: int, finalizers: list[str], goes: bool
-) -> None:
-    """Each deletion is one for the audit log and for webhooks, too."""
+def test_pod_kept_only_by_finalizers_is_not_deleted_again(phase: str, grace: int, finalizers: list[str], goes: bool) -> None:
+    """Each deletion also reaches the audit log and webhooks."""
     pod: Pod = make_pod("p").node("n").terminating().phase(phase).build()
     pod.metadata.deletionGracePeriodSeconds = grace
     pod.metadata.finalizers.extend(finalizers)
     assert bool(doomed([pod], {}, {"n": NOW - QUARANTINE}, NOW)) is goes
 
 
-def test_the_oldest_finished_pods_go_when_there_are_too_many() -> None:
+def test_oldest_finished_pods_beyond_the_threshold_are_deleted() -> None:
     pods = [make_pod(name).created(age).phase("Succeeded").build() for name, age in (("b", 2), ("c", 3), ("a", 1))]
     pods.append(make_pod("runs").created(0).phase("Running").build())
     assert [each.pod.metadata.name for each in doomed(pods, {}, {}, NOW, threshold=2)] == ["a"]
     assert doomed(pods, {}, {}, NOW, threshold=3) == []
 
 
-def test_evicted_pods_go_before_others_that_have_finished() -> None:
-    """A node under pressure leaves many, and a Job's would go for them."""
+def test_evicted_pods_are_deleted_before_other_finished_pods() -> None:
+    """A node under pressure leaves many evicted pods, and they would displace finished pods of Jobs."""
     pods = [make_pod(name).created(age).phase("Failed").build() for name, age in (("a", 1), ("b", 2), ("c", 3), ("d", 4))]
     for pod in pods[2:]:
         pod.status.reason = "Evicted"
     assert [each.pod.metadata.name for each in doomed(pods, {}, {}, NOW, threshold=1)] == ["c", "d", "a"]
 
 
-def test_nodes_are_missed_from_when_they_were_first_and_no_longer_than_they_are() -> None:
+def test_missing_node_keeps_its_first_time_until_it_reappears() -> None:
     bound = {"gone", "there"}
     nodes = {"there": make_node("there").build()}
     first = missed(bound, nodes, {}, 5.0)
@@ -128,7 +126,7 @@ def test_pod_removed_before_its_end_has_failed(phase: str) -> None:
 
 
 def test_podgc_writes_only_the_status() -> None:
-    """Hundreds of whole pods may be more than a call takes, and nothing would be collected any more."""
+    """Otherwise hundreds of whole pods could exceed the size of a request, and garbage collection would stop."""
     pod: Pod = make_pod("p").req(cpu="1").build()
     pod.metadata.annotations["about"] = "x" * (9 << 10)
     pod.metadata.resourceVersion = "7"
@@ -139,12 +137,13 @@ def test_podgc_writes_only_the_status() -> None:
 
 
 class World:
-    """A collector before pods of a node that is not there, as far as its watch tells. `refused`: whose status may not be
-    written; `others`: pods that are on no node; `nodes`: those that the API server has, or why it does not say."""
+    """A collector with pods of a node that its informer does not have. `refused` is a pod whose status update is rejected.
+    `others` has unscheduled pods. `nodes` are the nodes of the API server, or its error.
+    """
 
     def __init__(self, *pods: str, refused: str = "", others: Sequence[Pod] = ()) -> None:
         found = [*(make_pod(name).node("n").build() for name in pods), *others]
-        self.clock, self.handlers, self.told, self.removed = FakeClock(), list[Any](), list[Pod](), list[str]()
+        self.clock, self.handlers, self.updated, self.removed = FakeClock(), list[Any](), list[Pod](), list[str]()
         self._refused = refused
         self.nodes: list[Node] | ApiError = []
         informers = SimpleNamespace(
@@ -163,7 +162,7 @@ class World:
         return Listing(self.nodes, 7)
 
     async def update_status_batch(self, pods: Sequence[Pod]) -> list[BatchItem]:
-        self.told += pods
+        self.updated += pods
         return [denied(pod.metadata.name) if pod.metadata.name == self._refused else BatchItem() for pod in pods]
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]:
@@ -172,7 +171,7 @@ class World:
 
 
 async def test_reappeared_node_restarts_the_quarantine() -> None:
-    """Another replica leads meanwhile."""
+    """Another replica may lead between the two syncs."""
     world, node = World("p"), make_node("n").build()
     await world.collector.sync("pods")
     for handler in world.handlers:
@@ -186,12 +185,12 @@ async def test_reappeared_node_restarts_the_quarantine() -> None:
     assert world.removed == ["p"]
 
 
-async def test_a_pod_that_is_deleted_before_it_has_a_node_has_failed_where_a_finalizer_keeps_it() -> None:
-    """Who keeps it waits for its end, and no kubelet will say so. It was not disrupted."""
+async def test_unscheduled_pod_that_is_deleted_becomes_failed() -> None:
+    """A controller may wait for the end of the pod, and no kubelet reports it. The pod was not disrupted."""
     ended = make_pod("ended").terminating().phase("Succeeded").build()
     world = World(others=[make_pod("waits").terminating().phase("Pending").build(), ended])
     await world.collector.sync("pods")
-    assert [(each.metadata.name, each.status.phase, len(each.status.conditions)) for each in world.told] == [
+    assert [(each.metadata.name, each.status.phase, len(each.status.conditions)) for each in world.updated] == [
         ("waits", "Failed", 0)
     ]
     assert world.removed == ["waits", "ended"]
@@ -207,9 +206,9 @@ async def test_refused_status_update_keeps_the_pod_and_blocks_no_other() -> None
     assert isinstance(caught.value.cause, Forbidden) and caught.value.again == INTERVAL
 
 
-@pytest.mark.parametrize("nodes", [[make_node("n").build()], unavailable("not now")], ids=["it is there", "nobody says"])
-async def test_a_node_that_is_missed_is_asked_for_before_its_pods_go(nodes: list[Node] | ApiError) -> None:
-    """The watch of nodes may be broken while that of pods is not."""
+@pytest.mark.parametrize("nodes", [[make_node("n").build()], unavailable("not now")], ids=["exists", "unavailable"])
+async def test_missing_node_is_confirmed_by_the_api_before_its_pods_are_deleted(nodes: list[Node] | ApiError) -> None:
+    """The watch of nodes may be broken while the watch of pods works."""
     world = World("p")
     await world.collector.sync("pods")
     world.clock.stall(QUARANTINE)

@@ -1,4 +1,4 @@
-"""Whom a quota that grants more wakes."""
+"""Owners that are synced when a quota allows more pods."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def quota(**hard: str) -> ResourceQuota:
     return made
 
 
-def told(kind: WatchEventType, before: ResourceQuota | None, after: ResourceQuota) -> list[str]:
+def woken(kind: WatchEventType, before: ResourceQuota | None, after: ResourceQuota) -> list[str]:
     keys = those_that_lack(Index(namespace_of, [LACKS, HAS, ELSEWHERE]), lambda each: each.status.replicas < each.spec.replicas)
     return list(keys(Delta(kind, after, before)))
 
@@ -33,29 +33,29 @@ def told(kind: WatchEventType, before: ResourceQuota | None, after: ResourceQuot
 @pytest.mark.parametrize(
     "after", [quota(pods="6", cpu="1500m"), quota(pods="5", cpu="2"), quota(cpu="1500m"), quota(pods="6", cpu="1")]
 )
-def test_a_higher_bound_and_one_that_is_gone_wake_those_that_lack_pods(after: ResourceQuota) -> None:
-    assert told(MODIFIED, quota(pods="5", cpu="1500m"), after) == ["default/lacks"]
+def test_raised_or_removed_limit_wakes_owners_that_lack_pods(after: ResourceQuota) -> None:
+    assert woken(MODIFIED, quota(pods="5", cpu="1500m"), after) == ["default/lacks"]
 
 
 def test_deleted_quota_wakes_its_owners() -> None:
-    assert told(DELETED, quota(pods="5"), quota(pods="5")) == ["default/lacks"]
+    assert woken(DELETED, quota(pods="5"), quota(pods="5")) == ["default/lacks"]
 
 
-def test_other_scopes_do() -> None:
+def test_changed_scopes_wake_owners_that_lack_pods() -> None:
     narrower = quota(pods="5")
     narrower.spec.scopes.append("BestEffort")
-    assert told(MODIFIED, quota(pods="5"), narrower) == ["default/lacks"]
+    assert woken(MODIFIED, quota(pods="5"), narrower) == ["default/lacks"]
 
 
 @pytest.mark.parametrize(
     "after", [quota(pods="5", cpu="1.5"), quota(pods="4", cpu="1500m"), quota(pods="5", cpu="1500m", memory="1")]
 )
 def test_quota_update_that_grants_no_more_wakes_nothing(after: ResourceQuota) -> None:
-    assert told(MODIFIED, quota(pods="5", cpu="1500m"), after) == []
+    assert woken(MODIFIED, quota(pods="5", cpu="1500m"), after) == []
 
 
 def test_new_quota_or_count_wakes_nothing() -> None:
-    assert told(ADDED, None, quota(pods="5")) == []
+    assert woken(ADDED, None, quota(pods="5")) == []
     counted = quota(pods="5")
     counted.status.used["pods"].string = "3"
-    assert told(MODIFIED, quota(pods="5"), counted) == []
+    assert woken(MODIFIED, quota(pods="5"), counted) == []

@@ -1,4 +1,4 @@
-"""What is due by time stays due when something is refused, or no server is there: no back-off puts it off."""
+"""Timed syncs stay due after a rejected write or an unavailable server. Back-off does not delay them."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,14 +26,14 @@ QUOTA = Refusal(Code.PERMISSION_DENIED, "Forbidden", "exceeded quota")
 
 
 class Cluster:
-    """Shows things, and refuses new ones and their changes; a status is written."""
+    """A fake API that rejects creations and updates, and accepts status updates."""
 
     def __init__(self, things: dict[Resource[Any], Sequence[Object]], call_fails: ApiError | None = None) -> None:
         self.things = things
         self.call_fails = call_fails
-        self.told: list[Any] = []
+        self.updated: list[Any] = []
         self.asked: list[int] = []
-        """How many pods each call was to make."""
+        """The number of pods in each call."""
         informers = SimpleNamespace(
             store=lambda resource: {f"default/{each.metadata.name}": each for each in self.things.get(resource, ())},
             index=lambda resource, by: Index(by, self.things.get(resource, ())),
@@ -50,7 +50,7 @@ class Cluster:
         pass
 
     async def update_status(self, obj: Any) -> Any:
-        self.told.append(obj)
+        self.updated.append(obj)
         return obj
 
     async def update(self, obj: Object) -> None:
@@ -70,20 +70,20 @@ async def due(controller: Controller) -> float | None:
 
 
 @pytest.mark.parametrize("call_fails", [None, unavailable("no server")])
-async def test_a_job_is_late_when_it_is(call_fails: ApiError | None) -> None:
+async def test_job_deadline_stays_due_after_a_rejection(call_fails: ApiError | None) -> None:
     job = make_job("web", activeDeadlineSeconds=100)
     job.status.startTime.CopyFrom(to_time(NOW - 40))
     assert await due(JobController(Cluster({JOBS: [job]}, call_fails).shared)) == 60.0
 
 
 @pytest.mark.parametrize("call_fails", [None, unavailable("no server")])
-async def test_a_pod_is_available_when_it_is(call_fails: ApiError | None) -> None:
+async def test_pod_availability_stays_due_after_a_rejection(call_fails: ApiError | None) -> None:
     web = make_replica_set("web", replicas=2, minReadySeconds=30)
     ready = running(pod_of(web, "a"), since=NOW - 10).build()
     assert await due(ReplicaSetController(Cluster({REPLICA_SETS: [web], PODS: [ready]}, call_fails).shared)) == 20.0
 
 
-async def test_a_rollout_that_may_not_go_on_has_its_deadline_all_the_same() -> None:
+async def test_rejected_rollout_exceeds_its_deadline() -> None:
     deployment = make_deployment("web", replicas=2)
     new = plan(deployment, [], False, NOW).create
     assert new is not None
@@ -92,12 +92,12 @@ async def test_a_rollout_that_may_not_go_on_has_its_deadline_all_the_same() -> N
     cluster = Cluster({DEPLOYMENTS: [deployment], REPLICA_SETS: [new]})
     again = await due(DeploymentController(cluster.shared))
     assert again is not None and 600.0 < again < 602.0
-    progressing = condition(cluster.told[-1].status, PROGRESSING)
+    progressing = condition(cluster.updated[-1].status, PROGRESSING)
     assert progressing is not None
     progressing.lastUpdateTime.CopyFrom(to_time(NOW - 601))
-    cluster.things[DEPLOYMENTS] = cluster.told
+    cluster.things[DEPLOYMENTS] = cluster.updated
     assert await due(DeploymentController(cluster.shared)) is None
-    assert [each.reason for each in cluster.told[-1].status.conditions if each.type == PROGRESSING] == [
+    assert [each.reason for each in cluster.updated[-1].status.conditions if each.type == PROGRESSING] == [
         "ProgressDeadlineExceeded"
     ]
 
@@ -110,8 +110,8 @@ async def test_a_rollout_that_may_not_go_on_has_its_deadline_all_the_same() -> N
     ],
     ids=["replica set", "job"],
 )
-async def test_refusals_are_forgotten_with_the_owner(make: Any, owners: Resource[Any], owner: Object) -> None:
-    """Whoever has just been refused asks for one pod first; this would grow with each name there ever was."""
+async def test_rejections_are_forgotten_with_the_owner(make: Any, owners: Resource[Any], owner: Object) -> None:
+    """After a rejection, the next attempt creates one pod. The memory of rejections must not grow with each owner name."""
     cluster, store = Cluster({}), dict[str, Object]()
     cluster.shared.informers.store = lambda resource: store if resource is owners else {}
     controller = make(cluster.shared)

@@ -1,4 +1,4 @@
-"""What a replica set does about its pods, and says of them."""
+"""The pods that a replica set creates and deletes, and its status."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def pods(*builders: PodBuilder) -> list[PodFacts]:
     return [facts_of(builder.build()) for builder in builders]
 
 
-# --- how many
+# --- number of pods
 
 
 def test_terminated_and_terminating_pods_are_replaced() -> None:
@@ -53,13 +53,13 @@ def test_repeatedly_failing_pods_are_replaced_with_backoff(failed: int, wait: fl
     assert (wanted.create, wanted.wait) == ((3, None) if wait is None else (0, wait))
 
 
-def test_after_the_wait_it_is_replaced_and_in_the_end_forgotten() -> None:
+def test_failed_pods_are_replaced_after_the_backoff_and_forgotten_later() -> None:
     assert plan(WEB, failures(9, NOW - 2.0), [], NOW).create == 3
     assert plan(WEB, failures(900, NOW - MEMORY), [], NOW).create == 3
 
 
 def test_future_timestamps_do_not_stop_the_controller() -> None:
-    """A server's clock was an hour ahead, and is put right: nothing would be replaced for an hour."""
+    """The clock of a server was an hour ahead and is corrected. Otherwise no pod would be replaced for an hour."""
     assert plan(WEB, failures(900, NOW + 3600.0), [], NOW).create == 3
     assert plan(WEB, failures(900, NOW + SKEW), [], NOW).wait == SKEW + BACKOFF_MAX
 
@@ -69,14 +69,14 @@ def test_available_pods_do_not_wait() -> None:
     assert plan(WEB, own, own, NOW).wait is None
 
 
-def test_the_surplus_goes() -> None:
+def test_surplus_pods_are_deleted() -> None:
     own = pods(*(running(pod_of(WEB, name)) for name in "abc"), pod_of(WEB, "pending"))
     wanted = plan(WEB, own, own, NOW)
     assert (wanted.create, named(wanted.delete)) == (0, ["pending"])
     assert plan(WEB, own[:3], own[:3], NOW).delete == ()
 
 
-def test_a_look_makes_and_deletes_no_more_than_a_burst() -> None:
+def test_sync_creates_and_deletes_at_most_a_burst() -> None:
     big = make_replica_set("big", replicas=2 * BURST)
     assert plan(big, [], [], NOW).create == BURST
     none = make_replica_set("big", replicas=0)
@@ -84,14 +84,14 @@ def test_a_look_makes_and_deletes_no_more_than_a_burst() -> None:
     assert len(plan(none, own, own, NOW).delete) == BURST
 
 
-def test_a_replica_set_that_is_being_deleted_is_left_to_the_collector() -> None:
+def test_terminating_replica_set_changes_nothing() -> None:
     leaving = make_replica_set("web", replicas=3)
     deleting(leaving)
     wanted = plan(leaving, [], [], NOW)
     assert (wanted.create, wanted.delete) == (0, ())
 
 
-# --- who goes first
+# --- order of deletion
 
 
 def base(name: str) -> PodBuilder:
@@ -121,12 +121,12 @@ def test_least_useful_pod_is_deleted_first(first: PodBuilder, then: PodBuilder) 
 
 
 def test_pod_with_more_restarts_is_deleted_first() -> None:
-    restless = base("x").uid("z").build()
-    restless.status.containerStatuses.add(name="c0", restartCount=3)
-    assert victims([*pods(base("x").uid("a")), facts_of(restless)], 1, [], NOW) == [restless]
+    restarted = base("x").uid("z").build()
+    restarted.status.containerStatuses.add(name="c0", restartCount=3)
+    assert victims([*pods(base("x").uid("a")), facts_of(restarted)], 1, [], NOW) == [restarted]
 
 
-def test_ages_of_one_magnitude_are_equal_so_that_chance_decides() -> None:
+def test_pods_of_similar_age_are_chosen_by_uid() -> None:
     pair = pods(base("x").created(NOW - 4000).uid("a"), base("x").created(NOW - 3900).uid("b"))
     assert victims(pair, 1, pair, NOW) == [pair[0].pod]
 
@@ -135,14 +135,14 @@ def test_ages_of_one_magnitude_are_equal_so_that_chance_decides() -> None:
     ("text", "expected"),
     [("7", 7), ("-7", -7), ("", 0), ("+7", 0), ("07", 0), ("1e3", 0), ("2147483648", 0), ("-2147483648", -(2**31)), ("-", 0)],
 )
-def test_a_cost_is_a_32_bit_number_or_none_at_all(text: str, expected: int) -> None:
+def test_deletion_cost_is_a_32_bit_integer_or_zero(text: str, expected: int) -> None:
     assert cost(make_pod("x").annotation(COST_ANNOTATION, text).build()) == expected
 
 
 # --- status
 
 
-def test_the_status_counts_the_pods() -> None:
+def test_status_counts_the_pods() -> None:
     patient = make_replica_set("web", replicas=3, minReadySeconds=30)
     patient.spec.template.metadata.labels["tier"] = "front"
     own = pods(
@@ -160,7 +160,7 @@ def test_the_status_counts_the_pods() -> None:
     assert available_in(patient, own, NOW) == 20.0
 
 
-def test_a_failure_is_said_since_when_it_lasts_and_not_when_it_is_over() -> None:
+def test_failure_condition_keeps_its_transition_time_and_is_removed_on_success() -> None:
     web = make_replica_set("web")
     web.status.conditions.add(type="Mine", status="True")
     web.status.CopyFrom(status_of(web, [], ReplicaFailure("FailedCreate", "exceeded quota"), NOW))
@@ -172,15 +172,17 @@ def test_a_failure_is_said_since_when_it_lasts_and_not_when_it_is_over() -> None
     assert [each.type for each in status_of(web, [], None, NOW).conditions] == ["Mine"]
 
 
-def test_a_failure_that_is_said_already_is_no_change() -> None:
-    """A change would be looked at at once: each refusal names another pod, and no back-off would ever be waited for."""
+def test_repeated_failure_does_not_change_the_status() -> None:
+    """A changed status would trigger a sync at once. Each rejection names another pod, so that back-off would have no
+    effect.
+    """
     web = make_replica_set("web", replicas=3)
     web.status.CopyFrom(status_of(web, [], ReplicaFailure("FailedCreate", 'pods "web-bcdfg" is forbidden'), NOW))
     again = status_of(web, [], ReplicaFailure("FailedCreate", 'pods "web-xz245" is forbidden'), NOW + 50)
     assert again == web.status
 
 
-def test_facts_are_those_of_the_version_that_is_asked_about() -> None:
+def test_facts_belong_to_the_given_version_of_a_pod() -> None:
     book, before = PodFactsCache(), pod_of(WEB, "a").build()
     after = running(pod_of(WEB, "a")).build()
     assert [each.ready for each in book.of([before, after, before])] == [False, True, False]

@@ -1,4 +1,4 @@
-"""How far a rollout goes: sizes, and the promise that it keeps whatever lags behind."""
+"""Rolling updates: sizes of replica sets, and bounds that hold despite delays."""
 
 import random
 
@@ -40,7 +40,7 @@ def lagging(made: ReplicaSet) -> ReplicaSet:
     ("text", "total", "up", "down"),
     [("25%", 10, 3, 2), ("25%", 4, 1, 1), ("1%", 3, 1, 0), ("100%", 7, 7, 7), ("5", 3, 5, 5), ("0%", 9, 0, 0)],
 )
-def test_a_percentage_is_rounded(text: str, total: int, up: int, down: int) -> None:
+def test_surge_is_rounded_up_and_unavailable_down(text: str, total: int, up: int, down: int) -> None:
     assert (scaled_value(bound(text), total, up=True), scaled_value(bound(text), total, up=False)) == (up, down)
 
 
@@ -53,22 +53,20 @@ def test_a_percentage_is_rounded(text: str, total: int, up: int, down: int) -> N
         (rolling(0, "25%", "25%"), (0, 0)),
         (make_deployment("d", replicas=4, strategy=DeploymentStrategy(type="Recreate")), (0, 0)),
     ],
-    ids=["a quarter", "something must move", "no more than there are", "none", "recreate"],
+    ids=["percentages", "at least one", "at most the replicas", "zero", "recreate"],
 )
-def test_the_bounds(deployment: Deployment, expected: tuple[int, int]) -> None:
+def test_bounds_of_a_rollout(deployment: Deployment, expected: tuple[int, int]) -> None:
     assert bounds(deployment) == expected
 
 
 @pytest.mark.parametrize(
     ("size", "others", "expected"), [(0, 0, 10), (0, 10, 3), (3, 8, 5), (3, 10, 3), (12, 0, 10), (10, 3, 10)]
 )
-def test_the_new_replica_set_grows_into_the_room_that_there_is(size: int, others: int, expected: int) -> None:
+def test_new_replica_set_grows_within_the_surge(size: int, others: int, expected: int) -> None:
     assert new_size(rolling(10, "3", "2"), size, [a_set("new", size), a_set("old", others)]) == expected
 
 
-@pytest.mark.parametrize(
-    "old", [a_set("old", 8, 10), lagging(a_set("old", 8, 8))], ids=["pods that are still to go", "who knows how many pods"]
-)
+@pytest.mark.parametrize("old", [a_set("old", 8, 10), lagging(a_set("old", 8, 8))], ids=["surplus pods", "outdated status"])
 def test_terminating_pods_count_for_the_surge(old: ReplicaSet) -> None:
     assert step(rolling(10, "3", "2"), a_set("new", 3, 3), [old]).get("new", 3) == 3
 
@@ -87,22 +85,22 @@ def test_terminating_pods_count_for_the_surge(old: ReplicaSet) -> None:
         (a_set("new", 8, 8), [a_set("a", 2, 2, created=2), a_set("b", 3, 3, created=1)], {"a": 0, "b": 0}),
     ],
     ids=[
-        "at first",
+        "start",
         "at the limit",
-        "what is new stands in",
-        "a surplus that is leaving counts for nothing",
-        "who is sick may be about to be well",
-        "the sick go first",
-        "who was resized and has not said how many are left",
-        "the last",
-        "the new one may lack what may be missing",
+        "new pods are available",
+        "surplus does not count",
+        "unhealthy pods may recover",
+        "unhealthy pods first",
+        "outdated status",
+        "last pods",
+        "new set within max unavailable",
     ],
 )
-def test_the_old_ones_shrink(new: ReplicaSet, old: list[ReplicaSet], expected: dict[str, int]) -> None:
+def test_old_replica_sets_shrink_within_the_bounds(new: ReplicaSet, old: list[ReplicaSet], expected: dict[str, int]) -> None:
     assert step(rolling(10, "3", "2"), new, old) == expected
 
 
-# --- in proportion
+# --- proportional scaling
 
 
 def noted(made: ReplicaSet, desired: int, most: int) -> ReplicaSet:
@@ -110,8 +108,8 @@ def noted(made: ReplicaSet, desired: int, most: int) -> ReplicaSet:
     return made
 
 
-def test_a_rollout_that_is_resized_keeps_its_proportions() -> None:
-    """The example of Kubernetes' documentation: 10 replicas, maxSurge 3, maxUnavailable 2, then 15."""
+def test_scale_up_during_a_rollout_is_proportional() -> None:
+    """The example from Kubernetes' documentation: 10 replicas, maxSurge 3, maxUnavailable 2, then 15."""
     old, new = noted(a_set("old", 8, 8, created=1), 10, 13), noted(a_set("new", 5, 0, created=2), 10, 13)
     deployment = rolling(15, "3", "2")
     assert is_resized(deployment, [old, new])
@@ -124,7 +122,7 @@ def test_scale_down_is_proportional(replicas: int, expected: dict[str, int]) -> 
     assert scaled(rolling(replicas, "3", "2"), new, [old]) == expected
 
 
-def test_a_single_one_takes_it_all_and_who_has_arrived_sends_the_others_away() -> None:
+def test_single_replica_set_gets_all_replicas_and_complete_rollout_empties_old_sets() -> None:
     assert scaled(rolling(7, "1", "0"), None, [a_set("old", 3, 3)]) == {"old": 7}
     assert scaled(rolling(7, "1", "0"), a_set("new", 0), [a_set("old", 0)]) == {"new": 7}
     arrived = noted(a_set("new", 7, 7), 7, 8)
@@ -134,8 +132,8 @@ def test_a_single_one_takes_it_all_and_who_has_arrived_sends_the_others_away() -
 @pytest.mark.parametrize("before", [4, MAX_INT32])
 @pytest.mark.parametrize("after", [8, MAX_INT32])
 @pytest.mark.parametrize(("big", "small"), [(4, 0), (4, 3), (MAX_INT32, 0), (MAX_INT32 - 3, 3), (MAX_INT32, MAX_INT32)])
-def test_no_size_or_count_is_larger_than_can_be_written(before: int, after: int, big: int, small: int) -> None:
-    """The API takes any surge; and anybody may resize the replica sets, and write in their annotations."""
+def test_sizes_and_annotations_fit_in_an_int32(before: int, after: int, big: int, small: int) -> None:
+    """The API accepts any surge, and any client may resize the replica sets and edit their annotations."""
     deployment = rolling(after, str(MAX_INT32), "0")
     for most in (1, MAX_INT32, before + MAX_INT32):
         sets = [noted(a_set("big", big, 4), before, most), noted(a_set("small", small, small), before, most)]
@@ -147,17 +145,17 @@ def test_no_size_or_count_is_larger_than_can_be_written(before: int, after: int,
         assert all(int(each.metadata.annotations[MAX_ANNOTATION]) <= MAX_INT32 for each in changed)
 
 
-def test_a_surge_beyond_all_numbers_is_as_much_as_can_be_said() -> None:
+def test_total_size_is_capped_at_the_maximum_of_an_int32() -> None:
     old, new = noted(a_set("old", 4, 4, created=1), 4, MAX_INT32), noted(a_set("new", 4, 4, created=2), 4, MAX_INT32)
     sizes = scaled(rolling(8, str(MAX_INT32), "0"), new, [old])
     assert sum(sizes.values()) == MAX_INT32 and min(sizes.values()) >= 4
 
 
-# --- the promise
+# --- bounds under delays
 
 
 class World:
-    """Replica sets that do what they are asked for late, in any order. Pods are available or not yet; none fails by itself."""
+    """Replica sets that are scaled with delays and in any order. Pods become available, and none fails."""
 
     def __init__(self, deployment: Deployment, rng: random.Random) -> None:
         self.deployment, self.rng = deployment, rng
@@ -213,11 +211,11 @@ class World:
                     act(name)
             if is_complete(self.deployment, self.deployment.status):
                 return
-        raise AssertionError(f"the rollout never ends: {self.pods}, {self.deployment.status}")
+        raise AssertionError(f"the rollout does not end: {self.pods}, {self.deployment.status}")
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_however_things_lag_no_more_is_taken_away_or_added_than_was_allowed_and_it_ends(seed: int) -> None:
+def test_rollout_with_delays_stays_within_its_bounds_and_ends(seed: int) -> None:
     rng = random.Random(seed)
     surge, unavailable = rng.choice([("25%", "25%"), ("1", "0"), ("0", "1"), ("3", "2"), ("100%", "0"), ("0", "50%")])
     deployment = rolling(rng.randrange(1, 12), surge, unavailable)

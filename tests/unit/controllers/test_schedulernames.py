@@ -1,4 +1,4 @@
-"""Events about pods whose scheduler nothing runs."""
+"""Events about pods that name a scheduler that does not run."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -29,19 +29,21 @@ MESSAGE = 'no running scheduler has a profile named "cheap"; profiles: default-s
         (make_pod("p").phase("Failed"), ""),
     ],
 )
-def test_which_scheduler_a_pod_waits_for(pod: PodBuilder, scheduler: str) -> None:
+def test_unscheduled_pod_waits_for_its_scheduler(pod: PodBuilder, scheduler: str) -> None:
     assert waits_for(pod.build()) == scheduler
 
 
-def test_schedulers_that_nothing_runs() -> None:
+def test_missing_schedulers_are_listed_with_a_message() -> None:
     names = {"default-scheduler", "cheap"}
     assert missing(names, [USUAL]) == {"cheap": MESSAGE}
     assert missing(names, [USUAL, CHEAP]) == {}
-    assert missing(names, []) == missing(names, [Election(name="controllers", holder="x")]) == {}, "no matter of names"
+    assert missing(names, []) == missing(names, [Election(name="controllers", holder="x")]) == {}, (
+        "without any scheduler, no name is reported"
+    )
 
 
 class World:
-    """A controller over these pods. `events`: what it has said, by the names of pods."""
+    """A controller with these pods. `events` has the recorded events with the names of their pods."""
 
     def __init__(self, *pods: PodBuilder) -> None:
         self.index: Index[Pod] = Index(waits_for, [pod.build() for pod in pods])
@@ -60,7 +62,7 @@ class World:
         self.events.append((pod.metadata.name, *said))
 
     async def look(self, times: int = 1) -> "list[str]":
-        """The names of the pods that got an event."""
+        """Sync, and return the names of the pods that got an event."""
         self.events = []
         for _ in range(times):
             assert await self.controller.sync("pods") == INTERVAL
@@ -68,9 +70,9 @@ class World:
 
 
 async def test_a_pod_with_an_unknown_scheduler_gets_one_event() -> None:
-    """kubernetes#116982: such a pod stays pending, and nothing says why."""
+    """kubernetes#116982: such a pod stays pending, without an explanation."""
     world = World(make_pod("a").scheduler("cheap"), make_pod("b"))
-    assert await world.look() == [], "the scheduler may be about to lead"
+    assert await world.look() == [], "the scheduler may become leader soon"
     assert await world.look() == ["a"]
     assert world.events == [("a", "Warning", "FailedScheduling", MESSAGE)]
     assert await world.look(3) == []
@@ -78,7 +80,7 @@ async def test_a_pod_with_an_unknown_scheduler_gets_one_event() -> None:
     assert await world.look() == ["c"]
 
 
-async def test_a_scheduler_that_leads_again_in_time_gives_no_event() -> None:
+async def test_scheduler_that_recovers_in_time_causes_no_event() -> None:
     world = World(make_pod("a").scheduler("cheap"))
     await world.look()
     world.elections = [USUAL, CHEAP]
@@ -87,14 +89,14 @@ async def test_a_scheduler_that_leads_again_in_time_gives_no_event() -> None:
     assert await world.look() == [] and await world.look() == ["a"]
 
 
-async def test_where_no_pod_waits_nothing_is_asked() -> None:
+async def test_elections_are_not_read_without_waiting_pods() -> None:
     pod = make_pod("a").scheduler("cheap")
     world = World(pod)
     world.index.follow([Delta(DELETED, pod.build(), pod.build())])
     assert await world.look(3) == [] and world.asked == 0
 
 
-async def test_many_pods_get_their_events_over_several_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_of_many_pods_are_spread_over_several_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedulernames, "MOST", 2)
     world = World(*(make_pod(f"p{i}").scheduler("cheap") for i in range(5)))
     await world.look()

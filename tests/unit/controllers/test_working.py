@@ -21,14 +21,14 @@ from tests.logged import logged
 
 
 class Recording:
-    """A controller that does as it is told for a key, and writes down what it looks at."""
+    """A controller that records the synced keys. For each key, it plays the given outcomes in order."""
 
     name, workers, max_backoff = "recording", 2, 60.0
 
     def __init__(self, **does: Iterator[object]) -> None:
         self.looked: list[str] = []
         self.over = False
-        """Looks that ignore their cancellation heed the next one."""
+        """Syncs that ignore cancellation end at the next one if this is set."""
         self._does = does
 
     @property
@@ -65,13 +65,13 @@ async def at_work(controller: Recording, clock: FakeClock, *nodes: str) -> Async
     running.cancel()
 
 
-async def test_a_term_begins_with_a_look_at_everything() -> None:
+async def test_term_begins_with_a_sync_of_all_keys() -> None:
     controller = Recording()
     async with at_work(controller, FakeClock(), "a", "b"):
         assert sorted(controller.looked) == ["a", "b"]
 
 
-async def test_a_key_is_looked_at_again_when_the_controller_wants_it() -> None:
+async def test_key_is_synced_again_after_the_requested_delay() -> None:
     clock, controller = FakeClock(), Recording(a=iter([3.0, None]))
     async with at_work(controller, clock, "a"):
         await clock.advance(2.9)
@@ -106,7 +106,7 @@ async def test_failed_key_is_retried_and_does_not_block_others(
         assert controller.looked[-1] == "b"
 
 
-async def test_a_key_that_fails_for_long_is_looked_at_as_often_as_its_controller_says(caplog: pytest.LogCaptureFixture) -> None:
+async def test_backoff_is_capped_at_the_maximum_of_the_controller(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     clock, controller = FakeClock(), Recording(a=repeat(unavailable("no server")))
     async with at_work(controller, clock, "a"):
@@ -122,13 +122,13 @@ async def test_stale_backoff_does_not_delay_a_new_key(caplog: pytest.LogCaptureF
     async with at_work(controller, clock, "a"):
         await clock.advance(1.0)
         looks = len(controller.looked)
-        assert looks > 5, "its back-off is shorter yet"
+        assert looks > 5, "its back-off is still short"
         await clock.advance(1_000.0)
         assert 100 <= len(controller.looked) - looks < 110
 
 
 async def test_leader_keeps_its_term_during_a_slow_start() -> None:
-    """Of very many objects that takes seconds: heartbeats have their turns meanwhile, and what changes then is not lost."""
+    """With many objects the start takes seconds. Heartbeats run meanwhile, and concurrent changes are not lost."""
     clock, turns = FakeClock(), 0
 
     class Slow(Recording):
@@ -161,8 +161,8 @@ async def test_leader_keeps_its_term_during_a_slow_start() -> None:
     assert {"0", "99", "new"} <= set(controller.looked)
 
 
-async def test_looks_that_wait_for_nothing_let_others_have_their_turn() -> None:
-    """Of five thousand nodes they take as long as the lead lasts without a heartbeat."""
+async def test_syncs_that_never_wait_yield_to_other_tasks() -> None:
+    """Otherwise the syncs of 5,000 nodes would take as long as the lease lasts without a heartbeat."""
     clock = FakeClock()
 
     class Busy(Recording):
@@ -208,11 +208,11 @@ def owned(owner: str, *, controller: bool = True, kind: str = "Node") -> Pod:
         (owned("n1", kind="Pod"), None, set()),
     ],
 )
-def test_a_change_concerns_those_who_manage_the_object_now_and_before(new: Pod, old: Pod | None, keys: set[str]) -> None:
+def test_change_enqueues_the_current_and_previous_controllers(new: Pod, old: Pod | None, keys: set[str]) -> None:
     assert set(its_controller(NODES)(Delta(ADDED, new, old))) == keys
 
 
-async def test_a_look_that_hangs_is_named_ended_and_made_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_hanging_sync_is_logged_cancelled_and_repeated(caplog: pytest.LogCaptureFixture) -> None:
     clock, controller = FakeClock(), Recording(a=iter(["hangs", None]))
     async with at_work(controller, clock, "a", "b") as working:
         await clock.advance(SLOW + 1.0)
@@ -222,7 +222,7 @@ async def test_a_look_that_hangs_is_named_ended_and_made_again(caplog: pytest.Lo
         assert controller.looked.count("a") == 2 and controller.looked.count("b") == 1
 
 
-async def test_a_controller_all_of_whose_workers_hang_is_stuck(caplog: pytest.LogCaptureFixture) -> None:
+async def test_controller_is_stuck_if_all_workers_hang(caplog: pytest.LogCaptureFixture) -> None:
     clock, controller = FakeClock(), Recording(a=iter(["hangs"]), b=iter(["hangs"]))
     async with at_work(controller, clock, "a", "b") as working:
         await clock.advance(SLOW - 1.0)
@@ -231,7 +231,7 @@ async def test_a_controller_all_of_whose_workers_hang_is_stuck(caplog: pytest.Lo
         assert working.stuck() in [f"controller recording: all of its workers are stuck; {key} for 31 s" for key in "ab"]
 
 
-async def test_another_worker_takes_the_place_of_one_that_ignores_its_cancellation(caplog: pytest.LogCaptureFixture) -> None:
+async def test_worker_that_ignores_cancellation_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     clock, controller = FakeClock(), Recording(a=iter(["ignores", None]), b=iter(["ignores", None]))
     async with at_work(controller, clock, "a", "b") as working:
         await clock.advance(DEADLINE + GRACE + 3.0)

@@ -7,18 +7,18 @@ from tests.clock import FakeClock
 
 
 async def taken(queue: WorkQueue) -> list[str]:
-    """All that wait, without waiting for more."""
+    """All keys that are in the queue now."""
     return [await queue.get() for _ in range(len(queue))]
 
 
-async def test_a_key_is_there_once_however_often_it_is_added() -> None:
+async def test_key_is_queued_once_however_often_it_is_added() -> None:
     queue = WorkQueue()
     for key in ("a", "b", "a", "a"):
         queue.add(key)
     assert await taken(queue) == ["a", "b"]
 
 
-async def test_a_key_that_is_looked_at_goes_to_no_other_worker_and_comes_again_afterwards() -> None:
+async def test_key_added_during_its_sync_is_queued_afterwards() -> None:
     queue = WorkQueue()
     queue.add("a")
     assert await queue.get() == "a"
@@ -40,7 +40,7 @@ async def test_waiting_worker_is_woken() -> None:
         assert await waiting == "a"
 
 
-async def test_a_key_that_sleeps_comes_at_the_earliest_of_its_times() -> None:
+async def test_delayed_key_is_queued_at_its_earliest_time() -> None:
     clock = FakeClock()
     queue = WorkQueue(clock=clock)
     running = asyncio.ensure_future(queue.run())
@@ -54,13 +54,13 @@ async def test_a_key_that_sleeps_comes_at_the_earliest_of_its_times() -> None:
     assert await taken(queue) == ["a"]
     queue.done("a")
     await clock.advance(7.8)
-    assert len(queue) == 0  # its later times are forgotten
+    assert len(queue) == 0  # its later times are dropped
     await clock.advance(0.2)
     assert await taken(queue) == ["late"]
     running.cancel()
 
 
-async def test_a_key_that_sleeps_may_be_added_before() -> None:
+async def test_delayed_key_can_be_added_earlier() -> None:
     queue = WorkQueue(clock=FakeClock())
     queue.add_after("a", 5.0)
     queue.add("a")
@@ -68,7 +68,7 @@ async def test_a_key_that_sleeps_may_be_added_before() -> None:
     assert await taken(queue) == ["a", "b"]
 
 
-async def test_the_back_off_is_the_keys_own_and_doubles_until_it_is_forgotten() -> None:
+async def test_backoff_of_each_key_doubles_until_it_is_forgotten() -> None:
     queue = WorkQueue(clock=FakeClock())
     assert [queue.add_rate_limited("a") for _ in range(4)] == pytest.approx([0.005, 0.01, 0.02, 0.04])
     assert queue.add_rate_limited("b") == pytest.approx(0.005)

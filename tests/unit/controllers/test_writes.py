@@ -1,4 +1,4 @@
-"""Writes of many objects, before a server that takes no more than it can."""
+"""Batched writes, with a server that limits the size of requests."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def large(count: int) -> list[Node]:
     return nodes
 
 
-async def test_large_ones_go_in_more_calls() -> None:
+async def test_large_objects_are_sent_in_several_calls() -> None:
     server, nodes = Server(), large(BATCH)
     assert await in_batches(server.send, nodes) == [None] * BATCH
     assert [name for call in server.calls for name in call] == [node.metadata.name for node in nodes]
@@ -41,10 +41,10 @@ async def test_concurrent_writes_share_a_batch() -> None:
     server, nodes = Server(), large(2 * BATCH)
     batcher = Batcher(server.send)
     versions = await asyncio.gather(*(batcher.write(node) for node in nodes))
-    assert versions == [node.metadata.name for node in nodes], "each has its own answer"
+    assert versions == [node.metadata.name for node in nodes], "each write gets its own response"
 
 
-async def test_small_ones_go_together() -> None:
+async def test_small_objects_are_sent_in_full_batches() -> None:
     server = Server()
     batcher = Batcher(server.send)
     await asyncio.gather(*(batcher.write(make_node(f"n{number}").build()) for number in range(BATCH + 1)))
@@ -52,7 +52,7 @@ async def test_small_ones_go_together() -> None:
 
 
 class Failing(Server):
-    """Its first call fails."""
+    """A server whose first call fails."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__()
@@ -69,11 +69,11 @@ class Failing(Server):
 @pytest.mark.parametrize(
     ("error", "sent"), [(Forbidden(Refusal(Code.PERMISSION_DENIED, "", "no")), 2), (unavailable("no server"), 1)]
 )
-async def test_a_call_that_fails_is_the_failure_of_its_items(error: ApiError, sent: int) -> None:
+async def test_failed_call_fails_all_its_items(error: ApiError, sent: int) -> None:
     server, nodes = Failing(error), [make_node(f"n{number}").build() for number in range(BATCH + 1)]
     rest = None if sent == 2 else error
     assert await in_batches(server.send, nodes) == [error] * BATCH + [rest]
-    assert len(server.calls) == sent, "without a server the rest is not sent"
+    assert len(server.calls) == sent, "the rest is not sent if the server is unavailable"
 
 
 async def test_deposed_leader_sends_no_writes() -> None:

@@ -7,7 +7,7 @@ from tests.unit.kubelet.fakeapi import FakeApi
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
-    """With a fleet of one node, "n", that runs."""
+    """An API with a running fleet of one node, "n"."""
     api = FakeApi()
     await api.start_fleet()
     yield api

@@ -1,4 +1,4 @@
-"""The part of the API that a fleet's pods meet: versions, compare-and-swap, phases that only move forward, deletion."""
+"""A fake of the API for the pods of a fleet: versions, compare-and-swap, phases that only move forward, and deletion."""
 
 import asyncio
 import sys
@@ -23,29 +23,30 @@ from tests.clock import FakeClock
 
 
 class FakeApi:
-    """Holds pods by uid. `down` makes every call fail, `refuses` the items of a verb with a code; `deaf` keeps changes from the
-    fleet until `deliver`. While `answers` is clear, reports are stored and not answered."""
+    """Holds pods by uid. `down` makes every call fail. `refuses` maps a verb to the code of its items. `deaf` withholds
+    changes from the fleet until `deliver`. While `answers` is clear, reports are stored and not answered.
+    """
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.pods: dict[str, Pod] = {}
         self.history: list[tuple[str, str]] = []
-        """(pod's name, phase) of each status that was written, and (name, "deleted")."""
+        """The name and phase of each written status, and (name, "deleted")."""
         self.written: dict[str, list[Phase]] = {}
-        """The phases that were written of each pod, by uid."""
+        """The written phases of each pod, by uid."""
         self.created: list[str] = []
         self.restarts = False
-        """The fleet is to be started anew."""
+        """Whether the fleet is to be restarted."""
         self.events: list[tuple[str, str]] = []
         self.trips = False
-        """Pods may trip bugs. Else a test fails of it: the fleet only logs them."""
+        """Whether pods may trigger bugs. Otherwise a bug fails the test, because the fleet only logs it."""
         self.down = False
         self.refuses: dict[str, Code] = {}
         self.deaf = False
         self.answers = asyncio.Event()
         self.answers.set()
         self.nodes_known = sys.maxsize
-        """The revision up to which the kubelet has heard of nodes."""
+        """The revision up to which the kubelet has received nodes."""
         self._revision = 100
         self._undelivered: list[Delta[Pod]] = []
         self._process: asyncio.Task[None] | None = None
@@ -59,7 +60,7 @@ class FakeApi:
         default: Behaviour = Behaviour(),  # noqa: B008 (immutable)
         stages: Stages = NO_STAGES,
     ) -> None:
-        """Starts a kubelet process, which knows nothing but what the API holds. The one before is killed."""
+        """Start a kubelet process that knows only the objects of the API. The previous process is killed."""
         await self.stop_fleet()
         self.restarts = False
         self._undelivered.clear()
@@ -73,7 +74,7 @@ class FakeApi:
         await self.clock.advance(0.0)
 
     async def stop_fleet(self) -> None:
-        """Raises what the process died of, if it did."""
+        """Stop the process, and raise its error if it failed."""
         if self._process is not None:
             self._process.cancel()
             with suppress(asyncio.CancelledError):
@@ -81,7 +82,7 @@ class FakeApi:
             self._process = None
 
     def create(self, builder: PodBuilder, node: str = "n") -> Pod:
-        """Binds it at once."""
+        """Create the pod, bound to the node."""
         pod = builder.node(node).build()
         pod.metadata.generation = 1
         self.pods[pod.metadata.uid] = pod
@@ -90,7 +91,7 @@ class FakeApi:
         return pod
 
     def delete(self, name: str, grace: int = 30) -> None:
-        """As a user does it. What has finished goes at once, and grace is only ever shortened."""
+        """Delete the pod as a user. A finished pod is removed at once. The grace period can only be shortened."""
         pod = self.pod(name)
         if pod.status.phase in ("Succeeded", "Failed"):
             self.remove(name)
@@ -102,11 +103,11 @@ class FakeApi:
         self._changed(pod, WatchEventType.MODIFIED)
 
     def remove(self, name: str) -> None:
-        """At once, whatever the kubelet thinks."""
+        """Remove the pod at once, without the kubelet."""
         self._changed(self.pods.pop(self.pod(name).metadata.uid), WatchEventType.DELETED)
 
     def touch(self, name: str) -> None:
-        """Somebody else changes a label."""
+        """Change a label of the pod as another client."""
         pod = self.pod(name)
         pod.metadata.labels["touched"] = str(self._revision)
         self._changed(pod, WatchEventType.MODIFIED)
@@ -135,19 +136,19 @@ class FakeApi:
         self._changed(pod, WatchEventType.MODIFIED)
 
     def relist(self) -> None:
-        """A new watch brings all pods of the fleet's node."""
+        """Open a new watch, which lists all pods of the fleet's node."""
         self.undelivered()
         self.deaf = False
         self.fleet.relist(["n"], [self._copy(pod) for pod in self.pods.values()])
 
     def set_condition(self, name: str, kind: str, status: str) -> None:
-        """A controller says something about the pod."""
+        """Set a condition of the pod as a controller."""
         pod = self.pod(name)
         pod.status.conditions.add(type=kind, status=status)
         self._changed(pod, WatchEventType.MODIFIED)
 
     def report_by_another(self, name: str, phase: Phase) -> None:
-        """A twin of the fleet accepted the pod a minute ago, and says what it has come to."""
+        """Report a phase as another process of the same fleet, which accepted the pod a minute ago."""
         pod = self.pod(name)
         pod.status.phase = phase
         pod.status.startTime.CopyFrom(to_time(self.clock.time() - 60))
@@ -157,7 +158,7 @@ class FakeApi:
         return any(each.type == "Ready" and each.status == "True" for each in self.pod(name).status.conditions)
 
     def say_not_ready(self, name: str) -> None:
-        """As the node lifecycle controller does for a node that is silent."""
+        """Set the pod to not ready, as the node lifecycle controller does for a silent node."""
         pod = self.pod(name)
         for each in pod.status.conditions:
             if each.type == "Ready":
@@ -172,12 +173,12 @@ class FakeApi:
         return [phase for each, phase in self.history if each == name]
 
     def deliver(self) -> None:
-        """Tells the fleet what it has not been told, and from here on everything at once."""
+        """Deliver all withheld changes to the fleet, and deliver later changes at once."""
         self.deaf = False
         self.fleet.handle(self.undelivered())
 
     def undelivered(self) -> list[Delta[Pod]]:
-        """Takes what the fleet has not been told."""
+        """Return and drop the withheld changes."""
         undelivered, self._undelivered = self._undelivered, []
         return undelivered
 

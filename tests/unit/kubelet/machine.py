@@ -1,8 +1,8 @@
-"""One pod on one node: the pure state machine, the fake runtime and the status, without an API and without waiting.
+"""One pod on one node: the pure state machine, the fake runtime and the status, without an API and without delays.
 
     machine = Machine(make_pod("a").init().req()); machine.wait(5); assert machine.phase is Phase.RUNNING
 
-Time goes on only by `wait`, from one change to the next. `told` has what happened, in order.
+Time advances only in `wait`, from one change to the next. `log` has the actions and events in order.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ from tests.builders import PodBuilder
 ADDRESSES = Addresses("192.0.2.1", "192.0.2.2")
 BEGIN = Instant(100.0, 5_000.0)
 STEPS = 100
-"""That a pod may take at one moment before it is said to spin."""
+"""The limit of steps at one moment before the test fails."""
 
 
 class Machine:
     def __init__(self, builder: PodBuilder, volumes: float = 0.0) -> None:
-        """`volumes`: seconds until they are there."""
+        """`volumes` is the number of seconds until the volumes are mounted."""
         self._mounted_at = BEGIN.monotonic + volumes
         self.pod = builder.build()
         self.uid = self.pod.metadata.uid
@@ -37,8 +37,8 @@ class Machine:
         self.runtime.prepare(self.pod, ADDRESSES)
         self.state: PodState = accept(self.template.plan, self.now)
         self.views: Sequence[ContainerView] = ()
-        self.told: list[str] = []
-        """Such as "start c0", "stop c0 30", "call c0 Startup probe", "Killing: Stopping container c0" and "remove"."""
+        self.log: list[str] = []
+        """Entries such as "start c0", "stop c0 30", "call c0 Startup probe", "Killing: Stopping container c0" and "remove"."""
         self.phases = [self.state.phase]
         self._wake_at: float | None = None
         self.step()
@@ -49,35 +49,35 @@ class Machine:
 
     @property
     def alive(self) -> list[str]:
-        """Containers that have been started and have not ended."""
+        """Containers that have started and not ended."""
         return [view.name for view in self.runtime.observe(self.uid, self.now) if view.exit is None]
 
     @property
     def seconds(self) -> float:
-        """Since the begin."""
+        """The seconds since the begin."""
         return self.now.monotonic - BEGIN.monotonic
 
     def step(self) -> None:
-        """As far as it goes at this moment."""
+        """Take all steps that are due now."""
         want = wanted(self.pod, self.template)._replace(mounted_at=self._mounted_at)
         for _ in range(STEPS):
             self.views = self.runtime.observe(self.uid, self.now)
             step = advance(want, self.state, self.views, self.now)
             again = advance(want, self.state, self.views, self.now)
-            assert again == step, "a step that is taken twice asks for the same"
+            assert again == step, "a repeated step returns the same actions"
             self.state, self._wake_at = step.state, step.wake_at
             if self.state.phase is not self.phases[-1]:
                 self.phases.append(self.state.phase)
             said = [_words(action) for action in step.actions]
-            self.told += [words for words in said if words != "remove" or "remove" not in self.told]
+            self.log += [words for words in said if words != "remove" or "remove" not in self.log]
             if not [self._carry_out(action) for action in step.actions if not isinstance(action, RecordEvent | RemovePod)]:
                 return
-        raise AssertionError(f"the pod spins: {self.told[-9:]}")
+        raise AssertionError(f"the pod spins: {self.log[-9:]}")
 
     def _carry_out(self, action: Start | Stop | BeginCall) -> bool:
         match action:
             case Start(container, attempt):
-                assert self.now.monotonic >= self._mounted_at, "nothing starts before its volumes are there"
+                assert self.now.monotonic >= self._mounted_at, "no container starts before its volumes are mounted"
                 self.runtime.start(self.uid, container, attempt, self.now)
             case Stop(container, grace):
                 self.runtime.stop(self.uid, container, grace, self.now)
@@ -88,7 +88,7 @@ class Machine:
     def wait(self, seconds: float) -> "Machine":
         end = self.now.after(seconds)
         while self._wake_at is not None and self._wake_at <= end.monotonic:
-            assert self._wake_at > self.now.monotonic, "it wakes for nothing"
+            assert self._wake_at > self.now.monotonic, "the wake-up time is not in the future"
             self.now = self.now.after(self._wake_at - self.now.monotonic)
             self.step()
         self.now = end
@@ -102,7 +102,7 @@ class Machine:
         return self
 
     def restart(self) -> "Machine":
-        """Another kubelet process takes the pod up, knowing nothing but what was reported of it."""
+        """Another kubelet process adopts the pod from its reported status."""
         self.pod.status.CopyFrom(self.status)
         self.runtime = FakeRuntime(Behaviour())
         self.state = adopt(self.pod, self.template.plan, self.now)

@@ -1,4 +1,4 @@
-"""The batch writer, against a server that the test plays call by call."""
+"""The batch writer, with a server whose calls the test answers one by one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -16,7 +16,7 @@ from tests.clock import FakeClock
 
 
 class Call:
-    """One call that waits for the test's answer."""
+    """A call that waits for the answer of the test."""
 
     def __init__(self, messages: Sequence[StringValue]) -> None:
         self.messages = [message.value for message in messages]
@@ -27,7 +27,7 @@ class Call:
 
 
 class Server:
-    """`state`: what there is to say of each key, when it is asked."""
+    """A fake server. `state` has the message of each key."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -69,7 +69,7 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def writer(server: Server) -> AsyncIterator[BatchWriter[StringValue]]:
-    """One call at a time, of two keys."""
+    """A writer with one call at a time and two keys per call."""
     writer = server.writer(size=2, senders=1)
     running = asyncio.create_task(writer.run())
     yield writer
@@ -77,7 +77,7 @@ async def writer(server: Server) -> AsyncIterator[BatchWriter[StringValue]]:
     running.cancel()
 
 
-async def test_keys_that_wait_go_out_together_up_to_the_size(server: Server, writer: BatchWriter[StringValue]) -> None:
+async def test_pending_keys_are_sent_together_up_to_the_batch_size(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, a="a1", b="b1", c="c1")
     assert [call.messages for call in server.calls] == [["a1", "b1"]]
     server.calls[0].succeed()
@@ -86,8 +86,8 @@ async def test_keys_that_wait_go_out_together_up_to_the_size(server: Server, wri
     assert server.settled == [("a", 0), ("b", 0)]
 
 
-async def test_large_ones_go_out_in_calls_that_a_server_takes(server: Server) -> None:
-    """A call that is refused for its size would be refused for ever."""
+async def test_large_messages_are_split_into_several_calls(server: Server) -> None:
+    """The server would reject an oversized call on every retry."""
     writer = server.writer(senders=1)
     running = asyncio.create_task(writer.run())
     await server.mark(writer, x="blocks")
@@ -110,7 +110,7 @@ async def test_only_the_latest_of_several_changes_is_sent(server: Server, writer
     assert writer.pending == 1
 
 
-async def test_a_key_in_flight_waits_for_its_answer_and_is_then_sent_again(server: Server) -> None:
+async def test_key_changed_in_flight_is_sent_again_after_the_answer(server: Server) -> None:
     writer = server.writer(size=2, senders=3)
     running = asyncio.create_task(writer.run())
     await server.mark(writer, a="a1")
@@ -123,7 +123,7 @@ async def test_a_key_in_flight_waits_for_its_answer_and_is_then_sent_again(serve
     running.cancel()
 
 
-async def test_a_key_with_nothing_to_say_is_not_sent(server: Server, writer: BatchWriter[StringValue]) -> None:
+async def test_key_without_a_message_is_not_sent(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, a=None)
     assert (server.calls, writer.pending) == ([], 0)
 
@@ -138,14 +138,14 @@ WHOLE = [
 
 
 @pytest.mark.parametrize("refusal", WHOLE, ids=lambda refusal: refusal.code.name)
-async def test_a_call_that_fails_is_repeated_with_what_is_true_by_then(
+async def test_failed_call_is_retried_with_the_current_state(
     server: Server, writer: BatchWriter[StringValue], refusal: Refusal
 ) -> None:
     await server.mark(writer, a="a1", b="b1")
     server.calls[0].answer.set_exception(from_refusal(refusal))
     await server.clock.advance(0.0)
     await server.mark(writer, a="a2", b=None)
-    assert len(server.calls) == 1, "there is a backoff"
+    assert len(server.calls) == 1, "the retry waits for the backoff"
     await server.clock.advance(1.0)
     assert server.calls[1].messages == ["a2"]
     server.calls[1].succeed()
@@ -154,7 +154,7 @@ async def test_a_call_that_fails_is_repeated_with_what_is_true_by_then(
 
 
 @pytest.mark.parametrize("code", [Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED])
-async def test_an_item_that_cannot_be_written_now_is_repeated_alone(
+async def test_item_with_a_transient_error_is_retried_alone(
     server: Server, writer: BatchWriter[StringValue], code: Code
 ) -> None:
     await server.mark(writer, a="a1", b="b1")
@@ -164,7 +164,7 @@ async def test_an_item_that_cannot_be_written_now_is_repeated_alone(
     assert server.calls[1].messages == ["a1"]
 
 
-async def test_an_item_that_is_refused_is_settled(server: Server, writer: BatchWriter[StringValue]) -> None:
+async def test_rejected_item_is_settled(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, a="a1")
     server.calls[0].answer.set_result([failed(Code.ABORTED)])
     await server.clock.advance(1.0)
@@ -172,7 +172,7 @@ async def test_an_item_that_is_refused_is_settled(server: Server, writer: BatchW
 
 
 async def refuse(server: Server, call: int, pause: float) -> None:
-    """That call of one key; lets that many seconds pass."""
+    """Answer this call of one key with an error, and let `pause` seconds pass."""
     server.calls[call].answer.set_result([failed(Code.INTERNAL)])
     await server.clock.advance(pause)
 
@@ -188,14 +188,14 @@ async def test_refused_key_backs_off_and_blocks_no_other(server: Server, writer:
         assert server.calls[call].messages == ["a1"]
         await refuse(server, call, LONGEST_PAUSE)
     await refuse(server, 10, LONGEST_PAUSE / 4)
-    assert len(server.calls) == 11, "pauses have grown"
+    assert len(server.calls) == 11, "the pauses grow"
     await server.clock.advance(LONGEST_PAUSE)
     server.calls[11].succeed()
     await server.clock.advance(2 * LONGEST_PAUSE)
     assert (len(server.calls), writer.pending) == (12, 0)
     await server.mark(writer, a="a2")
     await refuse(server, 12, FIRST_PAUSE)
-    assert server.calls[13].messages == ["a2"], "the next pause is the first again"
+    assert server.calls[13].messages == ["a2"], "the pause is reset"
 
 
 async def test_change_after_a_refusal_is_sent_once_immediately(server: Server, writer: BatchWriter[StringValue]) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a pod's status when somebody else writes over what is the kubelet's."""
+"""The status of a pod after another client overwrites fields that the kubelet owns."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from tests.unit.kubelet.fakeapi import FakeApi
 
 
 def write_over(api: FakeApi, change: Callable[[PodStatus], None]) -> None:
-    """Somebody writes the status of the pod."""
+    """Change the status of the pod as another client."""
     pod = api.pod("a")
     change(pod.status)
     api._changed(pod, MODIFIED)
@@ -47,25 +47,25 @@ def a_reason(status: PodStatus) -> None:
 
 
 async def running(api: FakeApi) -> PodStatus:
-    """What is said of it."""
+    """The reported status of a running pod."""
     api.create(make_pod("a").req(cpu="100m"))
     await api.clock.advance(1.0)
-    told = PodStatus()
-    told.CopyFrom(api.pod("a").status)
+    reported = PodStatus()
+    reported.CopyFrom(api.pod("a").status)
     api.history.clear()
-    return told
+    return reported
 
 
 @pytest.mark.parametrize("change", [no_containers, not_ready, no_condition, another_address, another_host, a_reason])
 async def test_contradiction_is_corrected_by_one_report(api: FakeApi, change: Callable[[PodStatus], None]) -> None:
-    told = await running(api)
+    reported = await running(api)
     write_over(api, change)
     await api.clock.advance(600.0)
     assert len(api.history) == 1
-    told.conditions.sort(key=lambda each: each.type)
+    reported.conditions.sort(key=lambda each: each.type)
     found = api.pod("a").status
     found.conditions.sort(key=lambda each: each.type)
-    assert found == told
+    assert found == reported
 
 
 async def test_contradiction_is_handled_before_the_report_is_answered(api: FakeApi) -> None:
@@ -83,17 +83,17 @@ def shuffled(status: PodStatus) -> None:
     status.conditions.reverse()
 
 
-def since_another_time(status: PodStatus) -> None:
+def other_transition_times(status: PodStatus) -> None:
     for each in status.conditions:
         each.lastTransitionTime.seconds += 60
 
 
-def of_somebody_else(status: PodStatus) -> None:
+def foreign_fields(status: PodStatus) -> None:
     status.conditions.add(type="example.com/audited", status="True")
     status.nominatedNodeName = "other"
 
 
-@pytest.mark.parametrize("change", [shuffled, since_another_time, of_somebody_else])
+@pytest.mark.parametrize("change", [shuffled, other_transition_times, foreign_fields])
 async def test_equal_or_foreign_fields_are_not_corrected(api: FakeApi, change: Callable[[PodStatus], None]) -> None:
     await running(api)
     write_over(api, change)
@@ -106,16 +106,16 @@ async def test_recorded_end_of_a_pod_survives_foreign_changes(api: FakeApi, code
     api.create(make_pod("a").req(cpu="100m").restart_policy("Never").declare(run_seconds=5, exit_code=code))
     await api.clock.advance(6.0)
     await api.start_fleet()
-    told = api.pod("a").status.containerStatuses[0]
-    assert told.state.terminated.exitCode == code and told.state.terminated.reason in ("Completed", "Error")
+    reported = api.pod("a").status.containerStatuses[0]
+    assert reported.state.terminated.exitCode == code and reported.state.terminated.reason in ("Completed", "Error")
     api.history.clear()
-    write_over(api, of_somebody_else)
+    write_over(api, foreign_fields)
     await api.clock.advance(600.0)
-    assert api.history == [] and api.pod("a").status.containerStatuses[0] == told
+    assert api.history == [] and api.pod("a").status.containerStatuses[0] == reported
 
 
-async def test_start_by_a_faster_twin_is_not_repeated(api: FakeApi) -> None:
-    """It plays the nodes still, which we have taken over."""
+async def test_start_reported_by_another_process_is_not_repeated(api: FakeApi) -> None:
+    """The other process still runs the nodes that this one has taken over."""
 
     def started(status: PodStatus) -> None:
         status.phase = "Running"
@@ -145,7 +145,7 @@ async def test_conflicting_writers_do_not_loop_and_the_kubelet_wins(api: FakeApi
 
 @pytest.mark.parametrize("late", [False, True])
 async def test_only_foreign_writes_are_compared(api: FakeApi, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
-    """Thousands of pods change each second."""
+    """Thousands of pods change per second, and a comparison is expensive."""
 
     def alike(one: PodStatus, other: PodStatus) -> bool:
         raise AssertionError("compared")

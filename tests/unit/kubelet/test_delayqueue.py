@@ -25,7 +25,7 @@ async def test_a_key_is_in_the_queue_once_at_its_earliest_time() -> None:
     assert len(queue) == 0
 
 
-async def test_now_wins_over_later() -> None:
+async def test_immediate_key_overrides_a_later_time() -> None:
     queue = DelayQueue(FakeClock(0.0))
     queue.add_at("a", 5.0)
     queue.add("a")
@@ -34,7 +34,7 @@ async def test_now_wins_over_later() -> None:
     assert len(queue) == 0
 
 
-async def test_a_discarded_key_never_comes_out() -> None:
+async def test_discarded_key_is_not_returned() -> None:
     clock = FakeClock(0.0)
     queue = DelayQueue(clock)
     queue.add("a")
@@ -46,7 +46,7 @@ async def test_a_discarded_key_never_comes_out() -> None:
     assert await queue.take(9) == ["c"]
 
 
-async def test_a_consumer_that_waits_is_woken_by_time_and_by_an_earlier_key() -> None:
+async def test_waiting_consumer_is_woken_by_time_and_by_an_earlier_key() -> None:
     clock = FakeClock(0.0)
     queue = DelayQueue(clock)
     async with asyncio.timeout(5):

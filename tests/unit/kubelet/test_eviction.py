@@ -1,4 +1,4 @@
-"""Whom a node that is short of something evicts, in which order, and with which words."""
+"""Evictions by a node under pressure: victims, their order and the messages."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_pressure_annotation_sets_conditions(text: str, wanted: dict[Kind, int |
 
 
 def order(kind: Kind, *consumers: Consumer) -> list[str]:
-    """In which they go."""
+    """The names of the consumers in the order of their eviction."""
     left, gone = list(consumers), list[str]()
     while uid := victim(kind, left):
         gone.append(uid)
@@ -65,22 +65,22 @@ def test_eviction_order_is_excess_then_priority_then_amount() -> None:
         (make_pod("a").req(memory="1Gi").overhead(memory="1Gi"), 2),
     ],
 )
-def test_what_a_pod_has_requested_is_what_its_node_keeps_for_it(builder: PodBuilder, requested: int) -> None:
+def test_requested_amount_includes_init_containers_sidecars_and_overhead(builder: PodBuilder, requested: int) -> None:
     assert consumer(builder.build(), Kind.MEMORY).requested == requested * GI
 
 
-def test_process_ids_are_a_matter_of_priority_alone() -> None:
+def test_eviction_order_under_pid_pressure_is_by_priority() -> None:
     high, low = Consumer("high", 10, used=9, requested=0), Consumer("low", 1, used=0, requested=0)
     assert order(Kind.PID, high, low) == ["low", "high"]
 
 
-def test_critical_pods_never_go() -> None:
+def test_critical_pods_are_not_evicted() -> None:
     assert order(Kind.MEMORY, Consumer("critical", CRITICAL, used=9 * GI, requested=0), Consumer("a", 0, 0, 0)) == ["a"]
 
 
-def test_what_is_available() -> None:
+def test_available_amount_is_at_least_the_threshold_without_other_usage() -> None:
     uses = [3 * GI, GI]
-    assert available(uses, 4 * GI, others=0) == THRESHOLD, "just enough"
+    assert available(uses, 4 * GI, others=0) == THRESHOLD, "exactly the threshold"
     assert available(uses, 4 * GI, others=1) == THRESHOLD - 1
     assert available(uses, 4 * GI, others=9 * GI) == 0
 
@@ -99,11 +99,11 @@ def pod(**declared: str) -> PodBuilder:
         (pod().init(memory="8Gi").declare(memory_usage__i0="9Gi"), 2 * GI),
     ],
 )
-def test_what_a_pod_uses_is_declared_or_what_it_requests(builder: PodBuilder, used: int) -> None:
+def test_usage_is_declared_or_equals_the_request(builder: PodBuilder, used: int) -> None:
     assert consumer(builder.build(), Kind.MEMORY).used == used
 
 
-def test_the_words_of_an_eviction() -> None:
+def test_eviction_message_names_resource_threshold_and_usage() -> None:
     built = pod(memory_usage__c1="3Gi").build()
     assert eviction_message(built, Kind.MEMORY, GI // 64) == (
         "The node was low on resource: memory. Threshold quantity: 100Mi, available: 16Mi. "
@@ -112,7 +112,7 @@ def test_the_words_of_an_eviction() -> None:
     assert eviction_message(built, Kind.PID, None) == "The node was low on resource: pids."
 
 
-def test_sidecars_use_and_request_something_too() -> None:
+def test_sidecars_count_for_usage_and_requests() -> None:
     built = pod().init(memory="2Gi").init(sidecar=True, memory="1Gi").declare(memory_usage__i1="5Gi").build()
     found = consumer(built, Kind.MEMORY)
     assert (found.used, found.requested) == (7 * GI, 3 * GI)
@@ -121,9 +121,9 @@ def test_sidecars_use_and_request_something_too() -> None:
     )
 
 
-def test_sidecars_have_limits_of_local_storage_too() -> None:
+def test_sidecar_over_its_local_storage_limit_is_reported() -> None:
     built = local("2Gi").init(sidecar=True).declare(ephemeral_storage_usage__i0="2Gi").build()
-    assert over_limit(built) == "", "it has none, and the pod's is enough"
+    assert over_limit(built) == "", "the sidecar has no limit, and the limit of the pod suffices"
     built.spec.initContainers[0].resources.limits["ephemeral-storage"].string = "1Gi"
     assert over_limit(built) == 'Container i0 exceeded its local ephemeral storage limit "1Gi".'
 
@@ -135,8 +135,8 @@ def local(*limits: str) -> PodBuilder:
     return builder
 
 
-def asking(amount: str) -> PodBuilder:
-    """A container may use 1Gi; another has no limit, and requests so much."""
+def with_request(amount: str) -> PodBuilder:
+    """A container with a limit of 1Gi, and another without a limit that requests `amount`."""
     return local("1Gi").container(requests={"ephemeral-storage": amount})
 
 
@@ -153,15 +153,15 @@ def asking(amount: str) -> PodBuilder:
         (local("1Gi").init(sidecar=True).declare(ephemeral_storage_usage__c0="0", ephemeral_storage_usage__i0="1Gi"), ""),
         (local("1Gi").declare(ephemeral_storage_usage="2Gi").priority(CRITICAL), ""),
         (local("").declare(ephemeral_storage_usage="2Gi"), ""),
-        (asking("2Gi").declare(ephemeral_storage_usage__c0="1Gi"), ""),
-        (asking("2Gi").declare(ephemeral_storage_usage__c0="1Gi", ephemeral_storage_usage__c1="much"), ""),
+        (with_request("2Gi").declare(ephemeral_storage_usage__c0="1Gi"), ""),
+        (with_request("2Gi").declare(ephemeral_storage_usage__c0="1Gi", ephemeral_storage_usage__c1="much"), ""),
         (
-            asking("2Gi").declare(ephemeral_storage_usage__c0="1Gi", ephemeral_storage_usage__c1="1"),
+            with_request("2Gi").declare(ephemeral_storage_usage__c0="1Gi", ephemeral_storage_usage__c1="1"),
             "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.",
         ),
     ],
 )
-def test_limits_of_local_storage(builder: PodBuilder, words: str) -> None:
+def test_pod_over_its_local_storage_limit_is_reported(builder: PodBuilder, words: str) -> None:
     assert over_limit(builder.build()) == words
 
 
@@ -179,13 +179,15 @@ BEST_EFFORT, BURSTABLE = make_pod("a").req(), make_pod("a").req(cpu="1m")
         (make_pod("a").req().priority(CRITICAL), (Kind.DISK,), ""),
     ],
 )
-def test_admission_under_pressure(builder: PodBuilder, pressures: tuple[Kind, ...], words: str) -> None:
+def test_admission_under_pressure_depends_on_qos_and_priority(
+    builder: PodBuilder, pressures: tuple[Kind, ...], words: str
+) -> None:
     assert barred(builder.build(), pressures) == words
 
 
 @pytest.mark.parametrize("operator", ["Exists", "Equal", ""])
 def test_pod_that_tolerates_memory_pressure_is_admitted(operator: str) -> None:
-    """The taint has no value, and so has what equals it: the scheduler sends such pods here."""
+    """The taint has no value and equals an empty one. The scheduler assigns such pods to this node."""
     built = make_pod("a").req().build()
     built.spec.tolerations.add(key="node.kubernetes.io/memory-pressure", operator=operator, effect="NoSchedule")
     assert not barred(built, [Kind.MEMORY])

@@ -1,4 +1,4 @@
-"""The fake runtime: what annotations declare, and what becomes of it over time."""
+"""The fake runtime: behavior declared by annotations, over time."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def started(default: Behaviour = Behaviour(), **annotations: str) -> FakeRuntime
 
 
 def prepared(source: Pod, runtime: FakeRuntime) -> FakeRuntime:
-    """With its container started."""
+    """Prepare the pod and start its container."""
     runtime.prepare(source, ADDRESSES)
     runtime.start(UID, "c0", 0, NOW)
     return runtime
@@ -55,12 +55,12 @@ def see(runtime: FakeRuntime, seconds: float) -> ContainerView:
     return view
 
 
-def test_without_annotations_a_container_runs_at_once_and_for_ever() -> None:
+def test_container_without_annotations_runs_at_once_and_forever() -> None:
     view = see(started(), 1e9)
     assert (view.state, view.started, view.changes_at) == (ContainerState.RUNNING, NOW, None)
 
 
-def test_annotations_win_over_the_defaults_of_the_process() -> None:
+def test_annotations_override_the_defaults_of_the_process() -> None:
     default = Behaviour(start_seconds=9.0, run_seconds=8.0, exit_code=7)
     declared = script(pod(start_seconds="1.5", exit_code="3"), default)
     assert declared is not None
@@ -72,12 +72,12 @@ def test_annotations_win_over_the_defaults_of_the_process() -> None:
     ("name", "value"),
     [("run_seconds", "soon"), ("run_seconds", "-1"), ("start_seconds", "nan"), ("stop_seconds", "inf"), ("exit_code", "256")],
 )
-def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: str) -> None:
+def test_invalid_annotation_is_rejected_by_name(name: str, value: str) -> None:
     with pytest.raises(Unsupported, match=f'pinnace.io/{name.replace("_", "-")}: "{value}" is not'):
         FakeRuntime(Behaviour()).prepare(pod(**{name: value}), ADDRESSES)
 
 
-def test_a_container_is_created_then_runs_then_exits_as_declared() -> None:
+def test_container_is_created_runs_and_exits_as_declared() -> None:
     runtime = started(start_seconds="2", run_seconds="3", exit_code="4")
     assert (see(runtime, 1.9).state, see(runtime, 1.9).changes_at) == (ContainerState.CREATED, 102.0)
     assert (see(runtime, 2.0).state, see(runtime, 2.0).changes_at) == (ContainerState.RUNNING, 105.0)
@@ -87,7 +87,7 @@ def test_a_container_is_created_then_runs_then_exits_as_declared() -> None:
     assert (exited.exit.code, exited.exit.started, exited.exit.finished) == (4, at(2), at(5))
 
 
-def test_the_next_attempt_remembers_how_the_last_one_ended() -> None:
+def test_next_attempt_has_the_last_exit() -> None:
     runtime = started(run_seconds="3", exit_code="4")
     ended = see(runtime, 3).exit
     runtime.start(UID, "c0", 1, at(10))
@@ -99,9 +99,7 @@ def test_the_next_attempt_remembers_how_the_last_one_ended() -> None:
     ("stop_seconds", "grace", "ends", "code"),
     [("0", 30.0, 0.0, 0), ("5", 30.0, 5.0, 0), ("60", 30.0, 30.0, KILLED), ("0", 0.0, 0.0, KILLED)],
 )
-def test_stopping_takes_as_long_as_declared_but_never_longer_than_the_grace(
-    stop_seconds: str, grace: float, ends: float, code: int
-) -> None:
+def test_stop_takes_the_declared_time_up_to_the_grace_period(stop_seconds: str, grace: float, ends: float, code: int) -> None:
     runtime = started(stop_seconds=stop_seconds)
     runtime.stop(UID, "c0", grace, at(10))
     view = see(runtime, 10 + ends)
@@ -111,7 +109,7 @@ def test_stopping_takes_as_long_as_declared_but_never_longer_than_the_grace(
         assert see(runtime, 10 + ends - 0.1).state is ContainerState.RUNNING
 
 
-def test_a_second_stop_with_less_grace_kills_earlier_and_one_with_more_changes_nothing() -> None:
+def test_later_stop_can_only_shorten_the_grace_period() -> None:
     runtime = started(stop_seconds="60")
     runtime.stop(UID, "c0", 30.0, at(0))
     runtime.stop(UID, "c0", 5.0, at(1))
@@ -120,7 +118,7 @@ def test_a_second_stop_with_less_grace_kills_earlier_and_one_with_more_changes_n
     assert see(runtime, 2).changes_at == at(6).monotonic
 
 
-def test_stopping_before_the_start_and_after_the_end() -> None:
+def test_stop_before_the_start_kills_and_after_the_end_changes_nothing() -> None:
     early = started(start_seconds="5")
     early.stop(UID, "c0", 30.0, at(1))
     view = see(early, 1)
@@ -140,7 +138,7 @@ def test_a_removed_pod_has_no_containers() -> None:
 
 
 def restarted(runtime: FakeRuntime, source: Pod, seconds: float) -> FakeRuntime:
-    """A runtime of the next process: it knows only what was reported."""
+    """The runtime of the next process, which knows only the reported status."""
     template = template_of(source)
     views = runtime.observe(UID, at(seconds))
     state = advance(wanted(source, template), accept(template.plan, NOW), views, at(seconds)).state
@@ -150,7 +148,7 @@ def restarted(runtime: FakeRuntime, source: Pod, seconds: float) -> FakeRuntime:
     return fresh
 
 
-def test_a_restarted_process_goes_on_with_running_containers() -> None:
+def test_restarted_process_continues_running_containers() -> None:
     source = pod(run_seconds="60", exit_code="3")
     runtime = prepared(source, FakeRuntime(Behaviour()))
     fresh = restarted(runtime, source, 10)
@@ -161,7 +159,7 @@ def test_a_restarted_process_goes_on_with_running_containers() -> None:
 def test_a_restarted_process_remembers_exits_and_restarts() -> None:
     source = pod(run_seconds="1", exit_code="3")
     runtime = prepared(source, FakeRuntime(Behaviour()))
-    runtime.start(UID, "c0", 1, at(1))  # now it waits before it is restarted
+    runtime.start(UID, "c0", 1, at(1))  # the container is in back-off now
     fresh = restarted(runtime, source, 3)
     assert see(fresh, 3).exit == see(runtime, 3).exit
     assert see(fresh, 3).attempt == 1
@@ -178,7 +176,7 @@ def test_a_restarted_process_remembers_why_a_container_ended() -> None:
     assert remembered is not None
     assert (remembered.code, remembered.reason, remembered.message) == (137, "OOMKilled", "512Mi")
     state.terminated.reason = "Error"
-    assert reported_exit(state, NOW) == remembered._replace(reason=""), "that follows from the code"
+    assert reported_exit(state, NOW) == remembered._replace(reason=""), "the reason is derived from the code"
 
 
 def test_a_container_that_had_not_started_is_not_adopted() -> None:
@@ -187,14 +185,14 @@ def test_a_container_that_had_not_started_is_not_adopted() -> None:
     assert not restarted(runtime, source, 1).observe(UID, at(1))
 
 
-def test_annotations_that_were_spoiled_after_admission_do_not_stop_a_restarted_process() -> None:
+def test_restarted_process_ignores_annotations_invalidated_after_admission() -> None:
     source = pod()
     runtime = started()
     source.metadata.annotations["pinnace.io/run-seconds"] = "oops"
     assert see(restarted(runtime, source, 5), 5).state is ContainerState.RUNNING
 
 
-def test_a_sleeping_hook_takes_its_time_and_a_later_call_of_its_kind_replaces_it() -> None:
+def test_sleep_hook_takes_its_time_and_a_later_call_replaces_it() -> None:
     runtime = started()
     runtime.call(UID, "c0", Call(CallKind.PRE_STOP, 0, SleepAction(seconds=3), timeout=30.0), at(1))
     (begun,) = see(runtime, 3.9).calls

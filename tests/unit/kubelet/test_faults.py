@@ -1,4 +1,4 @@
-"""Nodes that fail or freeze on demand, and containers that crash, as the API sees them."""
+"""Nodes that fail or freeze on demand, and containers that crash on demand, as seen in the API."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def small(name: str) -> PodBuilder:
 
 
 async def recover(api: FakeApi) -> None:
-    """The node is well again."""
+    """The node recovers."""
     api.fleet.set_node(make_node("n").build())
     api.relist()
     await api.clock.advance(0.0)
@@ -25,19 +25,19 @@ def container(api: FakeApi, name: str) -> ContainerStatus:
     return found
 
 
-async def test_a_frozen_node_writes_nothing_and_its_containers_go_on(api: FakeApi) -> None:
+async def test_frozen_node_writes_nothing_and_its_containers_continue(api: FakeApi) -> None:
     api.create(small("a").declare(run_seconds="5", exit_code="1"))
     await api.clock.advance(0.0)
     api.nodes.freeze(["n"])
     await api.clock.advance(7.0)
     assert api.history == [("a", "Running")]
-    assert api.events == [], "nor does it tell of the crash"
+    assert api.events == [], "the crash is not reported either"
     await recover(api)
     assert container(api, "a").restartCount == 1
     assert container(api, "a").state.HasField("running")
 
 
-async def test_a_frozen_node_hears_nothing(api: FakeApi) -> None:
+async def test_frozen_node_ignores_changes_until_it_recovers(api: FakeApi) -> None:
     api.create(small("deleted"))
     api.create(small("removed"))
     await api.clock.advance(0.0)
@@ -51,7 +51,7 @@ async def test_a_frozen_node_hears_nothing(api: FakeApi) -> None:
     await recover(api)
     assert api.phases("deleted") == ["Running", "Succeeded", "deleted"]
     assert api.phases("new") == ["Running"]
-    assert len(api.fleet) == 1, "what is gone is forgotten"
+    assert len(api.fleet) == 1, "removed pods are forgotten"
 
 
 async def test_thawed_node_merges_foreign_status_changes(api: FakeApi) -> None:
@@ -67,13 +67,13 @@ async def test_thawed_node_merges_foreign_status_changes(api: FakeApi) -> None:
     assert api.is_ready("b")
 
 
-async def test_the_pods_of_a_failed_node_run_anew_when_it_boots(api: FakeApi) -> None:
+async def test_pods_of_a_failed_node_are_restarted_when_it_boots(api: FakeApi) -> None:
     api.create(small("a"))
     api.create(small("job").restart_policy("Never"))
     await api.clock.advance(0.0)
     api.fleet.power_off(["n"])
     await api.clock.advance(60.0)
-    assert len(api.fleet) == 0, "no container runs"
+    assert len(api.fleet) == 0, "no container is running"
     assert api.history == [("a", "Running"), ("job", "Running")]
     api.delete("job")
     await recover(api)
@@ -84,7 +84,7 @@ async def test_the_pods_of_a_failed_node_run_anew_when_it_boots(api: FakeApi) ->
     assert api.phases("job") == ["Running", "Failed", "deleted"]
 
 
-async def test_a_pod_is_restarted_by_one_boot_only(api: FakeApi) -> None:
+async def test_boot_restarts_a_pod_once(api: FakeApi) -> None:
     api.create(small("a"))
     await api.clock.advance(0.0)
     api.fleet.power_off(["n"])
@@ -95,7 +95,7 @@ async def test_a_pod_is_restarted_by_one_boot_only(api: FakeApi) -> None:
     assert container(api, "a").restartCount == 1
 
 
-async def test_a_node_that_freezes_and_then_fails_loses_its_containers(api: FakeApi) -> None:
+async def test_frozen_node_that_fails_loses_its_containers(api: FakeApi) -> None:
     api.create(small("a"))
     await api.clock.advance(0.0)
     api.nodes.freeze(["n"])
@@ -106,7 +106,7 @@ async def test_a_node_that_freezes_and_then_fails_loses_its_containers(api: Fake
     assert container(api, "a").restartCount == 1
 
 
-async def test_a_crash_on_demand_is_restarted_and_does_not_happen_again(api: FakeApi) -> None:
+async def test_requested_crash_happens_once(api: FakeApi) -> None:
     api.create(small("a"))
     await api.clock.advance(1.0)
     api.annotate("a", CRASH_ANNOTATION + "c0", "0 7")
@@ -117,7 +117,7 @@ async def test_a_crash_on_demand_is_restarted_and_does_not_happen_again(api: Fak
     await api.clock.advance(1.0)
     assert container(api, "a").restartCount == 1
     await api.start_fleet()
-    assert container(api, "a").restartCount == 1, "nor under the next process"
+    assert container(api, "a").restartCount == 1, "the next process does not repeat the crash"
 
 
 async def test_crash_requested_while_disconnected_happens(api: FakeApi) -> None:
@@ -129,8 +129,8 @@ async def test_crash_requested_while_disconnected_happens(api: FakeApi) -> None:
     assert api.phases("a") == ["Running", "Failed"]
 
 
-async def test_a_crash_of_thousands_of_digits_asks_for_nothing(api: FakeApi) -> None:
-    """Python reads no such number: whoever could annotate a pod ended its fleet, and again each one that took it up."""
+async def test_crash_annotation_with_thousands_of_digits_is_ignored(api: FakeApi) -> None:
+    """Python does not parse such a number. An annotation could end the fleet, and every process that adopted the pod."""
     absurd = "9" * 5000
     key = CRASH_ANNOTATION + "c0"
     api.create(small("before").annotation(key, f"{absurd} 1"))
@@ -143,7 +143,7 @@ async def test_a_crash_of_thousands_of_digits_asks_for_nothing(api: FakeApi) -> 
 
 
 @pytest.mark.parametrize(("value", "fault"), [("failed", Fault.FAILED), ("frozen", Fault.FROZEN), ("Failed", None), ("", None)])
-def test_the_fault_of_a_node(value: str, fault: Fault | None) -> None:
+def test_fault_annotation_of_a_node_is_parsed(value: str, fault: Fault | None) -> None:
     node = make_node("n").build()
     assert fault_of(node) is None
     node.metadata.annotations[FAULT_ANNOTATION] = value
@@ -154,7 +154,7 @@ def test_the_fault_of_a_node(value: str, fault: Fault | None) -> None:
     ("value", "crash"),
     [("0 1", Crash("c0", 0, 1)), ("12 137", Crash("c0", 12, 137)), ("1", None), ("one 1", None), ("-1 1", None)],
 )
-def test_the_crash_of_a_container(value: str, crash: Crash | None) -> None:
+def test_crash_annotation_of_a_container_is_parsed(value: str, crash: Crash | None) -> None:
     pod = make_pod("a").build()
     pod.metadata.annotations[CRASH_ANNOTATION + "c0"] = value
     assert list(crashes(pod)) == ([crash] if crash else [])

@@ -1,4 +1,4 @@
-"""A fleet whose nodes are not all taken by the API server."""
+"""A fleet some of whose nodes the API server rejects."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ Write = Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]]
 
 
 class World:
-    """`picky`: nodes that a webhook lets nobody create, or report."""
+    """A fleet and its client. `picky` has the nodes that a webhook rejects."""
 
     def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         self.client = client
@@ -51,11 +51,11 @@ class World:
         return next((wrong for check in self.fleet.checks.values() if (wrong := check()) is not None), None)
 
     async def runs(self, node: str) -> bool:
-        """A pod that is bound to the node."""
+        """Whether a pod bound to the node runs."""
         return await self.outcome(f"on-{node}", node) == "Running"
 
     async def seen(self, name: str, wanted: Callable[[Node], bool]) -> Node:
-        """The node, once it is as wanted."""
+        """Wait for the node to satisfy `wanted`, and return it."""
         async with asyncio.timeout(5.0):
             async for batch in self.client.nodes.watch():
                 for _, node in batch.events:
@@ -64,7 +64,7 @@ class World:
         raise AssertionError("the watch ended")
 
     async def outcome(self, name: str, node: str, needs: Mapping[str, int] | None = None) -> str:
-        """The phase that a pod comes to that is bound to the node. `needs`: beside a CPU."""
+        """The phase of a new pod that is bound to the node. `needs` adds to one CPU."""
         amounts = {"cpu": 1, **(needs or {})}
         await self.client.pods.create(make_pod(name).container(amounts, amounts).node(node).new())
         async with asyncio.timeout(5.0):
@@ -76,7 +76,7 @@ class World:
         return (await self.client.pods.get(name, "default")).status.phase
 
     async def set_taints(self, name: str, *taints: Taint) -> None:
-        """The fleet has heard of it when this returns."""
+        """Set the taints, and wait until the fleet has received the change."""
         node = await self.client.nodes.get(name)
         del node.spec.taints[:]
         node.spec.taints.extend(taints)
@@ -101,7 +101,7 @@ async def played(world: World) -> AsyncIterator[None]:
     await asyncio.wait((running,))
 
 
-async def test_a_node_that_may_not_be_created_keeps_no_other_from_being_played(world: World) -> None:
+async def test_rejected_node_creation_does_not_block_other_nodes(world: World) -> None:
     world.picky = {"edge-0"}
     async with played(world):
         assert await world.runs("edge-1")
@@ -111,7 +111,7 @@ async def test_a_node_that_may_not_be_created_keeps_no_other_from_being_played(w
         assert await world.runs("edge-0")
 
 
-async def test_a_node_that_may_not_be_reported_keeps_no_other_from_being_ready(world: World) -> None:
+async def test_rejected_node_status_does_not_block_other_nodes(world: World) -> None:
     world.picky = {"added-0"}
     async with played(world):
         for name in ("added-0", "added-1"):
@@ -122,9 +122,7 @@ async def test_a_node_that_may_not_be_reported_keeps_no_other_from_being_ready(w
         await eventually(lambda: world.ready() is None)
 
 
-async def test_a_node_learns_that_it_is_tainted_no_more_while_another_is_being_reported(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_taint_removal_is_applied_during_a_status_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = asyncio.Event()
 
     async def never(_: Sequence[Node]) -> Sequence[BatchItem]:
@@ -143,21 +141,22 @@ async def test_a_node_learns_that_it_is_tainted_no_more_while_another_is_being_r
 
 
 def bare(name: str) -> Node:
-    """As `pinnace node add` makes one: the fleet's label, and no other."""
+    """A node as `pinnace node add` creates it, with only the label of the fleet."""
     node = make_node(name).new()
     node.metadata.labels.clear()
     node.metadata.labels["pinnace.io/fleet"] = "edge"
     return node
 
 
-async def test_kubernetes_47044_a_node_whose_taint_a_controller_removes_first_gets_its_labels(
+async def test_node_whose_taint_a_controller_removed_first_gets_its_labels(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nodes stayed without their labels for good: https://github.com/kubernetes/kubernetes/issues/47044 and
-    https://github.com/kubernetes-sigs/kwok/issues/1009
+    """Regression: https://github.com/kubernetes/kubernetes/issues/47044 and https://github.com/kubernetes-
+    sigs/kwok/issues/1009
 
-    Here the fleet's write, which removes the taint not-ready and sets the labels, lost against that of the node lifecycle
-    controller, which removes the taint too. The fleet then found nothing left to do."""
+    Nodes stayed without their labels. The write of the fleet, which removes the taint not-ready and sets the labels, lost
+    against the node lifecycle controller, which also removes the taint. The fleet then found no difference.
+    """
     update = world.client.nodes.update
     raced = asyncio.Event()
 
@@ -178,7 +177,7 @@ async def test_kubernetes_47044_a_node_whose_taint_a_controller_removes_first_ge
         assert node.metadata.labels["topology.kubernetes.io/zone"] == "zone-a"
 
 
-async def test_kubernetes_115190_a_pod_runs_that_needs_what_was_added_to_the_capacity(world: World) -> None:
+async def test_pod_runs_with_a_resource_added_to_the_capacity(world: World) -> None:
     """https://github.com/kubernetes/kubernetes/issues/115190"""
 
     async with played(world):

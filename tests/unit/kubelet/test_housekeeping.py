@@ -1,4 +1,4 @@
-"""Nodes that are short of something: what they say, and what becomes of their pods."""
+"""Nodes under resource pressure: their conditions, and the eviction of their pods."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -19,7 +19,7 @@ from tests.unit.kubelet.fakeapi import FakeApi
 
 
 class House:
-    """A fleet of one node of 8 GiB, "n", with its housekeeping."""
+    """A fleet of one node "n" with 8 GiB, and its eviction manager."""
 
     def __init__(self, api: FakeApi) -> None:
         self.api = api
@@ -31,7 +31,7 @@ class House:
         self.changes.extend(nodes)
 
     def tell(self, pressure: str) -> None:
-        """The node's annotation is this from now on."""
+        """Set the pressure annotation of the node."""
         self.keeping.learn(node(pressure))
 
     async def create(self, builder: PodBuilder) -> None:
@@ -79,7 +79,7 @@ async def test_pods_are_evicted_one_by_one_until_the_rest_fits(house: House) -> 
     await house.pass_()
     assert house.evicted == ["a", "b"]
     await house.pass_(5)
-    assert house.evicted == ["a", "b"], "what is left fits"
+    assert house.evicted == ["a", "b"], "the remaining pods fit"
     status = house.api.pod("a").status
     assert (status.phase, status.reason) == ("Failed", "Evicted")
     assert status.message == "The node was low on resource: memory. Threshold quantity: 100Mi, available: 0."
@@ -87,7 +87,7 @@ async def test_pods_are_evicted_one_by_one_until_the_rest_fits(house: House) -> 
     assert (target.status, target.reason, target.message) == ("True", "TerminationByKubelet", status.message)
 
 
-async def test_the_condition_stays_for_a_while_and_then_goes(house: House) -> None:
+async def test_pressure_condition_lasts_for_the_transition_period(house: House) -> None:
     await house.create(sized("a"))
     house.tell("memory=8Gi")
     await house.pass_()
@@ -110,7 +110,7 @@ async def test_node_without_pressure_admits_all_pods(house: House) -> None:
     assert house.api.phases("late") == ["Running"]
 
 
-async def test_pods_that_use_more_than_there_is_bring_pressure_themselves(house: House) -> None:
+async def test_usage_beyond_the_capacity_causes_pressure(house: House) -> None:
     await house.create(sized("good", "4Gi"))
     await house.create(sized("greedy").declare(memory_usage="6Gi"))
     await house.pass_(3)
@@ -119,17 +119,17 @@ async def test_pods_that_use_more_than_there_is_bring_pressure_themselves(house:
     assert "Container c0 was using 6Gi, request is 1Gi" in house.api.pod("greedy").status.message
 
 
-async def test_a_pod_that_is_above_its_storage_limit_goes_though_the_node_has_room(house: House) -> None:
+async def test_pod_above_its_storage_limit_is_evicted_without_pressure(house: House) -> None:
     builder = make_pod("a").container(limits={"ephemeral-storage": "1Gi"}).declare(ephemeral_storage_usage="2Gi")
     await house.create(builder)
     await house.create(sized("b"))
     await house.pass_(2)
     assert house.evicted == ["a"]
     assert house.keeping.pressures("n") == []
-    assert not conditions.find(house.api.pod("a").status.conditions, "DisruptionTarget"), "it is its own doing"
+    assert not conditions.find(house.api.pod("a").status.conditions, "DisruptionTarget"), "the pod itself exceeded its limit"
 
 
-async def test_a_pod_that_is_leaving_anyway_is_not_evicted(house: House) -> None:
+async def test_terminating_pod_is_not_evicted(house: House) -> None:
     await house.create(sized("leaving").declare(stop_seconds="20"))
     house.api.delete("leaving")
     house.tell("memory")
@@ -137,7 +137,7 @@ async def test_a_pod_that_is_leaving_anyway_is_not_evicted(house: House) -> None
     assert house.evicted == []
 
 
-async def test_evicted_pods_are_gone_with_their_containers(house: House) -> None:
+async def test_evicted_pod_fails_once_its_containers_end(house: House) -> None:
     await house.create(sized("a").declare(stop_seconds="60"))
     house.tell("pid")
     await house.pass_()
@@ -146,15 +146,15 @@ async def test_evicted_pods_are_gone_with_their_containers(house: House) -> None
     assert house.api.phases("a") == ["Running", "Failed"]
 
 
-async def test_an_evicted_container_is_asked_to_end_and_can(house: House) -> None:
+async def test_evicted_container_can_exit_within_the_minimum_grace_period(house: House) -> None:
     await house.create(sized("a").declare(stop_seconds="1"))
     house.tell("pid")
     await house.pass_(2)
     assert house.api.pod("a").status.containerStatuses[0].state.terminated.exitCode == 0
 
 
-async def test_what_pods_have_requested_is_asked_only_when_one_is_to_go(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is found by the bytes of their specs, which are not to be made of all pods every two seconds."""
+async def test_requests_are_computed_only_for_an_eviction(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The requests are looked up by the serialized spec, which is too expensive for all pods every two seconds."""
     asked = list[Pod]()
 
     def requests(pod: Pod) -> Requests:

@@ -1,4 +1,4 @@
-"""A container whose image is changed is stopped, and started with the new one, whatever the pod's restartPolicy."""
+"""A container whose image changes is stopped and started with the new image, under any restart policy."""
 
 import pytest
 
@@ -21,7 +21,7 @@ async def test_changed_image_restarts_the_container(api: FakeApi, policy: str) -
     await api.clock.advance(10.0)
     api.set_image("a", "c0", "v2")
     await api.clock.advance(1.0)
-    assert (status(api).image, status(api).restartCount) == ("v1", 0), "that one runs still"
+    assert (status(api).image, status(api).restartCount) == ("v1", 0), "the old container still runs"
     assert api.events == [("a", "Killing")]
     await api.clock.advance(2.0)
     assert (status(api).image, status(api).restartCount, status(api).ready) == ("v2", 1, True)
@@ -49,7 +49,7 @@ async def test_new_image_skips_the_crash_backoff(api: FakeApi) -> None:
     assert (status(api).image, status(api).restartCount) == ("v2", count + 1)
     assert status(api).state.HasField("running")
     await api.clock.advance(1.0)
-    assert status(api).restartCount == count + 2, "the first restart is at once again"
+    assert status(api).restartCount == count + 2, "the back-off is reset"
 
 
 async def test_finished_container_ignores_an_image_change(api: FakeApi) -> None:
@@ -60,8 +60,8 @@ async def test_finished_container_ignores_an_image_change(api: FakeApi) -> None:
     assert status(api).state.terminated.reason == "Completed" and status(api).restartCount == 0
 
 
-async def test_a_process_that_was_started_anew_makes_up_for_it(api: FakeApi) -> None:
-    """The image was changed while nobody looked."""
+async def test_restarted_kubelet_applies_a_missed_image_change(api: FakeApi) -> None:
+    """The image changed while no kubelet process ran."""
     api.create(pod())
     await api.clock.advance(5.0)
     await api.stop_fleet()
@@ -71,11 +71,11 @@ async def test_a_process_that_was_started_anew_makes_up_for_it(api: FakeApi) -> 
     assert (status(api).image, status(api).restartCount) == ("v2", 1)
 
 
-async def test_the_others_run_on(api: FakeApi) -> None:
+async def test_image_change_restarts_only_its_container(api: FakeApi) -> None:
     api.create(pod().container().init(sidecar=True).init())
     await api.clock.advance(5.0)
     api.set_image("a", "c1", "v2")
-    api.set_image("a", "i1", "v2")  # it has ended well, and is not run again
+    api.set_image("a", "i1", "v2")  # i1 has succeeded, and does not run again
     await api.clock.advance(5.0)
     said = api.pod("a").status
     assert [each.restartCount for each in said.containerStatuses] == [0, 1]
@@ -86,7 +86,7 @@ async def test_the_others_run_on(api: FakeApi) -> None:
     assert api.pod("a").status.phase == "Running"
 
 
-async def test_a_pod_that_ends_starts_nothing_anew(api: FakeApi) -> None:
+async def test_terminating_pod_ignores_an_image_change(api: FakeApi) -> None:
     api.create(pod().declare(stop_seconds=3))
     await api.clock.advance(5.0)
     api.delete("a")
@@ -96,7 +96,7 @@ async def test_a_pod_that_ends_starts_nothing_anew(api: FakeApi) -> None:
 
 
 async def test_image_reverted_after_the_stop_hook_restarts(api: FakeApi) -> None:
-    """It has been told to end: nobody knows what it still does."""
+    """The container was asked to end, so that its state is unknown."""
     builder = pod()
     builder.main_containers()[0].lifecycle.preStop.sleep.seconds = 5
     api.create(builder)
@@ -110,6 +110,6 @@ async def test_image_reverted_after_the_stop_hook_restarts(api: FakeApi) -> None
     assert status(api).restartCount == 1
     api.delete("a")
     await api.clock.advance(4.0)
-    assert api.pods, "its hook is called again"
+    assert api.pods, "the hook runs again"
     await api.clock.advance(2.0)
     assert not api.pods

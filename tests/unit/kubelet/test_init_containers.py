@@ -1,4 +1,4 @@
-"""Init containers and sidecars: who starts after whom, who is stopped before whom, and what is shown meanwhile."""
+"""Init containers and sidecars: the order of starts and stops, and the reported status."""
 
 import pytest
 
@@ -8,14 +8,14 @@ from tests.unit.kubelet.machine import Machine
 
 
 def starts(machine: Machine) -> list[str]:
-    return [words.removeprefix("start ") for words in machine.told if words.startswith("start ")]
+    return [words.removeprefix("start ") for words in machine.log if words.startswith("start ")]
 
 
 def stops(machine: Machine) -> list[str]:
-    return [words for words in machine.told if words.startswith("stop ")]
+    return [words for words in machine.log if words.startswith("stop ")]
 
 
-def test_init_containers_run_one_after_another_and_the_main_ones_after_them() -> None:
+def test_init_containers_run_in_order_before_the_main_containers() -> None:
     machine = Machine(make_pod("a").init().init().req().req().declare(run_seconds__i0=2, run_seconds__i1=3))
     assert (starts(machine), machine.phase) == (["i0"], Phase.PENDING)
     assert starts(machine.wait(2)) == ["i0", "i1"]
@@ -25,7 +25,7 @@ def test_init_containers_run_one_after_another_and_the_main_ones_after_them() ->
     assert machine.condition("Initialized").lastTransitionTime.seconds == 5_005
 
 
-def test_what_is_shown_while_a_pod_initializes() -> None:
+def test_status_of_an_initializing_pod() -> None:
     machine = Machine(make_pod("a").init().init().req().declare(run_seconds__i0=2, run_seconds__i1=3)).wait(2)
     first, second, main = (machine.container(name) for name in ("i0", "i1", "c0"))
     assert (first.state.terminated.reason, first.ready) == ("Completed", True)
@@ -38,7 +38,7 @@ def test_what_is_shown_while_a_pod_initializes() -> None:
 
 
 @pytest.mark.parametrize("policy", ["Always", "OnFailure"])
-def test_an_init_container_that_fails_is_tried_again_with_back_off(policy: str) -> None:
+def test_failed_init_container_is_retried_with_backoff(policy: str) -> None:
     machine = Machine(make_pod("a").init().req().restart_policy(policy).declare(exit_code__i0=3))
     assert starts(machine) == ["i0", "i0"]  # the first retry is immediate
     status = machine.container("i0")
@@ -48,7 +48,7 @@ def test_an_init_container_that_fails_is_tried_again_with_back_off(policy: str) 
     assert machine.phase is Phase.PENDING
 
 
-def test_an_init_container_that_fails_fails_a_pod_that_restarts_nothing() -> None:
+def test_failed_init_container_fails_a_pod_with_restart_policy_never() -> None:
     machine = Machine(make_pod("a").init().init(sidecar=True).init().req().restart_policy("Never").declare(exit_code__i2=3))
     assert starts(machine) == ["i0", "i1", "i2"]
     assert stops(machine) == ["stop i1 30"]
@@ -72,7 +72,7 @@ def test_container_after_a_sidecar_waits_for_its_start_only() -> None:
     assert machine.container("i0").started
 
 
-def test_an_init_container_has_started_when_it_runs_and_is_ready_when_it_is_done() -> None:
+def test_init_container_is_started_while_running_and_ready_once_done() -> None:
     machine = Machine(make_pod("a").init().req().declare(run_seconds__i0=5))
     assert (machine.container("i0").started, machine.container("i0").ready) == (True, False)
     machine.wait(5)
@@ -101,34 +101,34 @@ def test_sidecar_crash_before_later_containers_run_delays_them() -> None:
     assert set(starts(machine)) == {"i0"}
 
 
-def test_a_sidecar_comes_back_whatever_the_policy_and_the_pod_is_unready_meanwhile() -> None:
+def test_sidecar_is_restarted_under_any_policy_and_the_pod_is_unready_meanwhile() -> None:
     machine = Machine(make_pod("a").init(sidecar=True).req().restart_policy("Never").declare(run_seconds__i0=5))
     assert machine.state.ready.holds
     assert starts(machine.wait(11)) == ["i0", "c0", "i0"]
     assert machine.condition("Ready").message == "containers with unready status: [i0]"
-    assert machine.condition("Initialized").status == "True", "a pod that is initialized stays so"
+    assert machine.condition("Initialized").status == "True", "an initialized pod stays initialized"
     assert starts(machine.wait(9)) == ["i0", "c0", "i0", "i0"]
     assert machine.state.ready.holds
 
 
-def test_sidecars_are_stopped_after_the_main_containers_the_last_first() -> None:
+def test_sidecars_are_stopped_in_reverse_order_after_the_main_containers() -> None:
     pod = make_pod("a").init(sidecar=True).init(sidecar=True).req().req().declare(stop_seconds=3, stop_seconds__c1=5)
     machine = Machine(pod).delete(grace=30)
     assert stops(machine) == ["stop c0 30", "stop c1 30"]
     assert stops(machine.wait(5))[2:] == ["stop i1 25"]
     assert stops(machine.wait(3))[3:] == ["stop i0 22"]
     machine.wait(3)
-    assert (machine.phase, machine.alive, machine.told[-1]) == (Phase.SUCCEEDED, [], "remove")
+    assert (machine.phase, machine.alive, machine.log[-1]) == (Phase.SUCCEEDED, [], "remove")
 
 
-def test_sidecars_that_come_too_late_have_two_seconds() -> None:
+def test_sidecars_get_two_seconds_after_the_grace_period() -> None:
     pod = make_pod("a").init(sidecar=True).req().declare(stop_seconds=60)
     machine = Machine(pod).delete(grace=30).wait(30)
     assert stops(machine) == ["stop c0 30", "stop i0 2"]
     assert machine.wait(2).phase is Phase.FAILED
 
 
-def test_sidecars_wait_for_each_other_no_longer_than_the_grace() -> None:
+def test_ordered_stop_of_sidecars_is_bounded_by_the_grace_period() -> None:
     pod = (
         make_pod("a")
         .init(sidecar=True)
@@ -139,11 +139,11 @@ def test_sidecars_wait_for_each_other_no_longer_than_the_grace() -> None:
     )
     machine = Machine(pod).delete(grace=10).wait(10)
     assert stops(machine) == ["stop c0 10", "stop i2 9", "stop i1 2", "stop i0 2"]
-    assert machine.wait(2).told[-1] == "remove"
+    assert machine.wait(2).log[-1] == "remove"
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, Phase.SUCCEEDED), (1, Phase.FAILED)])
-def test_a_job_with_a_sidecar_is_done_when_its_main_containers_are(code: int, phase: Phase) -> None:
+def test_pod_with_a_sidecar_ends_with_its_main_containers(code: int, phase: Phase) -> None:
     pod = make_pod("a").init(sidecar=True).req().restart_policy("Never").declare(
         run_seconds__c0=5, exit_code__c0=code, stop_seconds__i0=2
     )  # fmt: skip
@@ -152,25 +152,25 @@ def test_a_job_with_a_sidecar_is_done_when_its_main_containers_are(code: int, ph
     assert machine.wait(2).phases == [Phase.PENDING, Phase.RUNNING, phase]
 
 
-def test_a_sidecar_that_waits_before_its_restart_does_not_hold_up_the_end_of_a_job() -> None:
+def test_sidecar_in_backoff_does_not_delay_the_end_of_a_pod() -> None:
     pod = make_pod("a").init(sidecar=True).req().restart_policy("Never").declare(run_seconds__i0=2, run_seconds__c0=5)
     assert Machine(pod).wait(5).phase is Phase.SUCCEEDED
 
 
-def test_deletion_stops_a_pod_that_initializes_and_nothing_starts_any_more() -> None:
+def test_deletion_of_an_initializing_pod_starts_no_more_containers() -> None:
     machine = Machine(make_pod("a").init(sidecar=True).init().init().req().declare(run_seconds__i1=5, stop_seconds=1))
     machine.wait(1).delete(grace=30)
     assert stops(machine) == ["stop i1 30"]
     machine.wait(10)
     assert starts(machine) == ["i0", "i1"]
-    assert (machine.phase, machine.told[-1]) == (Phase.FAILED, "remove")
+    assert (machine.phase, machine.log[-1]) == (Phase.FAILED, "remove")
 
 
-def test_a_restarted_kubelet_goes_on_where_the_init_containers_are() -> None:
+def test_restarted_kubelet_continues_with_the_current_init_container() -> None:
     machine = Machine(make_pod("a").init().init(sidecar=True).init().req().declare(run_seconds__i0=2, run_seconds__i2=5))
     machine.wait(4).restart()
     assert machine.alive == ["i1", "i2"]
-    assert starts(machine) == ["i0", "i1", "i2"], "nothing was started twice"
+    assert starts(machine) == ["i0", "i1", "i2"], "no container is started twice"
     machine.wait(3).restart()
     assert starts(machine) == ["i0", "i1", "i2", "c0"]
     assert machine.restart().phase is Phase.RUNNING

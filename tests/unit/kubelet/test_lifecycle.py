@@ -1,4 +1,4 @@
-"""The state machine, case by case. Containers are given as they are seen; time is a number."""
+"""The state machine, case by case. The tests give the observed containers; time is a number."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def exited(name: str = "a", code: int = 0, *, attempt: int = 0) -> ContainerView
         ("Always", [], Phase.PENDING),
         ("Always", [created()], Phase.PENDING),
         ("Always", [running()], Phase.RUNNING),
-        ("Always", [exited()], Phase.RUNNING),  # comes back
+        ("Always", [exited()], Phase.RUNNING),  # is restarted
         ("Always", [exited(code=1)], Phase.RUNNING),
         ("OnFailure", [exited(code=1)], Phase.RUNNING),
         ("OnFailure", [exited()], Phase.SUCCEEDED),
@@ -81,23 +81,23 @@ def test_phase_of_a_pod_with_two_containers(policy: str, a: ContainerView, b: Co
     assert advance(want("a", "b", policy=policy), NEW, [a, b], NOW).state.phase is phase
 
 
-def test_a_new_pod_starts_all_of_its_containers() -> None:
+def test_new_pod_starts_all_containers() -> None:
     assert advance(want("a", "b"), NEW, [], NOW) == Step(NEW, None, (Start("a", 0), Start("b", 0)))
 
 
-def test_a_container_that_was_not_started_with_the_others_is_started() -> None:
+def test_missing_container_is_started() -> None:
     step = advance(want("a", "b"), NEW, [running("a")], NOW)
     assert step.actions == (Start("b", 0),)
     assert step.state.phase is Phase.PENDING
 
 
-def test_the_next_step_is_due_when_the_first_container_changes() -> None:
+def test_next_step_is_due_at_the_earliest_container_change() -> None:
     assert advance(want("a", "b"), NEW, [created("a", 103.0), created("b", 102.0)], NOW).wake_at == 102.0
     assert advance(want(), RUNNING, [running(ends=107.0)], NOW).wake_at == 107.0
     assert advance(want(), RUNNING, [running()], NOW).wake_at is None
 
 
-def test_readiness_changes_with_the_containers_and_remembers_when() -> None:
+def test_readiness_follows_the_containers_and_keeps_its_transition_time() -> None:
     later = Instant(101.0, 5_001.0)
     unready = advance(want(), RUNNING, [exited(attempt=3)], later).state
     assert (unready.phase, unready.ready, unready.containers_ready) == (
@@ -109,7 +109,7 @@ def test_readiness_changes_with_the_containers_and_remembers_when() -> None:
     assert advance(want(), unready, [exited(attempt=3)], much_later).state is unready
 
 
-def test_readiness_gates_make_a_pod_unready_whose_containers_are_ready() -> None:
+def test_closed_readiness_gate_makes_a_pod_unready() -> None:
     gated = want()._replace(gated="not yet")
     state = advance(gated, RUNNING, [running()], NOW).state
     assert (state.containers_ready.holds, state.ready.holds, state.gated) == (True, False, "not yet")
@@ -117,7 +117,7 @@ def test_readiness_gates_make_a_pod_unready_whose_containers_are_ready() -> None
 
 
 def crash(attempt: int, seconds: float = 0.0) -> ContainerView:
-    """It ran for so long."""
+    """A view of a container that crashed after this time."""
     end = NOW.after(seconds)
     return ContainerView("a", attempt, ContainerState.EXITED, NOW, Exit(1, NOW, end), None, None, None)
 
@@ -125,11 +125,11 @@ def crash(attempt: int, seconds: float = 0.0) -> ContainerView:
 BACKED_OFF = RecordEvent("Warning", "BackOff", "Back-off restarting failed container a")
 
 
-def test_the_first_restart_is_immediate_and_later_ones_wait_longer_and_longer() -> None:
+def test_first_restart_is_immediate_and_later_ones_back_off() -> None:
     assert advance(want(), RUNNING, [crash(0)], NOW).actions == (Start("a", 1),)
     step = advance(want(), RUNNING, [crash(1)], NOW)
     assert (step.actions, step.wake_at) == ((BACKED_OFF,), NOW.monotonic + BACKOFF)
-    assert advance(want(), step.state, [crash(1)], NOW).actions == (), "it is said once for each crash"
+    assert advance(want(), step.state, [crash(1)], NOW).actions == (), "one event for each crash"
     due = Instant(NOW.monotonic + BACKOFF, 0.0)
     assert advance(want(), step.state, [crash(1)], due).actions == (Start("a", 2),)
 
@@ -139,7 +139,7 @@ def test_the_first_restart_is_immediate_and_later_ones_wait_longer_and_longer() 
     assert [format_duration(seconds) for seconds in delays[1:7]] == ["10s", "20s", "40s", "1m20s", "2m40s", "5m0s"]
 
 
-def test_a_container_that_ran_for_ten_minutes_is_restarted_at_once_and_its_back_off_begins_anew() -> None:
+def test_backoff_is_reset_after_ten_minutes_of_running() -> None:
     state, late = RUNNING, NOW.after(BACKOFF_RESET)
     step = advance(want(), state, [crash(7, BACKOFF_RESET)], late)
     assert step.actions == (Start("a", 8),)
@@ -152,28 +152,28 @@ def killing(name: str) -> RecordEvent:
     return RecordEvent("Normal", "Killing", f"Stopping container {name}")
 
 
-def test_deletion_stops_what_runs_with_the_grace_of_the_pod() -> None:
+def test_deletion_stops_running_containers_with_the_grace_period() -> None:
     step = advance(want("a", "b", grace=30.0), RUNNING, [running("a"), exited("b", 1)], NOW)
     assert step.actions == (killing("a"), Stop("a", 30.0))
     assert step.state.phase is Phase.RUNNING
 
 
 @pytest.mark.parametrize(("grace", "given"), [(30.0, 30.0), (2.0, 2.0), (1.0, 2.0), (0.0, 0.0)])
-def test_a_container_has_two_seconds_at_least_unless_it_is_to_be_killed_at_once(grace: float, given: float) -> None:
+def test_nonzero_grace_period_is_at_least_two_seconds(grace: float, given: float) -> None:
     assert advance(want(grace=grace), RUNNING, [running()], NOW).actions == (killing("a"), Stop("a", given))
 
 
-def test_a_container_is_asked_again_only_when_the_grace_gets_shorter() -> None:
+def test_stop_is_repeated_only_for_an_earlier_deadline() -> None:
     asked = running(stop_grace=30.0, ends=130.0)
     deleting = advance(want(grace=30.0), RUNNING, [running()], NOW).state
     later = NOW.after(7.0)
     assert advance(want(grace=30.0), deleting, [asked], later) == Step(deleting, 130.0, ())
-    assert advance(want(grace=25.0), deleting, [asked], later).actions == (), "that would be later than the first"
+    assert advance(want(grace=25.0), deleting, [asked], later).actions == (), "the second deadline would be later"
     assert advance(want(grace=5.0), deleting, [asked], later).actions == (Stop("a", 5.0),)
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, Phase.SUCCEEDED), (137, Phase.FAILED)])
-def test_deletion_ends_a_pod_whatever_its_restart_policy(code: int, phase: Phase) -> None:
+def test_deleted_pod_ends_despite_restart_policy_always(code: int, phase: Phase) -> None:
     step = advance(want(grace=30.0), RUNNING, [exited(code=code)], NOW)
     assert (step.state.phase, step.wake_at, step.actions) == (phase, None, (RemovePod(),))
 
@@ -181,44 +181,44 @@ def test_deletion_ends_a_pod_whatever_its_restart_policy(code: int, phase: Phase
 LIMITED = DesiredState(PodPlan((ContainerPlan("a", "Always"),), grace=20.0, deadline=60.0), None)
 
 
-def test_a_pod_is_stopped_at_its_deadline_and_has_failed_whatever_its_containers_say() -> None:
+def test_pod_is_stopped_at_its_deadline_and_fails() -> None:
     assert advance(LIMITED, RUNNING, [running()], NOW).wake_at == NOW.monotonic + 60.0
     late = NOW.after(60.0)
     step = advance(LIMITED, RUNNING, [running()], late)
     message = "Pod was active on the node longer than the specified deadline"
     assert step.actions == (RecordEvent("Normal", "DeadlineExceeded", message), killing("a"), Stop("a", 20.0))
-    assert (step.state.phase, step.state.reason) == (Phase.RUNNING, ""), "not before it is over"
+    assert (step.state.phase, step.state.reason) == (Phase.RUNNING, ""), "the phase changes once the container has ended"
     over = advance(LIMITED, step.state, [exited()], late).state
     assert (over.phase, over.reason, over.message) == (Phase.FAILED, "DeadlineExceeded", message)
 
 
-def test_a_deadline_counts_from_when_the_pod_was_accepted_and_concerns_one_that_has_not_started_too() -> None:
+def test_deadline_counts_from_acceptance_even_if_no_container_started() -> None:
     step = advance(LIMITED, NEW, [], NOW.after(60.0))
     assert (step.state.phase, step.state.reason) == (Phase.FAILED, "DeadlineExceeded")
 
 
-def test_a_pod_that_is_deleted_before_it_started_never_starts() -> None:
+def test_pod_deleted_before_its_start_never_starts() -> None:
     step = advance(want(grace=30.0), NEW, [], NOW)
     assert (step.state.phase, step.actions) == (Phase.FAILED, (RemovePod(),))
 
 
-def test_a_final_phase_stays_whatever_the_containers_do() -> None:
+def test_final_phase_does_not_change() -> None:
     refused = refuse("OutOfcpu", "no room", NOW)
     assert advance(want(), refused, [], NOW) == Step(refused, None, ())
     assert advance(want(), refused, [running()], NOW) == Step(refused, None, ())
     assert advance(want(grace=0.0), refused, [], NOW) == Step(refused, None, (RemovePod(),))
 
 
-def test_a_running_pod_does_not_go_back_to_pending() -> None:
+def test_running_pod_does_not_return_to_pending() -> None:
     assert advance(want("a", "b"), RUNNING, [running("a"), created("b")], NOW).state.phase is Phase.RUNNING
 
 
-def test_every_phase_has_its_row_and_final_ones_have_no_way_out() -> None:
+def test_transitions_cover_all_phases_and_final_phases_have_none() -> None:
     assert TRANSITIONS.keys() == set(Phase)
     assert {phase for phase in Phase if phase.final} == {phase for phase, after in TRANSITIONS.items() if not after}
 
 
-def test_adopting_takes_the_reported_state_as_it_is() -> None:
+def test_adopted_pod_has_the_reported_state() -> None:
     pod = make_pod("a").phase("Running").condition("Ready", "True").build()
     pod.status.startTime.CopyFrom(to_time(4_000))
     pod.status.conditions[0].lastTransitionTime.CopyFrom(to_time(4_900))
@@ -230,5 +230,5 @@ def test_adopting_takes_the_reported_state_as_it_is() -> None:
     )
 
 
-def test_a_clock_that_was_set_back_does_not_put_the_past_into_the_future() -> None:
+def test_past_time_is_not_in_the_future_after_a_clock_change() -> None:
     assert past(9_999.0, NOW) == Instant(NOW.monotonic, 9_999.0)

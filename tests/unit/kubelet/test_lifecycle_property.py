@@ -1,4 +1,6 @@
-"""Whatever a pod is made of and whatever happens to it: no illegal phase, nobody before his turn, nothing that is left over."""
+"""Properties of the state machine for any pod and any events: phases are legal, starts are ordered, and no container is
+left.
+"""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -28,7 +30,9 @@ containers = st.fixed_dictionaries(
         "pre_stop_seconds": st.sampled_from([0, 5, 40]),
     },
 )
-attentions = st.sets(st.sampled_from(["startupProbe", "readinessProbe", "livenessProbe", "postStart", "preStop"]), max_size=3)
+probes_and_hooks = st.sets(
+    st.sampled_from(["startupProbe", "readinessProbe", "livenessProbe", "postStart", "preStop"]), max_size=3
+)
 
 
 @st.composite
@@ -40,7 +44,7 @@ def pods(draw: st.DrawFn) -> PodBuilder:
         builder.req()
     for container in (*builder.init_containers(), *builder.main_containers()):
         builder.declare(**{f"{name}__{container.name}": value for name, value in draw(containers).items()})
-        for what in draw(attentions) if container.restartPolicy or not container.name.startswith("i") else ():
+        for what in draw(probes_and_hooks) if container.restartPolicy or not container.name.startswith("i") else ():
             hook = what in ("postStart", "preStop")
             handler = getattr(container.lifecycle, what) if hook else getattr(container, what).handler
             handler.exec.command.append("true")
@@ -59,7 +63,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 
 @given(pods(), st.sampled_from([0.0, 3.0]), st.lists(events, max_size=8))
 @settings(deadline=None)
-def test_no_sequence_of_events_breaks_a_promise(builder: PodBuilder, volumes: float, sequence: list[Event]) -> None:
+def test_invariants_hold_after_any_sequence_of_events(builder: PodBuilder, volumes: float, sequence: list[Event]) -> None:
     machine = Machine(builder, volumes)
     for event in sequence:
         event(machine)
@@ -67,37 +71,37 @@ def test_no_sequence_of_events_breaks_a_promise(builder: PodBuilder, volumes: fl
     machine.delete(grace=5).wait(200)
     check(machine)
     assert machine.phase.final
-    assert machine.told[-1] == "remove"
+    assert machine.log[-1] == "remove"
 
 
 def check(machine: Machine) -> None:
     for before, after in pairwise(machine.phases):
         assert after in TRANSITIONS[before], machine.phases
     if machine.phase.final:
-        assert machine.alive == [], "a container runs after its pod is over"
-        assert "start" not in " ".join(machine.told[_index(machine.told, "remove") :])
+        assert machine.alive == [], "a container runs in a final phase"
+        assert "start" not in " ".join(machine.log[_index(machine.log, "remove") :])
     init = machine.template.plan.init
     ends = {view.name: view.exit for view in machine.runtime.observe(machine.uid, machine.now)}
     for before, after in pairwise([*init, *machine.template.plan.main[:1]]):
         if after.name in ends and not before.sidecar:
             assert (end := ends[before.name]) is not None, f"{after.name} started while {before.name} was running"
-            assert end.code == 0, f"{after.name} started though {before.name} had failed"
+            assert end.code == 0, f"{after.name} started, but {before.name} had failed"
     order = [each.name for each in init]
-    first_starts = list(dict.fromkeys(words.split()[1] for words in machine.told if words.startswith("start ")))
+    first_starts = list(dict.fromkeys(words.split()[1] for words in machine.log if words.startswith("start ")))
     inits = [name for name in first_starts if name in order]
-    assert inits == order[: len(inits)], "init containers start in their order"
-    assert first_starts[: len(inits)] == inits, "no main container starts before they have"
+    assert inits == order[: len(inits)], "init containers start in order"
+    assert first_starts[: len(inits)] == inits, "main containers start after the init containers"
     if len(first_starts) > len(inits):
-        assert inits == order, "nor without them"
+        assert inits == order, "main containers start only after all init containers"
         assert machine.state.initialized.holds
 
 
-def _index(told: list[str], word: str) -> int:
-    return told.index(word) if word in told else len(told)
+def _index(log: list[str], word: str) -> int:
+    return log.index(word) if word in log else len(log)
 
 
 @given(st.data())
-def test_the_short_way_for_plain_pods_is_the_same_as_the_long_one(data: st.DataObject) -> None:
+def test_fast_path_for_plain_pods_equals_the_full_path(data: st.DataObject) -> None:
     builder = make_pod("a").req().req().restart_policy(data.draw(st.sampled_from(["Always", "OnFailure", "Never"])))
     plan = Machine(builder).template.plan
     assert plan.plain
@@ -108,7 +112,7 @@ def test_the_short_way_for_plain_pods_is_the_same_as_the_long_one(data: st.DataO
         running = [ContainerView(name, 0, ContainerState.RUNNING, BEGIN, None, None, None, None) for name in ("c0", "c1")]
         state = advance(want._replace(grace=None), state, running, BEGIN).state
         assert state.phase is Phase.RUNNING
-        if data.draw(st.booleans()):  # as it is adopted, after its node was taken to be unreachable
+        if data.draw(st.booleans()):  # an adopted pod whose node was unreachable
             state = state._replace(ready=Condition(False, BEGIN))
     now = BEGIN.after(5)
     assert advance(want, state, views, now) == advance(want._replace(plan=plan._replace(plain=False)), state, views, now)

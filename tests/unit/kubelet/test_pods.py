@@ -1,4 +1,4 @@
-"""The pods of a fleet, from being bound to being gone, against a small API."""
+"""The pods of a fleet from their binding to their removal, with a fake API."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ async def test_a_bound_pod_runs_after_one_write(api: FakeApi) -> None:
     assert api.fleet.unreported == 0
 
 
-async def test_the_status_follows_the_generation_of_the_spec(api: FakeApi) -> None:
+async def test_status_has_the_generation_of_the_spec(api: FakeApi) -> None:
     api.create(small("a"))
     await api.clock.advance(0.0)
     api.set_deadline("a", 1_000)
@@ -54,7 +54,7 @@ async def test_a_slow_start_is_reported_on_the_way(api: FakeApi) -> None:
     assert api.phases("a") == ["Pending", "Running"]
 
 
-async def test_a_pod_that_runs_to_its_end(api: FakeApi) -> None:
+async def test_ended_pod_succeeds_or_fails_by_its_exit_code(api: FakeApi) -> None:
     api.create(small("good").restart_policy("Never").declare(run_seconds="3"))
     api.create(small("bad").restart_policy("Never").declare(run_seconds="3", exit_code="2"))
     await api.clock.advance(3.0)
@@ -85,7 +85,7 @@ async def test_a_crashing_container_is_restarted_and_counted(api: FakeApi) -> No
         (small("big").declare(run_seconds="soon"), "UnexpectedAdmissionError"),
     ],
 )
-async def test_a_pod_that_does_not_fit_is_refused_with_its_reason(api: FakeApi, builder: PodBuilder, reason: str) -> None:
+async def test_pod_that_does_not_fit_is_rejected_with_a_reason(api: FakeApi, builder: PodBuilder, reason: str) -> None:
     api.create(make_pod("first").host_port(80))
     api.create(builder)
     await api.clock.advance(0.0)
@@ -95,7 +95,7 @@ async def test_a_pod_that_does_not_fit_is_refused_with_its_reason(api: FakeApi, 
     assert api.events == [("big", reason)]
 
 
-async def test_a_node_takes_as_many_pods_as_it_has_room_for(api: FakeApi) -> None:
+async def test_pods_beyond_the_capacity_of_the_node_are_rejected(api: FakeApi) -> None:
     await api.start_fleet(make_node("n").capacity(cpu=1, pods=2).build())
     for name in "abc":
         api.create(make_pod(name).req(cpu="1m"))
@@ -116,8 +116,8 @@ async def test_ended_or_deleted_pod_frees_its_resources(api: FakeApi) -> None:
     assert api.pod("last").status.podIP == api.pod("job").status.podIP
 
 
-async def test_a_resize_changes_what_the_node_counts(api: FakeApi) -> None:
-    """The scheduler counts the new amounts at once: a kubelet that counts the old ones refuses the pods that it sends."""
+async def test_resize_changes_the_used_resources_of_the_node(api: FakeApi) -> None:
+    """The scheduler counts the new amounts at once. A kubelet that counted the old ones would reject pods."""
     api.create(make_pod("a").req(cpu="4"))
     await api.clock.advance(0.0)
     address = api.pod("a").status.podIP
@@ -136,14 +136,14 @@ async def test_a_resize_changes_what_the_node_counts(api: FakeApi) -> None:
     assert api.phases("d") == ["Running"]
 
 
-async def test_a_node_that_has_grown_takes_more(api: FakeApi) -> None:
+async def test_node_with_raised_capacity_admits_larger_pods(api: FakeApi) -> None:
     api.fleet.set_node(make_node("n").capacity(cpu=8, pods=10).build())
     api.create(make_pod("a").req(cpu="8"))
     await api.clock.advance(0.0)
     assert api.phases("a") == ["Running"]
 
 
-async def test_deletion_stops_reports_and_only_then_removes(api: FakeApi) -> None:
+async def test_deleted_pod_is_stopped_reported_and_then_removed(api: FakeApi) -> None:
     api.create(small("a").declare(stop_seconds="5"))
     await api.clock.advance(1.0)
     api.delete("a")
@@ -155,7 +155,7 @@ async def test_deletion_stops_reports_and_only_then_removes(api: FakeApi) -> Non
     assert len(api.fleet) == 0
 
 
-async def test_a_container_that_does_not_stop_is_killed_when_the_grace_ends(api: FakeApi) -> None:
+async def test_container_is_killed_at_the_end_of_the_grace_period(api: FakeApi) -> None:
     api.create(small("a").declare(stop_seconds="60"))
     await api.clock.advance(1.0)
     api.delete("a", grace=30)
@@ -167,10 +167,8 @@ async def test_a_container_that_does_not_stop_is_killed_when_the_grace_ends(api:
     assert api.phases("a") == ["Running", "Failed", "deleted"]
 
 
-async def test_a_pod_that_cannot_be_asked_to_end_is_asked_again_and_its_grace_goes_on(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a full disk each look began the grace anew, and the next came after a minute."""
+async def test_failed_stop_is_retried_with_the_remaining_grace_period(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: on a full disk each sync restarted the grace period, and syncs were a minute apart."""
     api.create(small("a").declare(stop_seconds=60))
     await api.clock.advance(5.0)
     stop, graces = api.runtime.stop, list[float]()
@@ -188,14 +186,14 @@ async def test_a_pod_that_cannot_be_asked_to_end_is_asked_again_and_its_grace_go
     assert not api.pods
 
 
-async def test_a_pod_that_is_deleted_before_it_was_looked_at(api: FakeApi) -> None:
+async def test_pod_deleted_before_its_first_sync_fails(api: FakeApi) -> None:
     api.create(small("young"))
     api.delete("young")
     await api.clock.advance(0.0)
     assert api.phases("young") == ["Failed", "deleted"]
 
 
-async def test_a_pod_that_vanishes_is_forgotten_and_its_namesake_starts_anew(api: FakeApi) -> None:
+async def test_pod_recreated_with_the_same_name_starts(api: FakeApi) -> None:
     api.create(small("a"))
     await api.clock.advance(0.0)
     api.remove("a")
@@ -205,11 +203,11 @@ async def test_a_pod_that_vanishes_is_forgotten_and_its_namesake_starts_anew(api
     assert len(api.fleet) == 1
 
 
-async def test_a_report_that_is_outdated_is_repeated_on_the_newer_version(api: FakeApi) -> None:
+async def test_conflicting_report_is_repeated_on_the_newer_version(api: FakeApi) -> None:
     api.deaf = True
     api.create(small("a"))
     api.fleet.handle(api.undelivered())
-    api.touch("a")  # which the fleet does not see yet
+    api.touch("a")  # the fleet has not received it yet
     await api.clock.advance(0.0)
     assert api.phases("a") == []
     api.deliver()
@@ -218,11 +216,11 @@ async def test_a_report_that_is_outdated_is_repeated_on_the_newer_version(api: F
     assert "touched" in api.pod("a").metadata.labels
 
 
-async def test_a_pod_that_a_twin_has_accepted_meanwhile_goes_on_from_there(api: FakeApi) -> None:
+async def test_pod_accepted_by_another_process_continues_from_its_status(api: FakeApi) -> None:
     api.deaf = True
     api.create(small("a").declare(start_seconds="5"))
     api.fleet.handle(api.undelivered())
-    api.report_by_another("a", Phase.RUNNING)  # which the fleet does not see yet
+    api.report_by_another("a", Phase.RUNNING)  # the fleet has not received it yet
     started = api.pod("a").status.startTime.seconds
     await api.clock.advance(0.0)
     assert api.phases("a") == []
@@ -233,7 +231,7 @@ async def test_a_pod_that_a_twin_has_accepted_meanwhile_goes_on_from_there(api: 
     assert api.fleet.unreported == 0
 
 
-async def test_a_pod_that_a_twin_has_ended_stays_as_it_ended(api: FakeApi) -> None:
+async def test_pod_ended_by_another_process_keeps_its_status(api: FakeApi) -> None:
     api.create(small("a"))
     await api.clock.advance(0.0)
     api.deaf = True
@@ -245,7 +243,7 @@ async def test_a_pod_that_a_twin_has_ended_stays_as_it_ended(api: FakeApi) -> No
     assert len(api.fleet) == 0
 
 
-async def test_a_pod_that_was_taken_to_be_unreachable_is_ready_again_when_its_kubelet_hears_of_it(api: FakeApi) -> None:
+async def test_pod_marked_not_ready_by_a_controller_becomes_ready_again(api: FakeApi) -> None:
     api.create(small("p"))
     await api.clock.advance(1.0)
     assert api.is_ready("p")
@@ -254,7 +252,7 @@ async def test_a_pod_that_was_taken_to_be_unreachable_is_ready_again_when_its_ku
     assert api.is_ready("p")
 
 
-async def test_deletion_is_handled_before_the_report_is_answered(api: FakeApi) -> None:
+async def test_pod_marked_not_ready_during_a_report_becomes_ready_again(api: FakeApi) -> None:
     api.answers.clear()
     api.create(small("p"))
     await api.clock.advance(1.0)
@@ -264,7 +262,7 @@ async def test_deletion_is_handled_before_the_report_is_answered(api: FakeApi) -
     assert api.is_ready("p")
 
 
-async def test_pod_is_not_restarted_after_another_process_took_the_node(api: FakeApi) -> None:
+async def test_pod_marked_not_ready_while_the_kubelet_is_down_becomes_ready_again(api: FakeApi) -> None:
     api.create(small("p"))
     await api.clock.advance(1.0)
     await api.stop_fleet()
@@ -274,7 +272,7 @@ async def test_pod_is_not_restarted_after_another_process_took_the_node(api: Fak
     assert api.is_ready("p")
 
 
-async def test_reports_in_a_row_need_no_echo_in_between(api: FakeApi) -> None:
+async def test_consecutive_reports_do_not_wait_for_watch_events(api: FakeApi) -> None:
     api.create(small("a").restart_policy("Never").declare(start_seconds="1", run_seconds="1"))
     await api.clock.advance(0.0)
     api.deaf = True
@@ -285,7 +283,7 @@ async def test_reports_in_a_row_need_no_echo_in_between(api: FakeApi) -> None:
     assert api.phases("a") == ["Pending", "Running", "Succeeded"]
 
 
-async def test_while_no_api_server_answers_nothing_is_lost(api: FakeApi) -> None:
+async def test_reports_are_kept_while_no_api_server_is_available(api: FakeApi) -> None:
     api.create(small("job").restart_policy("Never").declare(start_seconds="1", run_seconds="1"))
     api.create(small("gone"))
     await api.clock.advance(0.0)
@@ -302,8 +300,8 @@ async def test_while_no_api_server_answers_nothing_is_lost(api: FakeApi) -> None
 
 @pytest.mark.parametrize("code", [Code.INTERNAL, Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT])
 @pytest.mark.parametrize("verb", ["UpdateStatus", "Delete"])
-async def test_status_refused_by_a_webhook_is_retried(api: FakeApi, verb: str, code: Code) -> None:
-    """INTERNAL: it was away. The others are denials."""
+async def test_rejected_status_or_deletion_is_retried(api: FakeApi, verb: str, code: Code) -> None:
+    """INTERNAL stands for an unavailable webhook. The other codes are denials."""
     api.refuses[verb] = code
     api.create(small("a").restart_policy("Never"))
     api.delete("a")
@@ -314,7 +312,7 @@ async def test_status_refused_by_a_webhook_is_retried(api: FakeApi, verb: str, c
     assert api.phases("a") == ["Failed", "deleted"]
 
 
-async def test_a_restarted_process_leaves_running_pods_alone(api: FakeApi) -> None:
+async def test_restarted_process_does_not_change_running_pods(api: FakeApi) -> None:
     api.create(make_pod("a").req(cpu="3"))
     api.create(small("job").restart_policy("Never").declare(run_seconds="60"))
     await api.clock.advance(10.0)
@@ -322,18 +320,18 @@ async def test_a_restarted_process_leaves_running_pods_alone(api: FakeApi) -> No
     await api.start_fleet()
     await api.clock.advance(10.0)
     assert {uid: pod.SerializeToString() for uid, pod in api.pods.items()} == before
-    api.create(make_pod("b").req(cpu="2"))  # what the adopted ones use is not given away
+    api.create(make_pod("b").req(cpu="2"))  # the resources of adopted pods stay allocated
     await api.clock.advance(40.0)
     assert api.pod("b").status.reason == "OutOfcpu"
     assert api.phases("job") == ["Running", "Succeeded"]
 
 
-async def test_a_restarted_process_admits_what_was_accepted_before_what_is_new(api: FakeApi) -> None:
+async def test_restarted_process_readmits_accepted_pods_before_new_ones(api: FakeApi) -> None:
     api.create(make_pod("z-accepted").req(cpu="3"))
     await api.clock.advance(0.0)
     await api.stop_fleet()
     new = api.create(make_pod("a-new").req(cpu="3"))
-    api.pods = {new.metadata.uid: new, **api.pods}  # the new one is listed first
+    api.pods = {new.metadata.uid: new, **api.pods}  # the new pod is listed first
     await api.start_fleet()
     assert api.pod("a-new").status.reason == "OutOfcpu"
     assert api.phases("z-accepted") == ["Running"]
@@ -349,7 +347,7 @@ async def test_oldest_of_missed_pods_is_admitted_first(api: FakeApi) -> None:
     assert api.pod("a-younger").status.reason == "OutOfcpu"
 
 
-async def test_a_restarted_process_finishes_what_was_being_deleted(api: FakeApi) -> None:
+async def test_restarted_process_completes_a_deletion(api: FakeApi) -> None:
     api.create(small("a").declare(stop_seconds="60"))
     await api.clock.advance(0.0)
     api.delete("a")
@@ -359,10 +357,8 @@ async def test_a_restarted_process_finishes_what_was_being_deleted(api: FakeApi)
     assert api.phases("a") == ["Running", "Failed", "deleted"]
 
 
-async def test_a_restarted_process_ends_what_runs_of_pods_that_have_ended(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where the pod garbage collector has failed a pod meanwhile, and a finalizer keeps it."""
+async def test_restarted_process_ends_containers_of_finished_pods(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example, the pod garbage collector failed the pod, and a finalizer keeps it."""
     gone = api.create(small("a"))
     api.create(small("b"))
     await api.clock.advance(1.0)
@@ -374,7 +370,7 @@ async def test_a_restarted_process_ends_what_runs_of_pods_that_have_ended(
     assert ended == [gone.metadata.uid]
 
 
-async def test_pods_of_nodes_that_are_not_played_are_left_alone(api: FakeApi) -> None:
+async def test_pods_of_foreign_and_dropped_nodes_are_ignored(api: FakeApi) -> None:
     api.create(small("elsewhere"), node="other")
     api.create(small("here").declare(start_seconds="5"))
     await api.clock.advance(0.0)
@@ -384,7 +380,7 @@ async def test_pods_of_nodes_that_are_not_played_are_left_alone(api: FakeApi) ->
     assert len(api.fleet) == 0
 
 
-async def test_pods_that_a_new_watch_does_not_show_are_forgotten(api: FakeApi) -> None:
+async def test_pods_missing_from_a_new_watch_are_forgotten(api: FakeApi) -> None:
     api.create(small("kept"))
     api.create(make_pod("lost").req(cpu="3"))
     await api.clock.advance(0.0)
@@ -397,7 +393,7 @@ async def test_pods_that_a_new_watch_does_not_show_are_forgotten(api: FakeApi) -
     assert api.phases("next") == ["Running"]
 
 
-async def test_a_pod_with_init_containers_is_reported_on_its_way(api: FakeApi) -> None:
+async def test_status_of_init_containers_is_reported(api: FakeApi) -> None:
     api.create(small("a").init().declare(run_seconds__i0=3))
     await api.clock.advance(2.0)
     (init,) = api.pod("a").status.initContainerStatuses
@@ -406,14 +402,14 @@ async def test_a_pod_with_init_containers_is_reported_on_its_way(api: FakeApi) -
     assert api.phases("a") == ["Pending", "Running"]
 
 
-async def test_a_probe_that_changes_nothing_is_not_reported(api: FakeApi) -> None:
+async def test_probe_without_a_change_is_not_reported(api: FakeApi) -> None:
     builder = small("a").declare(ready_after_seconds=15, unready_after_seconds=45)
     builder.main_containers()[0].readinessProbe.handler.exec.command.append("true")
     api.create(builder)
     await api.clock.advance(10.0)
     assert not any(each.ready for each in api.pod("a").status.containerStatuses)
     await api.clock.advance(90.0)
-    assert len(api.history) == 3, "it came to run, was ready, and was not"
+    assert len(api.history) == 3, "one report each for running, ready and unready"
     assert [reason for _, reason in api.events] == ["Unhealthy", "Unhealthy"]
 
 
@@ -433,7 +429,7 @@ async def test_readiness_gate_opens_with_its_condition(api: FakeApi) -> None:
     assert ready() == ("True", "", "")
 
 
-async def test_a_pod_that_was_active_for_too_long_fails_with_its_reason(api: FakeApi) -> None:
+async def test_pod_past_its_active_deadline_fails_with_a_reason(api: FakeApi) -> None:
     api.create(small("a").deadline(20).declare(stop_seconds=2))
     await api.clock.advance(22.0)
     status = api.pod("a").status
@@ -454,7 +450,7 @@ async def test_active_deadline_may_be_set_or_shortened_while_running(api: FakeAp
     assert api.events == [("a", "DeadlineExceeded"), ("a", "Killing")]
 
 
-async def test_a_deadline_that_has_passed_already_ends_the_pod_at_once(api: FakeApi) -> None:
+async def test_deadline_set_in_the_past_fails_the_pod_at_once(api: FakeApi) -> None:
     api.create(small("a"))
     await api.clock.advance(10.0)
     api.set_deadline("a", 5)
@@ -479,35 +475,35 @@ async def test_annotations_override_stages(api: FakeApi) -> None:
     await api.clock.advance(0.9)
     assert {name for name, phase in api.history if phase == "Running"} == set()
     await api.clock.advance(6.5)
-    assert api.phases("job")[-1] == "Failed", "its init container ends well"
+    assert api.phases("job")[-1] == "Failed", "the init container succeeds"
     (container,) = api.pod("job").status.containerStatuses
     assert container.state.terminated.exitCode == 3
     assert api.phases("declared")[-1] == "Running"
     assert api.phases("other")[-1] == "Running"
 
 
-class TestAPodThatTripsABug:
-    """The fleet and its other pods go on."""
+class TestPodThatTriggersABug:
+    """A bug that affects one pod does not affect the fleet and its other pods."""
 
     @pytest.fixture
     def bug(self, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-        """In a method of the runtime, for pod "odd", until `monkeypatch.undo()`."""
+        """Plants a bug in a method of the runtime for pod "odd", until `monkeypatch.undo()`."""
         api.trips = True
 
         def plant(method: str) -> None:
             sound = getattr(FakeRuntime, method)
 
-            def raises_of_one(runtime: FakeRuntime, pod: Pod | str, *others: Any) -> Any:
+            def failing(runtime: FakeRuntime, pod: Pod | str, *others: Any) -> Any:
                 if "odd" in (pod.metadata.uid if isinstance(pod, Pod) else pod):
                     raise ValueError("nobody thought of this")
                 return sound(runtime, pod, *others)
 
-            monkeypatch.setattr(FakeRuntime, method, raises_of_one)
+            monkeypatch.setattr(FakeRuntime, method, failing)
 
         return plant
 
     @pytest.mark.parametrize("method", ["prepare", "observe", "start"])
-    async def test_runs_when_it_does_so_no_more(
+    async def test_runs_once_the_bug_is_gone(
         self, api: FakeApi, bug: Callable[[str], None], method: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bug(method)
@@ -516,15 +512,17 @@ class TestAPodThatTripsABug:
         await api.clock.advance(100.0)
         assert api.history == [("a", "Running")]
         assert set(api.events) == {("odd", "FailedSync")}
-        assert 5 <= len(api.events) <= 15, "it is looked at ever later"
+        assert 5 <= len(api.events) <= 15, "the retries back off"
         monkeypatch.undo()
         await api.clock.advance(LONGEST_PAUSE)
         api.create(make_pod("b").req(cpu="1900m"))
         api.create(make_pod("c").req(cpu="1m"))
         await api.clock.advance(0.0)
-        assert api.history == [("a", "Running"), ("odd", "Running"), ("b", "Running"), ("c", "Failed")], "it counts once"
+        assert api.history == [("a", "Running"), ("odd", "Running"), ("b", "Running"), ("c", "Failed")], (
+            "the pod is counted once"
+        )
 
-    async def test_is_deleted_all_the_same(self, api: FakeApi, bug: Callable[[str], None]) -> None:
+    async def test_can_be_deleted(self, api: FakeApi, bug: Callable[[str], None]) -> None:
         bug("start")
         bug("remove")
         api.create(make_pod("odd").req(cpu="4"))
@@ -532,10 +530,10 @@ class TestAPodThatTripsABug:
         api.remove("odd")
         api.create(make_pod("a").req(cpu="4"))
         await api.clock.advance(LONGEST_PAUSE)
-        assert api.phases("a") == ["Running"], "it uses nothing any more"
+        assert api.phases("a") == ["Running"], "the removed pod uses no resources"
         assert len(api.fleet) == 1
 
-    async def test_is_taken_up_later_by_another_process_and_counts_meanwhile(
+    async def test_is_counted_by_the_next_process_and_adopted_later(
         self, api: FakeApi, bug: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         api.create(make_pod("odd").req(cpu="4"))
@@ -551,7 +549,7 @@ class TestAPodThatTripsABug:
         await api.clock.advance(1.0)
         assert api.phases("odd") == ["Running", "Succeeded", "deleted"]
 
-    async def test_runs_without_what_its_annotations_say(self, api: FakeApi, bug: Callable[[str], None]) -> None:
+    async def test_runs_if_its_crash_annotation_fails(self, api: FakeApi, bug: Callable[[str], None]) -> None:
         bug("crash")
         api.create(make_pod("odd").req(cpu="4").annotation(CRASH_ANNOTATION + "c0", "0 1"))
         await api.clock.advance(1.0)
@@ -560,4 +558,4 @@ class TestAPodThatTripsABug:
         await api.clock.advance(1.0)
         assert api.phases("odd") == ["Running"]
         assert ("odd", "FailedSync") in api.events
-        assert api.pod("a").status.reason == "OutOfcpu", "it counts"
+        assert api.pod("a").status.reason == "OutOfcpu", "the pod is counted"

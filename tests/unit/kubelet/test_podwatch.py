@@ -1,4 +1,4 @@
-"""Which watches a fleet opens, and what it learns from each, against an API of which the test plays the watch."""
+"""The watches that a fleet opens, and the changes that it receives, with a fake watch."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -20,7 +20,7 @@ from tests.unit.kubelet.fakeapi import FakeApi
 
 
 class FakePods:
-    """Both ends: the client that is watched with, and the pods of the fleet that are told."""
+    """The client of the watch, and the pods of the fleet that receive its changes."""
 
     resource = PODS
 
@@ -67,11 +67,11 @@ async def scene() -> AsyncIterator[Scene]:
     running = asyncio.create_task(scene.watch.run())
     await scene.clock.advance(0.0)
     yield scene
-    assert not running.done(), "the watch has died"
+    assert not running.done(), "the watch has ended"
     running.cancel()
 
 
-async def test_without_nodes_nothing_is_watched_and_all_is_well(scene: Scene) -> None:
+async def test_fleet_without_nodes_is_healthy_without_a_watch(scene: Scene) -> None:
     await scene.follow()
     assert (scene.pods.selectors, scene.watch.healthy) == ([], None)
 
@@ -84,7 +84,7 @@ async def test_one_watch_serves_all_nodes(scene: Scene) -> None:
     assert scene.watch.healthy is None
 
 
-async def test_nodes_that_come_together_cost_one_new_watch(scene: Scene) -> None:
+async def test_nodes_added_together_cause_one_new_watch(scene: Scene) -> None:
     await scene.follow("n-0")
     await scene.follow("n-0", "n-1")
     await scene.clock.advance(GATHER / 2)
@@ -95,14 +95,14 @@ async def test_nodes_that_come_together_cost_one_new_watch(scene: Scene) -> None
     assert len(scene.pods.listed) == 2
 
 
-async def test_a_fleet_that_loses_nodes_keeps_its_watch(scene: Scene) -> None:
+async def test_removed_node_keeps_the_watch(scene: Scene) -> None:
     await scene.follow("n-0", "n-1")
     await scene.follow("n-1")
     await scene.clock.advance(1.0)
     assert len(scene.pods.selectors) == 1
 
 
-async def test_a_node_that_comes_back_is_watched_anew(scene: Scene) -> None:
+async def test_readded_node_causes_a_new_watch(scene: Scene) -> None:
     await scene.follow("n-0", "n-1")
     await scene.follow("n-1")
     await scene.follow("n-0", "n-1")
@@ -110,8 +110,10 @@ async def test_a_node_that_comes_back_is_watched_anew(scene: Scene) -> None:
     assert len(scene.pods.selectors) == 2
 
 
-async def test_a_fleet_whose_watch_tells_nothing_any_more_is_not_ready(scene: Scene) -> None:
-    """After etcd was restored from a backup every API server is behind, and no pod is heard of: that was called ready."""
+async def test_fleet_with_a_stale_watch_is_not_ready(scene: Scene) -> None:
+    """Regression: after a restore of etcd from a backup, every API server was behind and no pod was received, but the fleet
+    was ready.
+    """
     await scene.follow("n-0")
     assert scene.watch.healthy is None
     scene.pods.broken.set()
@@ -120,7 +122,9 @@ async def test_a_fleet_whose_watch_tells_nothing_any_more_is_not_ready(scene: Sc
 
 
 async def test_deleted_pods_free_room_before_new_pods_are_admitted() -> None:
-    """A fleet gained a node while a pod was force-deleted, and another one bound into its room: that was OutOfcpu for good."""
+    """Regression: a fleet gained a node while a pod was force-deleted and another one was bound in its place. The new pod
+    failed with OutOfcpu.
+    """
     api = FakeApi()
     api.deaf = True
     await api.start_fleet(make_node("n").capacity(cpu="1", memory="8Gi", pods="10").build())

@@ -1,4 +1,4 @@
-"""Who ends for a critical pod on a full node."""
+"""Preemption on a node: the pods that end for a critical pod."""
 
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +18,7 @@ MI = 1 << 20
 
 
 def burstable(name: str, size: int) -> PodBuilder:
-    """Requests so many millicores and MiB."""
+    """A pod that requests `size` millicores and MiB."""
     return make_pod(name).container(size_of(size))
 
 
@@ -54,17 +54,17 @@ CLUSTER, NODE = burstable("cluster", 100).priority(CRITICAL), burstable("node", 
         (CLUSTER, [burstable("equal", 100).priority(CRITICAL)], 100, 0, 0, None),
     ],
 )
-def test_as_few_and_as_unimportant_ones_as_it_takes(
+def test_preempted_pods_are_few_and_of_low_importance(
     pod: PodBuilder, others: list[PodBuilder], cpu: int, memory: int, pods: int, expected: list[str] | None
 ) -> None:
-    """The cases are those of Kubernetes' TestGetPodsToPreempt."""
+    """The cases of Kubernetes' TestGetPodsToPreempt."""
     wanted = {"cpu": cpu, "memory": memory * MI, "pods": pods}
     lacking = {resource: amount for resource, amount in wanted.items() if amount}
     found = preempted(pod.build(), [each.build() for each in others], lacking)
     assert (found if found is None else sorted(each.metadata.name for each in found)) == expected
 
 
-async def test_a_critical_pod_runs_on_a_full_node_when_others_have_ended_for_it(api: FakeApi) -> None:
+async def test_critical_pod_runs_after_a_preempted_pod_has_ended(api: FakeApi) -> None:
     api.create(make_pod("keeps").req(cpu="1"))
     api.create(make_pod("goes").req(cpu="3").declare(stop_seconds="5"))
     await api.clock.advance(0.0)
@@ -81,7 +81,7 @@ async def test_a_critical_pod_runs_on_a_full_node_when_others_have_ended_for_it(
 
 
 async def test_critical_pod_that_cannot_fit_evicts_nothing(api: FakeApi) -> None:
-    """Where all that may end would not be enough, or room is not what is lacking."""
+    """All candidates together may not suffice, or the missing resource may not be the reason."""
     await api.start_fleet(make_node("n").capacity(cpu=4, pods=10).build())
     api.create(make_pod("small").req(cpu="3"))
     api.create(make_pod("large").req(cpu="5").priority(CRITICAL))
@@ -94,7 +94,7 @@ async def test_critical_pod_that_cannot_fit_evicts_nothing(api: FakeApi) -> None
     assert "reclaim resources: [(res: cpu, q: 4000), ]" in api.pod("large").status.message
 
 
-async def test_pods_that_end_anyway_are_waited_for(api: FakeApi) -> None:
+async def test_critical_pod_waits_for_terminating_pods(api: FakeApi) -> None:
     api.create(make_pod("ends").req(cpu="2").declare(stop_seconds="5"))
     api.create(make_pod("stays").req(cpu="2"))
     await api.clock.advance(0.0)
@@ -104,7 +104,7 @@ async def test_pods_that_end_anyway_are_waited_for(api: FakeApi) -> None:
     assert (api.phases("stays"), api.phases("critical")) == (["Running"], ["Running"])
 
 
-async def test_a_critical_pod_that_is_deleted_while_it_waits_goes(api: FakeApi) -> None:
+async def test_waiting_critical_pod_can_be_deleted(api: FakeApi) -> None:
     api.create(make_pod("goes").req(cpu="3").declare(stop_seconds="20"))
     await api.clock.advance(0.0)
     api.create(make_pod("critical").req(cpu="3").priority(CRITICAL))
@@ -115,7 +115,7 @@ async def test_a_critical_pod_that_is_deleted_while_it_waits_goes(api: FakeApi) 
 
 
 async def test_failing_pod_is_not_waited_for(api: FakeApi) -> None:
-    """It takes room, but nobody can end it: another one does."""
+    """The failing pod keeps its resources and cannot be ended, so that another pod is preempted."""
     api.trips = True
     await api.start_fleet(make_node("n").capacity(cpu=5, pods=10).build())
     api.create(make_pod("bugged").req(cpu="2"))

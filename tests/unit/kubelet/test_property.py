@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: phases move along the graph, nodes are not overcommitted, and in the end all is done."""
+"""Properties of a fleet under any events: phases follow the graph, nodes are not overcommitted, and all work completes."""
 
 import asyncio
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def creations(draw: st.DrawFn) -> Event:
 
 
 def on_any_pod(draw_index: int, change: Callable[[FakeApi, str], None]) -> Event:
-    """Does something to one of the pods that there are."""
+    """Apply the change to one of the existing pods."""
 
     def event(api: FakeApi) -> None:
         if api.pods:
@@ -79,7 +79,7 @@ steps = st.lists(st.tuples(events, st.sampled_from([0.0, 0.5, 1.0, 12.0])), max_
 
 @given(steps)
 @settings(deadline=None)
-def test_no_sequence_of_events_breaks_a_promise(sequence: list[tuple[Event, float]]) -> None:
+def test_invariants_hold_after_any_sequence_of_events(sequence: list[tuple[Event, float]]) -> None:
     asyncio.run(play(sequence))
 
 
@@ -98,10 +98,10 @@ async def play(sequence: list[tuple[Event, float]]) -> None:
     check(api)
     assert api.fleet.unreported == 0
     for pod in api.pods.values():
-        assert pod.status.HasField("startTime"), "every pod was looked at"
-        assert not pod.metadata.HasField("deletionTimestamp"), "who was to go is gone"
+        assert pod.status.HasField("startTime"), "every pod was admitted or rejected"
+        assert not pod.metadata.HasField("deletionTimestamp"), "every deleted pod is removed"
     for uid in api.written.keys() - api.pods.keys():
-        assert not api.runtime.observe(uid, read(api.clock)), "a container is left over from a pod that is gone"
+        assert not api.runtime.observe(uid, read(api.clock)), "a container of a removed pod is left"
     await api.stop_fleet()
 
 

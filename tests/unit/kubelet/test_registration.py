@@ -1,4 +1,4 @@
-"""Registering nodes, against a small API that keeps versions."""
+"""Registration of nodes, with a fake API that stores them."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,14 +25,14 @@ def refusal(code: Code) -> Refusal:
 
 
 class FakeNodes:
-    """Nodes by name. `refuse`: the code with which writes of a node fail, by its name."""
+    """Nodes by name. `refuse` has the codes of failing writes by the name of the node."""
 
     def __init__(self, *nodes: Node) -> None:
         self.nodes = {node.metadata.name: node for node in nodes}
         self.batches: list[int] = []
         self.refuse: dict[str, Code] = {}
         self.forbidden: set[str] = set()
-        """A call with one of these is refused as a whole."""
+        """A call with one of these nodes is rejected as a whole."""
         self.down = False
 
     async def create_batch(self, objs: Sequence[Node]) -> Sequence[BatchItem]:
@@ -76,14 +76,14 @@ class FakeNodes:
 
 
 class Events:
-    """What was told, as node and reason."""
+    """The recorded events, as node and reason."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.recorded: list[tuple[str, str]] = []
 
     def event(self, obj: Node, type_: str, reason: str, message: str) -> None:
         assert message == f"Node {obj.metadata.name} status is now: {reason}"
-        self.told.append((obj.metadata.name, reason))
+        self.recorded.append((obj.metadata.name, reason))
 
 
 def registrar(nodes: FakeNodes, events: Events | None = None) -> Registrar:
@@ -91,7 +91,7 @@ def registrar(nodes: FakeNodes, events: Events | None = None) -> Registrar:
 
 
 def added(name: str) -> Node:
-    """As `pinnace node add` makes one."""
+    """A node as `pinnace node add` creates it."""
     return make_node(name).label(FLEET_LABEL, "fleet").taint(NOT_READY_TAINT).build()
 
 
@@ -102,7 +102,7 @@ async def test_nodes_are_created_in_chunks_ready_for_pods() -> None:
     assert not any(needs_status(node, MACHINE) or needs_spec(node, "fleet", MACHINE) for node in api.nodes.values())
 
 
-async def test_large_nodes_are_reported_in_calls_that_a_server_takes() -> None:
+async def test_large_nodes_are_reported_in_several_calls() -> None:
     api = FakeNodes(*(added(f"n-{index}") for index in range(CHUNK)))
     for node in api.nodes.values():
         node.metadata.annotations["about"] = "x" * (20 << 10)
@@ -111,13 +111,13 @@ async def test_large_nodes_are_reported_in_calls_that_a_server_takes() -> None:
     assert sum(api.batches) == CHUNK
 
 
-async def test_nodes_that_exist_are_taken_over() -> None:
+async def test_existing_nodes_are_adopted() -> None:
     api = FakeNodes(make_node("n-0").label(FLEET_LABEL, "another").build())
     await registrar(api).create(["n-0", "n-1"])
     assert {node.metadata.labels[FLEET_LABEL] for node in api.nodes.values()} == {"fleet"}
 
 
-async def test_a_node_that_may_not_be_created_keeps_no_other_from_it() -> None:
+async def test_rejected_creation_does_not_block_other_nodes() -> None:
     api = FakeNodes()
     names = [f"n-{index}" for index in range(CHUNK + 1)]
     api.refuse["n-0"] = Code.PERMISSION_DENIED
@@ -126,7 +126,7 @@ async def test_a_node_that_may_not_be_created_keeps_no_other_from_it() -> None:
     assert api.nodes.keys() == {*names} - {"n-0"}
 
 
-async def test_a_node_that_may_not_be_taken_over_keeps_no_other_from_it() -> None:
+async def test_rejected_adoption_does_not_block_other_nodes() -> None:
     names = ["n-0", "n-1"]
     api = FakeNodes(*(make_node(name).label(FLEET_LABEL, "another").build() for name in names))
     api.refuse["n-0"] = Code.PERMISSION_DENIED
@@ -134,7 +134,7 @@ async def test_a_node_that_may_not_be_taken_over_keeps_no_other_from_it() -> Non
     assert api.nodes["n-1"].metadata.labels[FLEET_LABEL] == "fleet"
 
 
-async def test_a_node_that_may_not_be_written_keeps_no_other_from_being_ready_or_free() -> None:
+async def test_rejected_writes_of_a_node_do_not_block_other_nodes() -> None:
     api = FakeNodes(*(added(f"n-{index}") for index in range(CHUNK + 1)))
     api.refuse["n-0"] = Code.PERMISSION_DENIED
     for _ in range(2):
@@ -143,7 +143,7 @@ async def test_a_node_that_may_not_be_written_keeps_no_other_from_being_ready_or
     assert left == ["n-0"]
 
 
-async def test_a_node_that_may_not_be_freed_keeps_no_other_from_it() -> None:
+async def test_rejected_taint_removal_does_not_block_other_nodes() -> None:
     api = FakeNodes(added("n-0"), added("n-1"))
     await registrar(api).make_ready(list(api.nodes.values()))
     api.refuse["n-0"] = Code.PERMISSION_DENIED
@@ -151,14 +151,14 @@ async def test_a_node_that_may_not_be_freed_keeps_no_other_from_it() -> None:
     assert not needs_spec(api.nodes["n-1"], "fleet", MACHINE)
 
 
-async def test_a_call_that_is_refused_as_a_whole_is_a_refusal_of_its_nodes() -> None:
+async def test_rejected_call_rejects_all_its_nodes() -> None:
     api = FakeNodes()
     api.forbidden = {"n-0"}
     refused = await registrar(api).create([f"n-{index}" for index in range(CHUNK + 1)])
     assert len(refused) == CHUNK and api.nodes.keys() == {f"n-{CHUNK}"}
 
 
-async def test_an_added_node_is_ready_after_one_pass_and_free_after_two() -> None:
+async def test_added_node_is_ready_after_one_pass_and_untainted_after_two() -> None:
     api = FakeNodes(added("n-0"))
     await registrar(api).make_ready(api.nodes.values())
     assert not needs_status(api.nodes["n-0"], MACHINE)
@@ -177,7 +177,7 @@ async def test_unchanged_node_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize("code", [Code.ABORTED, Code.NOT_FOUND])
-async def test_a_node_that_changes_meanwhile_is_left_to_the_next_pass(code: Code) -> None:
+async def test_node_that_changed_meanwhile_is_left_to_the_next_pass(code: Code) -> None:
     api = FakeNodes(added("n-0"), added("n-1"))
     await registrar(api).make_ready([api.nodes["n-0"]])
     before = [api.nodes["n-0"], api.nodes["n-1"]]
@@ -195,32 +195,32 @@ async def test_registration_without_an_api_server_raises() -> None:
         await registrar(api).create(["n-1"])
 
 
-async def test_node_changes_are_logged_after_the_write() -> None:
+async def test_node_events_are_recorded_after_the_write() -> None:
     api, events = FakeNodes(), Events()
-    ours = registrar(api, events)
-    await ours.create(["n-0", "n-1"])
+    fleet_registrar = registrar(api, events)
+    await fleet_registrar.create(["n-0", "n-1"])
     for node in api.nodes.values():
         conditions.say(node.status.conditions, "Ready", "Unknown", "NodeStatusUnknown", "", 0.0)
     api.refuse["n-1"] = Code.ABORTED
     short: list[Kind] = []
 
-    async def passed() -> list[tuple[str, str]]:
-        events.told.clear()
-        await ours.make_ready(list(api.nodes.values()), lambda name: short)
-        return events.told
+    async def run_pass() -> list[tuple[str, str]]:
+        events.recorded.clear()
+        await fleet_registrar.make_ready(list(api.nodes.values()), lambda name: short)
+        return events.recorded
 
-    assert await passed() == [("n-0", "NodeReady")]
-    assert await passed() == []
+    assert await run_pass() == [("n-0", "NodeReady")]
+    assert await run_pass() == []
     short += [Kind.MEMORY, Kind.DISK]
-    assert await passed() == [("n-0", "NodeHasInsufficientMemory"), ("n-0", "NodeHasDiskPressure")]
-    assert await passed() == []
+    assert await run_pass() == [("n-0", "NodeHasInsufficientMemory"), ("n-0", "NodeHasDiskPressure")]
+    assert await run_pass() == []
     short.clear()
-    assert await passed() == [("n-0", "NodeHasSufficientMemory"), ("n-0", "NodeHasNoDiskPressure")]
+    assert await run_pass() == [("n-0", "NodeHasSufficientMemory"), ("n-0", "NodeHasNoDiskPressure")]
 
 
-async def test_thousands_of_nodes_that_start_have_nothing_to_tell() -> None:
+async def test_starting_nodes_record_no_events() -> None:
     api, events = FakeNodes(added("n-0")), Events()
-    ours = registrar(api, events)
-    await ours.create(["n-1"])
-    await ours.make_ready(list(api.nodes.values()))
-    assert not needs_status(api.nodes["n-0"], MACHINE) and events.told == []
+    fleet_registrar = registrar(api, events)
+    await fleet_registrar.create(["n-1"])
+    await fleet_registrar.make_ready(list(api.nodes.values()))
+    assert not needs_status(api.nodes["n-0"], MACHINE) and events.recorded == []

@@ -1,4 +1,4 @@
-"""In-place resize on a node: allocated at once, after a restart, or when the node has room."""
+"""In-place resize on a node: applied at once, after a restart of the container, or when the node has room."""
 
 import pytest
 
@@ -22,16 +22,16 @@ def condition(pod: Pod, kind: str) -> PodCondition | None:
 
 
 def cpu(status: ContainerStatus) -> tuple[str, str]:
-    """Allocated, and actual."""
+    """The allocated and the actual CPU."""
     return status.allocatedResources["cpu"].string, status.resources.requests["cpu"].string
 
 
 def counted(pod: Pod) -> int:
-    """Millicores that the scheduler and quotas count."""
+    """The millicores that the scheduler and quotas count."""
     return dict(pod_requests(pod).amounts)["cpu"]
 
 
-async def test_a_status_names_the_allocated_and_the_actual_resources(api: FakeApi) -> None:
+async def test_status_has_allocated_and_actual_resources(api: FakeApi) -> None:
     api.create(make_pod("a").container({"cpu": "1"}, {"cpu": "2"}))
     await api.clock.advance(0.0)
     (status,) = api.pod("a").status.containerStatuses
@@ -161,12 +161,12 @@ async def test_a_restart_for_new_resources_does_not_wait_for_the_back_off(api: F
         assert (status.restartCount, status.state.HasField("running")) == (restarts, True)
 
 
-@pytest.mark.parametrize("heard", [True, False], ids=["reported", "unheard"])
-async def test_a_kubelet_that_starts_anew_goes_on_with_a_pending_resize(api: FakeApi, heard: bool) -> None:
+@pytest.mark.parametrize("delivered", [True, False], ids=["reported", "undelivered"])
+async def test_restarted_kubelet_continues_a_pending_resize(api: FakeApi, delivered: bool) -> None:
     for name, amount in (("a", "1"), ("b", "3")):
         api.create(make_pod(name).req(cpu=amount))
     await api.clock.advance(0.0)
-    api.deaf = not heard
+    api.deaf = not delivered
     api.resize("a", "2")
     await api.clock.advance(0.0)
     api.deaf = False
@@ -178,7 +178,7 @@ async def test_a_kubelet_that_starts_anew_goes_on_with_a_pending_resize(api: Fak
     assert cpu(api.pod("a").status.containerStatuses[0]) == ("2", "2")
 
 
-async def test_a_kubelet_that_starts_anew_goes_on_with_a_restart(api: FakeApi) -> None:
+async def test_restarted_kubelet_continues_a_restart_for_a_resize(api: FakeApi) -> None:
     api.create(restarting("a"))
     await api.clock.advance(2.0)
     api.resize("a", "500m")
@@ -193,7 +193,7 @@ async def test_a_kubelet_that_starts_anew_goes_on_with_a_restart(api: FakeApi) -
     assert pod.status.containerStatuses[0].restartCount == 1
 
 
-async def test_a_changed_image_is_no_resize_to_a_kubelet_that_starts_anew(api: FakeApi) -> None:
+async def test_restarted_kubelet_does_not_take_a_changed_image_for_a_resize(api: FakeApi) -> None:
     api.create(make_pod("a").req(cpu="1"))
     await api.clock.advance(0.0)
     api.deaf = True

@@ -1,4 +1,4 @@
-"""The run log: what is written when pods start, end and are taken away."""
+"""The run log: records of the starts and ends of pods and of their removal."""
 
 import asyncio
 from dataclasses import replace
@@ -37,56 +37,58 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def told() -> Recorded:
+def records() -> Recorded:
     return Recorded()
 
 
 @pytest.fixture
-def runtime(clock: FakeClock, told: Recorded) -> Runtime:
-    return LoggedRuntime(FakeRuntime(Behaviour()), told.append, clock)
+def runtime(clock: FakeClock, records: Recorded) -> Runtime:
+    return LoggedRuntime(FakeRuntime(Behaviour()), records.append, clock)
 
 
 def pod() -> PodBuilder:
     return make_pod("a").uid("u").node("n").container()
 
 
-async def test_from_the_first_start_to_the_removal(runtime: Runtime, clock: FakeClock, told: Recorded) -> None:
+async def test_pod_is_recorded_from_its_first_start_to_its_removal(
+    runtime: Runtime, clock: FakeClock, records: Recorded
+) -> None:
     runtime.prepare(pod().build(), ADDRESSES)
     runtime.observe("u", read(clock))
-    assert told == []
+    assert records == []
     runtime.start("u", "c", 0, read(clock))
     for _ in range(2):
         runtime.observe("u", read(clock))
-    assert told == [Ran(100.0, "n", "u", KEY, "started")]
+    assert records == [Ran(100.0, "n", "u", KEY, "started")]
     await clock.advance(5.0)
     runtime.remove("u")
-    assert told[1:] == [Ran(105.0, "n", "u", KEY, "stopped")]
+    assert records[1:] == [Ran(105.0, "n", "u", KEY, "stopped")]
 
 
-async def test_a_pod_runs_while_one_of_its_containers_does(runtime: Runtime, clock: FakeClock, told: Recorded) -> None:
+async def test_a_pod_runs_while_one_of_its_containers_does(runtime: Runtime, clock: FakeClock, records: Recorded) -> None:
     runtime.prepare(pod().annotation("pinnace.io/run-seconds", "3").build(), ADDRESSES)
     for name, delay in (("first", 2.0), ("second", 2.0)):
         runtime.start("u", name, 0, read(clock))
         await clock.advance(delay)
         runtime.observe("u", read(clock))
-    assert told.words == ["started"]
+    assert records.words == ["started"]
     await clock.advance(1.0)
     runtime.observe("u", read(clock))
-    assert told.words == ["started", "stopped"]
+    assert records.words == ["started", "stopped"]
     runtime.start("u", "first", 1, read(clock))
     runtime.observe("u", read(clock))
-    assert told.words == ["started", "stopped", "started"]
+    assert records.words == ["started", "stopped", "started"]
 
 
-async def test_a_process_that_takes_a_pod_up_says_that_it_runs(runtime: Runtime, clock: FakeClock, told: Recorded) -> None:
+async def test_adopted_running_pod_is_recorded_as_started(runtime: Runtime, clock: FakeClock, records: Recorded) -> None:
     adopted = pod().build()
     adopted.status.containerStatuses.add(name="c").state.running.startedAt.seconds = 50
     runtime.adopt(adopted, read(clock))
     runtime.observe("u", read(clock))
-    assert told.words == ["started"]
+    assert records.words == ["started"]
 
 
-async def test_lines_are_appended_once_a_turn(tmp_path: Path) -> None:
+async def test_lines_are_appended_once_per_loop_iteration(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     lines = [Ran(float(number), "n", "u", KEY, "started") for number in range(4)]
     with RunLog(path) as log:
@@ -101,7 +103,7 @@ async def test_lines_are_appended_once_a_turn(tmp_path: Path) -> None:
     assert [replace(ran, process="") for ran in ran_of(path)] == lines
 
 
-async def test_each_process_that_writes_a_log_has_a_name_of_its_own(tmp_path: Path, clock: FakeClock) -> None:
+async def test_each_writing_process_has_a_unique_name(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "kubelet-0.run.jsonl"
     for _ in range(2):
         with RunLog(path, clock) as log:
@@ -112,7 +114,7 @@ async def test_each_process_that_writes_a_log_has_a_name_of_its_own(tmp_path: Pa
     assert first.startswith("kubelet-0/") and second.startswith("kubelet-0/")
 
 
-async def test_a_process_that_has_run_a_pod_says_that_it_lives(
+async def test_process_that_ran_a_pod_writes_heartbeats(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_log, "BEAT", 0.0)
@@ -120,17 +122,17 @@ async def test_a_process_that_has_run_a_pod_says_that_it_lives(
     with RunLog(path, clock) as log:
         for _ in range(5):
             await asyncio.sleep(0)
-        assert ran_of(path) == [], "who has run nothing has nothing to end"
+        assert ran_of(path) == [], "a process without pods writes no heartbeat"
         log(Ran(100.0, "n", "u", KEY, "started"))
         async with asyncio.timeout(5):
-            while len(ran_of(path)) < 3:  # noqa: ASYNC110 - each turn of the loop is a beat
+            while len(ran_of(path)) < 3:  # noqa: ASYNC110 - each iteration of the loop writes a heartbeat
                 await asyncio.sleep(0)
     started, *beats = ran_of(path)
     assert {(ran.what, ran.at, ran.process) for ran in beats} == {("alive", 100.0, started.process)}
 
 
-async def test_each_life_of_a_fleet_has_a_name_of_its_own(tmp_path: Path, clock: FakeClock) -> None:
-    """The containers of the life before it have ended with it, though nothing has said so."""
+async def test_each_life_of_a_fleet_has_a_unique_name(tmp_path: Path, clock: FakeClock) -> None:
+    """The containers of the previous life ended with it, without a record."""
     path = tmp_path / "kubelet-0.run.jsonl"
     with RunLog(path, clock) as log:
         log(Ran(1.0, "n", "a", KEY, "started"))

@@ -1,4 +1,4 @@
-"""A pod is not refused for what its node was like before the pod was bound."""
+"""A pod is not rejected because the kubelet has an outdated version of its node."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.unit.kubelet.fakeapi import FakeApi
     ],
     ids=["label", "taint", "room"],
 )
-async def test_a_pod_that_comes_before_news_of_its_node_waits_for_them(
+async def test_pod_waits_for_the_current_version_of_its_node(
     api: FakeApi, builder: PodBuilder, before: NodeBuilder, after: NodeBuilder
 ) -> None:
     await start(api, before.build())
@@ -29,7 +29,7 @@ async def test_a_pod_that_comes_before_news_of_its_node_waits_for_them(
     assert api.phases("a") == ["Running"] and api.events == []
 
 
-async def test_pod_is_refused_after_the_node_version_is_known(api: FakeApi) -> None:
+async def test_pod_is_rejected_once_the_node_version_is_current(api: FakeApi) -> None:
     await start(api, make_node("n").build())
     api.create(make_pod("a").req().node_selector("zone", "a"))
     api.nodes_known = int(api.pod("a").metadata.resourceVersion)
@@ -65,6 +65,6 @@ async def test_deleted_pod_is_forgotten(api: FakeApi) -> None:
 
 
 async def start(api: FakeApi, node: Node) -> None:
-    """A kubelet that has heard of no nodes for a while."""
+    """Start a kubelet that has received no recent version of its node."""
     await api.start_fleet(node)
     api.nodes_known = 1

@@ -1,4 +1,4 @@
-"""Logs, exec and stats from an API server's side to a kubelet's, over real gRPC on loopback."""
+"""Logs, exec and stats between an API server and a kubelet, over real gRPC on loopback."""
 
 import asyncio
 import shutil
@@ -24,12 +24,13 @@ from pinnace.pki.folder import ADMIN, KUBELET_CLIENT
 from pinnace.runtime.tls import TlsFiles
 from tests.conftest import free_port
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 
 
 class Echo:
-    """Streams that say what they were asked. `left` is set when whoever was told something has gone: also while he is told,
-    for he can have read what gRPC has not yet told us to be sent."""
+    """Streams that echo the request. `left` is set when a stream ends. It may be set while the client still reads, because
+    the client can have read data whose sending gRPC has not reported yet.
+    """
 
     def __init__(self) -> None:
         self.left = asyncio.Event()
@@ -54,7 +55,7 @@ class Echo:
 
 
 class Counting:
-    """Statistics of as many pods as are asked for; of none, there is never an answer."""
+    """Statistics of all requested pods. A request without pods is never answered."""
 
     async def answer(self, request: StatsRequest) -> StatsResponse:
         if not request.pods:
@@ -86,7 +87,7 @@ class Serving:
 
 
 async def read(client: GrpcKubelets, at: KubeletEndpoint, request: LogsRequest) -> bytes:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         return b"".join([LogsResponse.FromString(each).data async for each in client.logs(at, request)])
 
 
@@ -97,8 +98,8 @@ def asked(container: str = "c", follow: bool = False) -> LogsRequest:
 
 
 async def refusal(client: GrpcKubelets, at: KubeletEndpoint, request: LogsRequest) -> tuple[Code, str]:
-    told = await whole_refusal(client, at, request)
-    return told.code, told.message
+    found = await whole_refusal(client, at, request)
+    return found.code, found.message
 
 
 async def whole_refusal(client: GrpcKubelets, at: KubeletEndpoint, request: LogsRequest) -> Refusal:
@@ -107,7 +108,7 @@ async def whole_refusal(client: GrpcKubelets, at: KubeletEndpoint, request: Logs
     return caught.value.refusal
 
 
-async def test_only_api_servers_are_served(pki: Path) -> None:
+async def test_only_api_servers_can_read_logs(pki: Path) -> None:
     async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
         assert await read(GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)), at, asked("web")) == b"web"
         for other in (ADMIN, "fleet"):
@@ -115,8 +116,10 @@ async def test_only_api_servers_are_served(pki: Path) -> None:
             assert (code, "call an API server" in message) == (Code.PERMISSION_DENIED, True)
 
 
-async def test_kubelet_serves_api_servers_only(pki: Path) -> None:
-    """Also what is not there, and what a caller never says; each is refused before its request is read."""
+async def test_every_method_rejects_other_clients(pki: Path) -> None:
+    """This includes unknown methods and methods that API servers do not call. Each call is rejected before its request is
+    read.
+    """
     methods = [method.name for method in kubelet_pb2.DESCRIPTOR.services_by_name["Kubelet"].methods]
     paths = [*(f"/{SERVICE}/{name}" for name in methods), "/a/b", "/grpc.health.v1.Health/Check"]
     options = (("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.use_local_subchannel_pool", 1))
@@ -125,7 +128,7 @@ async def test_kubelet_serves_api_servers_only(pki: Path) -> None:
             credentials = certificates.files(pki, name).read().for_channel()
             async with grpc.aio.secure_channel(f"127.0.0.1:{at.port}", credentials, options=options) as channel:
                 for path in paths:
-                    call = channel.stream_stream(path)(timeout=PATIENCE)
+                    call = channel.stream_stream(path)(timeout=TIMEOUT)
                     expected = known if path.startswith(f"/{SERVICE}") else unknown
                     if expected:
                         assert (await call.code()).name == expected, path
@@ -141,17 +144,17 @@ async def test_half_replaced_key_pair_does_not_break_kubelet_calls(pki: Path, tm
         assert await read(client, at, asked("web")) == b"web"
 
 
-async def test_only_api_servers_hear_what_is_used(pki: Path) -> None:
+async def test_only_api_servers_can_read_stats(pki: Path) -> None:
     async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
-        request = StatsRequest(pods=[f"{number:036}" for number in range(100_000)])  # almost what gRPC takes by default
-        answer = await GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)).stats(at, request, PATIENCE)
+        request = StatsRequest(pods=[f"{number:036}" for number in range(100_000)])  # close to the default limit of gRPC
+        answer = await GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)).stats(at, request, TIMEOUT)
         assert [each.metadata.uid for each in answer.pods] == list(request.pods)
         with pytest.raises(Rejected) as caught:
-            await GrpcKubelets(certificates.files(pki, ADMIN)).stats(at, request, PATIENCE)
+            await GrpcKubelets(certificates.files(pki, ADMIN)).stats(at, request, TIMEOUT)
         assert caught.value.refusal.code is Code.PERMISSION_DENIED
 
 
-async def test_a_kubelet_that_does_not_say_what_is_used_is_unavailable() -> None:
+async def test_stats_call_without_an_answer_is_unavailable() -> None:
     async with Serving(Echo(), None) as at:
         with pytest.raises(Rejected) as caught:
             await GrpcKubelets(None).stats(at, StatsRequest(), 0.1)
@@ -159,7 +162,7 @@ async def test_a_kubelet_that_does_not_say_what_is_used_is_unavailable() -> None
 
 
 async def test_server_calls_only_kubelets(pki: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An API server's certificate, say, is none of a kubelet's."""
+    """For example, an API server's certificate is not accepted as a kubelet's."""
     monkeypatch.setattr(kubelets, "CONNECT_TIMEOUT", 0.3)
     async with Serving(Echo(), certificates.files(pki, "apiserver")) as at:
         code, _ = await refusal(GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)), at, asked())
@@ -171,13 +174,13 @@ async def test_without_certificates_only_loopback_is_served() -> None:
         KubeletServer(NoStreams(), None).bind("0.0.0.0", 0)
 
 
-async def test_a_kubelet_that_is_gone_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_kubelet_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubelets, "CONNECT_TIMEOUT", 0.3)
     code, message = await refusal(GrpcKubelets(None), KubeletEndpoint("n", "127.0.0.1", free_port()), asked())
     assert (code, 'the kubelet of node "n"' in message) == (Code.UNAVAILABLE, True)
 
 
-async def test_kubelet_refusal_is_passed_on_unchanged() -> None:
+async def test_kubelet_error_is_passed_on_unchanged() -> None:
     async with Serving(Echo(), None) as at:
         assert await refusal(GrpcKubelets(None), at, LogsRequest()) == (Code.INVALID_ARGUMENT, "which pod?")
     async with Serving(NoStreams(), None) as at:
@@ -185,19 +188,19 @@ async def test_kubelet_refusal_is_passed_on_unchanged() -> None:
         assert (code, "the fake runtime has no logs" in message) == (Code.FAILED_PRECONDITION, True)
 
 
-async def test_the_reason_of_a_refusal_is_kubernetes_word_for_its_code() -> None:
+async def test_error_reason_is_the_reason_of_kubernetes_for_its_code() -> None:
     async with Serving(Echo(), None) as at:
         assert (await whole_refusal(GrpcKubelets(None), at, LogsRequest())).reason == "BadRequest"
     async with Serving(NoStreams(), None) as at:
         assert (await whole_refusal(GrpcKubelets(None), at, asked())).reason == "MethodNotAllowed"
 
 
-async def test_a_kubelet_that_stops_breaks_its_streams_off() -> None:
+async def test_stopping_kubelet_ends_its_streams() -> None:
     async with Serving(Echo(), None) as at:
         following = GrpcKubelets(None).logs(at, asked(follow=True))
         await anext(following)
     with pytest.raises(Rejected) as caught:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await anext(following)
     assert caught.value.refusal.code is Code.UNAVAILABLE
 
@@ -207,7 +210,7 @@ async def test_cancelled_call_cancels_the_kubelet_call() -> None:
     async with Serving(echo, None) as at:
         async with aclosing(GrpcKubelets(None).logs(at, asked(follow=True))) as following:
             await anext(following)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await echo.left.wait()
 
 
@@ -218,7 +221,7 @@ async def test_command_receives_its_input_until_eof() -> None:
         yield ExecRequest(stdin=b"two")
         yield ExecRequest(closeStdin=True)
 
-    async with Serving(Echo(), None) as at, asyncio.timeout(PATIENCE):
+    async with Serving(Echo(), None) as at, asyncio.timeout(TIMEOUT):
         responses = [ExecResponse.FromString(each) async for each in GrpcKubelets(None).exec(at, requests())]
     assert [each.stdout for each in responses] == [b"one", b"two", b""]
     assert responses[-1].exit.code == 3

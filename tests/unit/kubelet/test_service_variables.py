@@ -22,7 +22,7 @@ def service(name: str, namespace: str = "default", **spec: Any) -> Service:
     return from_dict(Service, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
 
 
-def test_variables_are_those_of_kubernetes() -> None:
+def test_variables_of_a_service_match_kubernetes() -> None:
     ports = [{"name": "http", "port": 80}, {"name": "dns-udp", "port": 53, "protocol": "UDP"}]
     assert dict(variables(service("web-1", clusterIP="10.96.0.7", ports=ports))) == {
         "WEB_1_SERVICE_HOST": "10.96.0.7",

@@ -1,4 +1,4 @@
-"""What nodes and pods are told to use."""
+"""The reported resource usage of nodes and pods."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,7 +27,7 @@ def used(metrics: PodMetrics) -> dict[str, Mapping[str, int]]:
     return {each.name: amounts(each.usage) for each in metrics.containers}
 
 
-async def test_pretended_containers_use_what_is_declared_or_else_what_they_request(api: FakeApi) -> None:
+async def test_usage_of_fake_containers_is_declared_or_equals_the_request(api: FakeApi) -> None:
     api.create(web().annotation("pinnace.io/cpu-usage", "300m").annotation("pinnace.io/memory-usage.c1", "1Gi"))
     await api.clock.advance(0.0)
     (pod,) = (await ask(api, "web")).pods
@@ -43,7 +43,7 @@ async def test_invalid_usage_annotations_are_ignored(api: FakeApi) -> None:
     assert used(pod)["c0"] == {"cpu": 250, "memory": 64 * MI}
 
 
-async def test_an_annotation_that_changes_counts_at_once(api: FakeApi) -> None:
+async def test_changed_usage_annotation_applies_at_once(api: FakeApi) -> None:
     api.create(web())
     await api.clock.advance(0.0)
     api.annotate("web", "pinnace.io/cpu-usage", "1")
@@ -51,7 +51,7 @@ async def test_an_annotation_that_changes_counts_at_once(api: FakeApi) -> None:
     assert used(pod)["c0"]["cpu"] == 1000
 
 
-async def test_a_node_uses_what_its_pods_use_and_what_is_beside_them(api: FakeApi) -> None:
+async def test_node_usage_includes_pods_and_other_usage(api: FakeApi) -> None:
     for name in "ab":
         api.create(web(name))
     await api.clock.advance(0.0)
@@ -61,7 +61,7 @@ async def test_a_node_uses_what_its_pods_use_and_what_is_beside_them(api: FakeAp
     assert not response.pods
 
 
-async def test_only_what_runs_uses_something(api: FakeApi) -> None:
+async def test_only_running_pods_are_reported(api: FakeApi) -> None:
     api.create(web("starting").declare(start_seconds="5"))
     api.create(web("done").restart_policy("Never").declare(run_seconds="1"))
     await api.clock.advance(2.0)
@@ -70,13 +70,13 @@ async def test_only_what_runs_uses_something(api: FakeApi) -> None:
     assert [each.metadata.uid for each in (await ask(api, "starting", "done")).pods] == [api.pod("starting").metadata.uid]
 
 
-async def test_nodes_that_are_not_played_and_pods_that_are_not_here_are_left_out(api: FakeApi) -> None:
+async def test_unknown_nodes_and_pods_are_left_out(api: FakeApi) -> None:
     stats = Stats(api.nodes, api.fleet.what_runs, lambda node: 0, Declared(api.clock), api.clock)
     response = await stats.answer(StatsRequest(nodes=["other"], pods=["nobody"]))
     assert (list(response.nodes), list(response.pods)) == ([], [])
 
 
-async def test_a_node_that_is_cut_off_says_nothing(api: FakeApi) -> None:
+async def test_frozen_node_reports_no_usage(api: FakeApi) -> None:
     api.create(web())
     await api.clock.advance(0.0)
     api.nodes.freeze(["n"])
@@ -87,7 +87,7 @@ async def test_a_node_that_is_cut_off_says_nothing(api: FakeApi) -> None:
 
 
 class Measured:
-    """A meter of what is measured, of which one container has just ended."""
+    """A meter that measures only one of the containers, as if the other had just ended."""
 
     async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
         return [{"c0": Usage(cpu=1_234_567, memory=3000, window=2.5)} for _ in running]

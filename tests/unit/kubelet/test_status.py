@@ -1,4 +1,4 @@
-"""The status message: what is in it, what is carried over, and which stamps move when."""
+"""The status message: its contents, preserved fields and transition times."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def condition(of: PodStatus, kind: str) -> PodCondition:
     return found
 
 
-def test_a_report_has_the_identity_and_the_version_to_compare_with() -> None:
+def test_report_has_the_identity_and_resource_version() -> None:
     pod = make_pod("a", "web").req(cpu="1").label("x", "y").version(3).build()
     report = render(pod, "7", template_of(pod), accept(PodPlan(()), NOW), (), ADDRESSES)
     metadata = report.metadata
@@ -42,7 +42,7 @@ def test_a_report_has_the_identity_and_the_version_to_compare_with() -> None:
     assert not metadata.labels
 
 
-def test_a_running_pod() -> None:
+def test_status_of_a_running_pod() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
     pod.status.qosClass = "Burstable"
     found = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
@@ -60,7 +60,7 @@ def test_a_running_pod() -> None:
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_the_status_and_the_conditions_name_the_generation_they_describe(ready: bool) -> None:
+def test_status_and_conditions_have_the_observed_generation(ready: bool) -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
     pod.metadata.generation = 4
     found = status(pod, state(Phase.RUNNING, ready=ready), RUNNING)
@@ -69,14 +69,14 @@ def test_the_status_and_the_conditions_name_the_generation_they_describe(ready: 
     assert [each.observedGeneration for each in own] == [4] * 4
 
 
-def test_a_refused_pod_names_the_generation_that_was_refused() -> None:
+def test_rejected_pod_has_the_observed_generation() -> None:
     pod = make_pod("a").req(cpu="1").build()
     pod.metadata.generation = 3
     assert status(pod, refuse("OutOfcpu", "no cpu", NOW)).observedGeneration == 3
 
 
 def test_missing_address_is_not_reported() -> None:
-    """The server refuses an empty one, and the pod would never be seen to run, nor to end."""
+    """The server rejects an empty address, and then no status of the pod could be reported."""
     pod = make_pod("a").req(cpu="1").build()
     for _ in range(2):
         report = render(pod, "7", template_of(pod), state(Phase.RUNNING, ready=True), (RUNNING,), Addresses(ADDRESSES.host, ""))
@@ -84,13 +84,13 @@ def test_missing_address_is_not_reported() -> None:
         pod.status.CopyFrom(report.status)
 
 
-def test_the_start_time_of_whoever_accepted_the_pod_first_stays() -> None:
+def test_existing_start_time_is_kept() -> None:
     pod = make_pod("a").req(cpu="1").build()
     pod.status.startTime.seconds = 4_000
     assert status(pod, state(Phase.RUNNING, ready=True), RUNNING).startTime.seconds == 4_000
 
 
-def test_reporting_again_repeats_nothing() -> None:
+def test_repeated_report_has_no_duplicates() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").condition("example.com/gate", "False").build()
     first = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
     pod.status.CopyFrom(first)
@@ -100,14 +100,14 @@ def test_reporting_again_repeats_nothing() -> None:
     assert condition(again, "example.com/gate").status == "False"
 
 
-def test_fields_that_this_project_does_not_know_survive() -> None:
+def test_unknown_fields_are_preserved() -> None:
     pod = make_pod("a").req(cpu="1").build()
     unknown = b"\xc2\x3e\x03abc"  # field 1000
     pod.status.MergeFromString(unknown)
     assert unknown in status(pod, accept(PodPlan(()), NOW)).SerializeToString()
 
 
-def test_a_pod_that_is_being_created() -> None:
+def test_status_of_a_pod_being_created() -> None:
     pod = make_pod("a").req(cpu="1").req(cpu="1").build()
     found = status(pod, state(Phase.PENDING), RUNNING)
     ready = condition(found, "Ready")
@@ -122,7 +122,7 @@ def test_a_pod_that_is_being_created() -> None:
     ("phase", "code", "reason", "ready_reason"),
     [(Phase.SUCCEEDED, 0, "Completed", "PodCompleted"), (Phase.FAILED, 3, "Error", "PodFailed")],
 )
-def test_a_pod_that_has_ended(phase: Phase, code: int, reason: str, ready_reason: str) -> None:
+def test_status_of_an_ended_pod(phase: Phase, code: int, reason: str, ready_reason: str) -> None:
     pod = make_pod("a").req(cpu="1").restart_policy("Never").build()
     exited = ContainerView("c0", 0, ContainerState.EXITED, EARLIER, EXIT._replace(code=code), None, None, None)
     found = status(pod, state(phase), exited)
@@ -132,7 +132,7 @@ def test_a_pod_that_has_ended(phase: Phase, code: int, reason: str, ready_reason
     assert not found.containerStatuses[0].ready
 
 
-def test_a_container_that_waits_before_its_restart() -> None:
+def test_status_of_a_container_in_backoff() -> None:
     pod = make_pod("a").req(cpu="1").build()
     exited = ContainerView("c0", 2, ContainerState.EXITED, EARLIER, EXIT, None, None, None)
     (container,) = status(pod, state(Phase.RUNNING), exited).containerStatuses
@@ -140,7 +140,7 @@ def test_a_container_that_waits_before_its_restart() -> None:
     assert container.lastState.terminated.exitCode == 3
 
 
-def test_a_container_that_was_restarted() -> None:
+def test_status_of_a_restarted_container() -> None:
     pod = make_pod("a").req(cpu="1").build()
     view = ContainerView("c0", 1, ContainerState.RUNNING, NOW, None, EXIT, None, None)
     (container,) = status(pod, state(Phase.RUNNING, ready=True), view).containerStatuses
@@ -148,13 +148,13 @@ def test_a_container_that_was_restarted() -> None:
     assert container.state.running.startedAt.seconds == 5_000
 
 
-def test_a_pod_that_ended_before_it_started_says_so_of_its_containers() -> None:
+def test_containers_of_a_pod_that_never_started_have_unknown_status() -> None:
     pod = make_pod("a").req(cpu="1").build()
     (container,) = status(pod, state(Phase.FAILED)).containerStatuses
     assert (container.state.terminated.exitCode, container.state.terminated.reason) == (137, "ContainerStatusUnknown")
 
 
-def test_a_refused_pod_has_a_reason_and_nothing_that_it_never_had() -> None:
+def test_rejected_pod_has_a_reason_and_no_address_or_containers() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
     found = status(pod, refuse("OutOfcpu", "no room", NOW))
     assert (found.phase, found.reason, found.message) == ("Failed", "OutOfcpu", "no room")
@@ -163,7 +163,7 @@ def test_a_refused_pod_has_a_reason_and_nothing_that_it_never_had() -> None:
     assert [each.type for each in found.conditions] == ["PodScheduled"]
 
 
-def test_an_exit_may_have_a_reason_that_its_code_does_not_tell() -> None:
+def test_exit_reason_and_message_are_reported() -> None:
     pod = make_pod("a").req(cpu="1").restart_policy("Never").build()
     killed = ContainerView(
         "c0", 0, ContainerState.EXITED, EARLIER, EXIT._replace(code=137, reason="OOMKilled", message="512Mi"), None, None, None
@@ -172,7 +172,7 @@ def test_an_exit_may_have_a_reason_that_its_code_does_not_tell() -> None:
     assert (ended.exitCode, ended.reason, ended.message) == (137, "OOMKilled", "512Mi")
 
 
-def test_a_pod_that_has_ended_has_no_place_for_containers_any_more() -> None:
+def test_ended_pod_is_not_ready_to_start_containers() -> None:
     pod = make_pod("a").req(cpu="1").build()
     assert condition(status(pod, state(Phase.RUNNING)), "PodReadyToStartContainers").status == "True"
     ended = condition(status(pod, state(Phase.SUCCEEDED)), "PodReadyToStartContainers")
@@ -180,27 +180,27 @@ def test_a_pod_that_has_ended_has_no_place_for_containers_any_more() -> None:
 
 
 def evicted() -> PodState:
-    """That has ended, three seconds later."""
+    """The state of an evicted pod that ended three seconds later."""
     evicting = evict(state(Phase.RUNNING), EVICTED, "low on memory", NOW, disrupts=True)
     return evicting._replace(phase=Phase.FAILED, ended=NOW.after(3.0))
 
 
-def test_an_evicted_pod_says_since_when_it_is_disrupted() -> None:
-    """Not since it was accepted, nor since its last container has ended."""
+def test_disruption_target_has_the_time_of_the_eviction() -> None:
+    """The time is neither the time of acceptance nor the end of the last container."""
     pod = make_pod("a").req(cpu="1").req(cpu="1").build()
     target = condition(status(pod, evicted()), "DisruptionTarget")
     assert (target.status, target.reason, target.message) == ("True", "TerminationByKubelet", "low on memory")
     assert target.lastTransitionTime.seconds == 5_000
 
 
-def test_a_pod_that_its_node_ends_is_disrupted_when_it_has_ended() -> None:
-    """A kubelet that is started anew meanwhile leaves it running, and nobody would take that back."""
+def test_disruption_target_is_set_once_the_pod_has_ended() -> None:
+    """A kubelet that restarts meanwhile leaves the pod running, and the condition would stay."""
     pod = make_pod("a").req(cpu="1").build()
     ending = evicted()._replace(phase=Phase.RUNNING, ended=None)
     assert not [each for each in status(pod, ending).conditions if each.type == "DisruptionTarget"]
 
 
-def test_an_evicted_pod_that_was_disrupted_already_gets_another_reason_only() -> None:
+def test_existing_disruption_target_keeps_its_transition_time() -> None:
     pod = make_pod("a").req(cpu="1").build()
     before = Time(seconds=4_000)
     pod.status.conditions.add(type="DisruptionTarget", status="True", reason="EvictionByEvictionAPI", lastTransitionTime=before)
@@ -213,11 +213,11 @@ def test_static_node_name_sets_pod_scheduled() -> None:
     assert condition(status(pod, state(Phase.RUNNING)), "PodScheduled").status == "True"
 
 
-def test_the_short_way_for_plain_pods_says_the_same_as_the_long_one() -> None:
+def test_fast_path_for_plain_pods_equals_the_full_path() -> None:
     pod = make_pod("a").req(cpu="1").req(cpu="1").build()
     template = template_of(pod)
     assert template.plan.plain
     views = (RUNNING._replace(name="c1", started=EARLIER), RUNNING)
-    long_way = template._replace(plan=template.plan._replace(plain=False))
+    full_path = template._replace(plan=template.plan._replace(plain=False))
     ready = state(Phase.RUNNING, ready=True)
-    assert render(pod, "7", template, ready, views, ADDRESSES) == render(pod, "7", long_way, ready, views, ADDRESSES)
+    assert render(pod, "7", template, ready, views, ADDRESSES) == render(pod, "7", full_path, ready, views, ADDRESSES)

@@ -1,4 +1,4 @@
-"""What a node admits."""
+"""Admission of pods by a node."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_kubelet_does_not_check_unknown_extended_resources(pod: PodBuilder, lack
         ("PreferNoSchedule", make_pod("a"), False),
     ],
 )
-def test_a_pod_is_refused_that_does_not_tolerate_a_taint_that_evicts(effect: str, pod: PodBuilder, refused: bool) -> None:
+def test_pod_that_does_not_tolerate_a_no_execute_taint_is_rejected(effect: str, pod: PodBuilder, refused: bool) -> None:
     node = VirtualNode(make_node("n").build())
     node.update(make_node("n").taint("gpu", "a", effect).build())
     admitted = node.admit("uid", template_of(pod.build()))
@@ -50,7 +50,7 @@ def test_a_pod_is_refused_that_does_not_tolerate_a_taint_that_evicts(effect: str
         assert admitted.admission_message == "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
 
 
-def test_a_pod_without_an_address_is_refused_until_one_is_free() -> None:
+def test_pod_is_rejected_while_no_address_is_free() -> None:
     built = make_node("n").build()
     built.spec.podCIDR = "10.0.1.0/29"
     node, template = VirtualNode(built), template_of(make_pod("a").build())
@@ -61,14 +61,14 @@ def test_a_pod_without_an_address_is_refused_until_one_is_free() -> None:
     assert refusal.admission_message == "Node didn't have enough resource: podIPs, requested: 1, used: 5, capacity: 5"
     pod = make_pod("a").build()
     pod.spec.hostNetwork = True
-    assert isinstance(node.admit("host", template_of(pod)), Addresses), "it has the node's"
+    assert isinstance(node.admit("host", template_of(pod)), Addresses), "the pod has the address of the node"
     node.vacate("5")
     node.vacate("0")
     assert isinstance(node.admit("6", template), Addresses)
 
 
-def test_pods_have_addresses_of_the_network_that_a_node_is_given_after_it_was_played() -> None:
-    """A node from a manifest says neither how many pods it takes nor where they are, until its fleet does."""
+def test_pods_get_addresses_of_a_network_assigned_later() -> None:
+    """A node from a manifest has no pod capacity and no network before its fleet sets them."""
     bare = make_node("n").build()
     bare.status.ClearField("capacity")
     bare.status.ClearField("allocatable")

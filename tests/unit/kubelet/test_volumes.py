@@ -6,7 +6,7 @@ from tests.unit.kubelet.machine import Machine
 
 
 def slow(name: str, claim: str = "data") -> PodBuilder:
-    """Three seconds to attach, and one to mount."""
+    """A pod whose volume takes three seconds to attach and one to mount."""
     return make_pod(name).req().claim(claim).declare(attach_seconds="3", mount_seconds="1")
 
 
@@ -22,7 +22,7 @@ async def test_containers_wait_for_attach_and_mount(api: FakeApi) -> None:
 async def test_attached_volume_is_only_mounted(api: FakeApi) -> None:
     api.create(slow("a"))
     await api.clock.advance(1.0)
-    api.create(slow("b"))  # while it is being attached
+    api.create(slow("b"))  # during the attachment
     await api.clock.advance(3.0)
     assert api.phases("a") == api.phases("b") == ["Pending", "Running"]
     api.create(slow("c"))
@@ -41,7 +41,7 @@ async def test_unused_volume_is_detached(api: FakeApi) -> None:
     await api.clock.advance(0.0)
     api.create(slow("c"))
     await api.clock.advance(1.0)
-    assert api.phases("c") == ["Pending", "Running"], "b has it still"
+    assert api.phases("c") == ["Pending", "Running"], "b still uses the volume"
     for name in ("b", "c"):
         api.delete(name, grace=0)
     await api.clock.advance(0.0)
@@ -50,14 +50,14 @@ async def test_unused_volume_is_detached(api: FakeApi) -> None:
     assert api.phases("d") == ["Pending"]
 
 
-async def test_folders_of_the_node_are_there_at_once(api: FakeApi) -> None:
+async def test_local_volumes_are_available_at_once(api: FakeApi) -> None:
     pod = api.create(make_pod("a").req().empty_dir("scratch").declare(attach_seconds="3", mount_seconds="1"))
     assert pod.spec.volumes
     await api.clock.advance(0.0)
     assert api.phases("a") == ["Running"]
 
 
-async def test_a_restarted_kubelet_waits_for_those_that_had_not_started(api: FakeApi) -> None:
+async def test_restarted_kubelet_waits_for_volumes_of_pods_that_had_not_started(api: FakeApi) -> None:
     api.create(slow("old"))
     await api.clock.advance(4.0)
     api.create(slow("new", claim="other"))
@@ -79,7 +79,7 @@ async def test_invalid_annotations_do_not_block_volumes(api: FakeApi) -> None:
     assert api.phases("a") == ["Pending", "Running"]
 
 
-async def test_a_delay_that_makes_no_sense(api: FakeApi) -> None:
+async def test_invalid_mount_delay_rejects_the_pod(api: FakeApi) -> None:
     api.create(slow("a").declare(mount_seconds="soon"))
     await api.clock.advance(0.0)
     status = api.pod("a").status
@@ -87,10 +87,10 @@ async def test_a_delay_that_makes_no_sense(api: FakeApi) -> None:
     assert 'annotation pinnace.io/mount-seconds: "soon" is not seconds' in status.message
     api.create(slow("b").declare(mount_seconds="1"))
     await api.clock.advance(3.9)
-    assert api.phases("b") == ["Pending"], "nothing was left attached"
+    assert api.phases("b") == ["Pending"], "the rejected pod left no volume attached"
 
 
-async def test_a_pod_that_is_deleted_meanwhile_never_starts(api: FakeApi) -> None:
+async def test_pod_deleted_while_its_volumes_attach_never_starts(api: FakeApi) -> None:
     api.create(slow("a"))
     await api.clock.advance(1.0)
     api.delete("a")
@@ -99,14 +99,14 @@ async def test_a_pod_that_is_deleted_meanwhile_never_starts(api: FakeApi) -> Non
     assert "Running" not in api.phases("a")
 
 
-def test_a_deadline_passes_meanwhile() -> None:
+def test_deadline_can_pass_while_volumes_attach() -> None:
     machine = Machine(make_pod("a").req().deadline(2), volumes=4.0).wait(3.0)
     assert machine.phase == "Failed"
     assert machine.state.reason == "DeadlineExceeded"
-    assert not [words for words in machine.told if words.startswith("start")]
+    assert not [words for words in machine.log if words.startswith("start")]
 
 
-def test_init_containers_wait_too() -> None:
+def test_init_containers_wait_for_volumes() -> None:
     machine = Machine(make_pod("a").init().req(), volumes=4.0).wait(3.0)
-    assert machine.told == []
-    assert machine.wait(1.0).told == ["start i0", "start c0"]
+    assert machine.log == []
+    assert machine.wait(1.0).log == ["start i0", "start c0"]

@@ -87,7 +87,7 @@ def ask(name: str, kind: str = "A") -> DNSRecord:
         ("default.svc.cluster.local", "A", []),
     ],
 )
-def test_records(name: str, kind: str, expected: list[str]) -> None:
+def test_records_of_services_and_endpoints(name: str, kind: str, expected: list[str]) -> None:
     answer = ask(name, kind)
     assert answer.header.rcode == RCODE.NOERROR and answer.header.aa
     assert sorted(str(each.rdata) for each in answer.rr) == sorted(expected)
@@ -111,7 +111,7 @@ def test_records(name: str, kind: str, expected: list[str]) -> None:
         "x.in-addr.arpa",
     ],
 )
-def test_unknown_names_do_not_exist_for_a_short_time(name: str) -> None:
+def test_unknown_names_get_nxdomain_with_a_short_ttl(name: str) -> None:
     answer = ask(name)
     assert answer.header.rcode == RCODE.NXDOMAIN
     assert answer.auth[0].ttl == TTL and answer.auth[0].rdata.times[-1] == TTL

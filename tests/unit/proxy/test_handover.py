@@ -48,7 +48,7 @@ async def find() -> Predecessor:
     return found
 
 
-async def test_no_request_fails_while_a_successor_takes_over() -> None:
+async def test_takeover_fails_no_request() -> None:
     ports, stop, failures, served = [free_port() for _ in range(3)], asyncio.Event(), [], 0
 
     async def call(port: int) -> None:
@@ -109,7 +109,7 @@ async def test_more_listeners_than_a_message_can_have_are_passed(monkeypatch: py
         predecessor.close()
 
 
-async def test_datagrams_that_wait_are_received_by_the_successor() -> None:
+async def test_late_udp_answer_reaches_the_client_after_a_handover() -> None:
     port = free_port(kind=socket.SOCK_DGRAM)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         for each in (server, client):

@@ -31,11 +31,13 @@ def addresses(service: Any, *slices: Any, node: NodeInfo = NODE, at: Frontend = 
         ([{"ip": "1", **UNREADY}], []),
     ],
 )
-def test_ready_endpoints_then_serving_terminating_ones(endpoints: list[dict[str, Any]], expected: list[str]) -> None:
+def test_serving_terminating_endpoints_are_used_without_ready_ones(
+    endpoints: list[dict[str, Any]], expected: list[str]
+) -> None:
     assert addresses(make_service(), make_slice(*endpoints)) == expected
 
 
-def test_an_endpoint_in_two_slices_is_used_once_and_ready_wins() -> None:
+def test_endpoint_in_two_slices_is_used_once_and_ready_wins() -> None:
     one, two = make_slice({"ip": "1", **UNREADY}), make_slice({"ip": "1", **READY}, name="web-2")
     assert addresses(make_service(), one, two) == addresses(make_service(), two, one) == ["1"]
 
@@ -161,5 +163,7 @@ def hinted(ip: str, *zones: str, nodes: tuple[str, ...] = (), **conditions: bool
         ([hinted("1", "a", nodes=("n2",)), hinted("2", "b", nodes=("n1",))], NODE, ["2"]),  # nodes take precedence
     ],
 )
-def test_topology_hints(endpoints: list[dict[str, Any]], node: NodeInfo, expected: list[str]) -> None:
+def test_topology_hints_restrict_endpoints_to_the_zone_or_node(
+    endpoints: list[dict[str, Any]], node: NodeInfo, expected: list[str]
+) -> None:
     assert addresses(make_service(), make_slice(*endpoints), node=node) == expected

@@ -1,4 +1,4 @@
-"""The sync of rules, with informers that the test fills and a backend that records."""
+"""The sync of rules, with fake informers and a recording backend."""
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -114,13 +114,13 @@ async def test_a_failed_sync_is_repeated_with_later_changes(backend: Recorder) -
     assert backend.calls[-1] == {"default/a", "default/b"}
 
 
-async def test_before_the_first_sync_the_proxy_is_not_ready(backend: Recorder) -> None:
+async def test_proxy_is_not_ready_before_the_first_sync(backend: Recorder) -> None:
     it = Fed(backend)
     assert it.checks["rules"]() and it.checks["informers"]()
     assert not it.synced and backend.calls == []
 
 
-async def test_a_new_zone_of_the_node_plans_all_services(backend: Recorder) -> None:
+async def test_changed_zone_of_the_node_plans_all_services(backend: Recorder) -> None:
     hints = [{"ip": f"127.0.0.{number}", "hints": {"forZones": [{"name": zone}]}} for number, zone in ((2, "a"), (3, "b"))]
     hinted = [make_slice(*hints, service="a", name="a")]
     it = Fed(backend, "n1")

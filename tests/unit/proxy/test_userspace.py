@@ -27,7 +27,7 @@ def free_port(address: str = ADDRESS, kind: socket.SocketKind = socket.SOCK_STRE
 
 @asynccontextmanager
 async def endpoint(host: str, handler: Handler | None = None, port: int = 0) -> AsyncIterator[Endpoint]:
-    """By default it sends its address and closes."""
+    """A TCP server. By default it sends its address and closes the connection."""
 
     async def name(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(host.encode())
@@ -63,7 +63,7 @@ async def ask(port: int) -> str:
 
 
 def p_value(counts: Counter[str], endpoints: int) -> float:
-    """Of the chi-square test for three endpoints: two degrees of freedom."""
+    """The p-value of a chi-square test with three endpoints, which has two degrees of freedom."""
     assert endpoints == 3
     expected = counts.total() / 3
     return exp(-sum((counts[each] - expected) ** 2 / expected for each in counts) / 2)
@@ -80,7 +80,7 @@ async def test_connections_are_spread_evenly() -> None:
     assert p_value(counts, 3) > 0.01, counts
 
 
-async def test_refused_at_once_without_endpoints_and_served_again() -> None:
+async def test_connections_are_refused_while_a_service_has_no_endpoints() -> None:
     port = free_port()
     async with endpoint("127.251.7.2") as a, proxy() as it:
         await it.apply({"default/web": rules(port)})
@@ -98,7 +98,7 @@ async def test_refused_at_once_without_endpoints_and_served_again() -> None:
             await ask(port)
 
 
-async def test_an_endpoint_that_refuses_is_skipped() -> None:
+async def test_endpoint_that_refuses_connections_is_skipped() -> None:
     port = free_port()
     dead = Endpoint("127.251.7.9", free_port("127.251.7.9"))
     async with endpoint("127.251.7.2") as a, proxy() as it:
@@ -149,7 +149,7 @@ async def test_half_close_is_passed_on() -> None:
         writer.close()
 
 
-async def test_large_streams_arrive_whole_though_the_reader_is_slow() -> None:
+async def test_large_stream_arrives_complete_with_a_slow_reader() -> None:
     port, size = free_port(), 50_000_000
     block = bytes(range(256)) * 4096
 
@@ -176,7 +176,7 @@ async def test_large_streams_arrive_whole_though_the_reader_is_slow() -> None:
     assert found == size
 
 
-async def test_a_reset_is_passed_on() -> None:
+async def test_connection_reset_is_passed_on() -> None:
     port = free_port()
 
     async def abort(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -220,7 +220,7 @@ async def test_connections_beyond_the_limit_are_closed_with_a_log(caplog: pytest
             each.close()
 
 
-async def test_the_next_proxy_listens_before_the_last_one_stops() -> None:
+async def test_successor_listens_before_its_predecessor_stops() -> None:
     port = free_port()
     failures: list[str] = []
     stop = False
@@ -252,7 +252,7 @@ async def test_the_next_proxy_listens_before_the_last_one_stops() -> None:
     assert failures == []
 
 
-async def test_an_address_in_use_is_retried_and_reported() -> None:
+async def test_address_in_use_is_reported_and_retried() -> None:
     port = free_port()
     with socket.socket() as other:
         other.bind((ADDRESS, port))
@@ -337,7 +337,7 @@ async def test_udp_flows_keep_their_endpoint_until_it_is_gone() -> None:
             other = next(each for _, each in servers if f"{each.address}!" != first)
             await it.apply({"default/web": rules(port, other, protocol="UDP")})
             assert await exchange() == f"{other.address}!"
-            # an endpoint that has ended refuses datagrams: the flow ends, and a later datagram gets another endpoint
+            # An endpoint that has ended rejects datagrams. The flow ends, and a later datagram gets another endpoint.
             await it.apply({"default/web": rules(port, *(each for _, each in servers), protocol="UDP")})
             next(transport for transport, each in servers if each == other).close()
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A process runtime in a folder of its own, and what a test wants to know of it."""
+"""A process runtime in a separate folder, with helpers for tests."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 UID = "uid-default-a"
 ADDRESSES = Addresses("127.0.1.1", "127.0.1.2")
 FOR_EVER = "exec sleep 1000"
@@ -32,30 +32,30 @@ def shell(*scripts: str) -> Pod:
 
 
 class Scene:
-    """`close` it: nothing of it runs afterwards."""
+    """A process runtime with at most one pod. `close` ends all its processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._told = asyncio.Event()
+        self._changed = asyncio.Event()
         self.services: dict[str, str] = {}
-        """The variables of services."""
+        """The environment variables of services."""
         self.reopen()
 
     def reopen(self) -> None:
         self.root = Root(self.folder)
-        self._take_up()
+        self._open_runtime()
 
-    def begin_anew(self) -> None:
-        """Another life of the same kubelet process."""
+    def replace_runtime(self) -> None:
+        """Replace the runtime within the same kubelet process."""
         self.runtime.close()
-        self._take_up()
+        self._open_runtime()
 
-    def _take_up(self) -> None:
+    def _open_runtime(self) -> None:
         self.runtime = ProcessRuntime(self.root, services=lambda pod: self.services)
-        self.runtime.listen(lambda uid: self._told.set())
+        self.runtime.listen(lambda uid: self._changed.set())
 
     def run(self, pod: Pod) -> None:
-        """Starts its first container."""
+        """Prepare the pod and start its first container."""
         self.runtime.prepare(pod, ADDRESSES)
         self.start(pod.spec.containers[0].name, 0)
 
@@ -70,11 +70,11 @@ class Scene:
         return found
 
     async def until(self, wanted: Callable[[ContainerView], bool], container: str = "c0") -> ContainerView:
-        """Waits until the container is as wanted, and was told to be."""
-        async with asyncio.timeout(PATIENCE):
+        """Wait until the container satisfies `wanted`. The runtime must announce the change."""
+        async with asyncio.timeout(TIMEOUT):
             while not wanted(view := self.view(container)):
-                self._told.clear()
-                await self._told.wait()
+                self._changed.clear()
+                await self._changed.wait()
         return view
 
     async def running(self, container: str = "c0") -> ContainerView:
@@ -84,7 +84,7 @@ class Scene:
         return await self.until(lambda view: view.exit is not None, container)
 
     def pid(self, container: str = "c0", attempt: int = 0) -> int:
-        """Of the container's process."""
+        """The pid of the container's process."""
         pid: int = files.read(str(self.home(container, attempt) / files.RUNNING))["pid"]
         return pid
 
@@ -95,16 +95,16 @@ class Scene:
         return self.root.pod(UID) / "containers" / container / str(attempt)
 
     def log(self, container: str = "c0", attempt: int = 0) -> list[str]:
-        """What its output was, without times."""
+        """The output of the container, without times."""
         log = self.home(container, attempt) / "log"
         return [line.split(" ", 1)[1] for line in log.read_text().splitlines()] if log.exists() else []
 
     async def says(self, text: str, container: str = "c0") -> None:
-        """Waits until the container has written a line."""
+        """Wait until the container has written a line."""
         await eventually(lambda: f"stdout F {text}" in self.log(container))
 
     def restart(self) -> None:
-        """Another kubelet process, as far as the runtime can tell."""
+        """Replace the runtime as a new kubelet process would."""
         self.root.close()
         self.reopen()
 
@@ -119,7 +119,7 @@ class Scene:
 
 
 async def eventually(look: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             if look():
                 return
@@ -127,7 +127,7 @@ async def eventually(look: Callable[[], bool]) -> None:
 
 
 def exists(pid: int) -> bool:
-    """Does a process run?"""
+    """Whether the process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

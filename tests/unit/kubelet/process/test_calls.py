@@ -24,7 +24,7 @@ from tests.unit.kubelet.process.scene import FOR_EVER, UID, Scene, shell
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    """With a container that runs."""
+    """A scene with a running container."""
     scene = Scene(tmp_path / "root")
     scene.run(shell(FOR_EVER))
     await scene.running()
@@ -55,7 +55,7 @@ def http(port: int, path: str = "/") -> HTTPGetAction:
 
 @asynccontextmanager
 async def answering(line: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """A server that begins each answer so; its port."""
+    """A server that begins each response with `line`. Yields its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.readuntil(b"\r\n\r\n")
@@ -68,14 +68,14 @@ async def answering(line: bytes, tls: ssl.SSLContext | None = None) -> AsyncIter
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_a_command_succeeds_or_says_what_it_wrote(scene: Scene) -> None:
+async def test_failed_exec_probe_reports_its_output(scene: Scene) -> None:
     assert await failure(scene, ExecAction(command=["true"])) == ""
     assert await failure(scene, ExecAction(command=["sh", "-c", "echo not ready; exit 1"])) == "not ready"
     assert await failure(scene, ExecAction(command=["false"])) == "command terminated with exit code 1"
     assert (await failure(scene, ExecAction(command=["true", "\0"]))).startswith("cannot run true: embedded null")
 
 
-async def test_slow_call_is_cancelled(scene: Scene) -> None:
+async def test_slow_call_times_out(scene: Scene) -> None:
     assert await failure(scene, ExecAction(command=["sleep", "1000"]), timeout=0.1) == "timed out after 0.1 s"
 
 
@@ -89,7 +89,7 @@ async def test_slow_call_is_cancelled(scene: Scene) -> None:
         (b"", "malformed HTTP response"),
     ],
 )
-async def test_a_page_answers_for_the_container(scene: Scene, line: bytes, said: str) -> None:
+async def test_http_probe_depends_on_the_status_code(scene: Scene, line: bytes, said: str) -> None:
     async with answering(line) as port:
         action = http(port, "/ready")
         action.httpHeaders.add(name="X-Who", value="me")
@@ -97,7 +97,9 @@ async def test_a_page_answers_for_the_container(scene: Scene, line: bytes, said:
 
 
 async def test_https_probe_does_not_verify_certificates(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To read whom the machine trusts holds the event loop for 20 ms: 200 probes at once took it from the heartbeats."""
+    """Loading the trusted certificates of the machine blocks the event loop for 20 ms. With 200 probes at once, heartbeats
+    were late.
+    """
     now = datetime.now(UTC)
     pair = Authority.create("who-knows", now).issue(Subject("a"), now, hosts=["another"])
     (tmp_path / "pair").write_bytes(pair.certificate + pair.key)
@@ -115,19 +117,20 @@ async def test_https_probe_does_not_verify_certificates(scene: Scene, tmp_path: 
 
 @asynccontextmanager
 async def pages(answers: Mapping[str, str]) -> AsyncIterator[tuple[int, list[str]]]:
-    """A server that answers each path with a status, and after a blank with where that redirects to; its port, and what it was
-    asked."""
-    asked: list[str] = []
+    """A server that answers each path with a status, and with the location of a redirect if the answer has one. Yields its
+    port and the requests.
+    """
+    requests: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
-        status, _, location = answers[asked[-1].split(" ")[1]].partition(" ")
+        requests.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        status, _, location = answers[requests[-1].split(" ")[1]].partition(" ")
         writer.write(f"HTTP/1.1 {status} Said\r\n{f'Location: {location}' if location else 'X-A: b'}\r\n\r\n".encode())
         await writer.drain()
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()[1], asked
+        yield server.sockets[0].getsockname()[1], requests
 
 
 @pytest.mark.parametrize(
@@ -145,30 +148,30 @@ async def pages(answers: Mapping[str, str]) -> AsyncIterator[tuple[int, list[str
         ({"/": "304 /new"}, ""),
     ],
 )
-async def test_a_redirect_is_followed_on_the_same_host(scene: Scene, answers: Mapping[str, str], said: str) -> None:
+async def test_redirects_are_followed_only_on_the_same_host(scene: Scene, answers: Mapping[str, str], said: str) -> None:
     async with pages(answers) as (port, _):
         assert await failure(scene, http(port)) == said
 
 
 @pytest.mark.parametrize(("path", "sent"), [("/a b?c d#e", "/a%20b?c%20d"), ("/a%20b", "/a%20b")])
-async def test_a_path_is_escaped_once(scene: Scene, path: str, sent: str) -> None:
+async def test_path_is_escaped_once(scene: Scene, path: str, sent: str) -> None:
     async with pages({sent: "200"}) as (port, _):
         assert await failure(scene, http(port, path)) == ""
 
 
-async def test_headers_take_the_place_of_others_in_any_case_and_go_along(scene: Scene) -> None:
-    async with pages({"/": "302 /new", "/new": "200"}) as (port, asked):
+async def test_custom_headers_replace_default_ones_and_are_sent_after_redirects(scene: Scene) -> None:
+    async with pages({"/": "302 /new", "/new": "200"}) as (port, requests):
         action = http(port)
         for name, value in (("host", "a.example"), ("user-agent", ""), ("X-A", "1"), ("x-a", "2")):
             action.httpHeaders.add(name=name, value=value)
         assert await failure(scene, action) == ""
-    headers = [sorted(each.strip().split("\r\n")[1:]) for each in asked]
+    headers = [sorted(each.strip().split("\r\n")[1:]) for each in requests]
     assert headers == [["Accept: */*", "Connection: close", "Host: a.example", "X-A: 1", "X-A: 2"]] * 2
 
 
 @asynccontextmanager
 async def greeting(first: bytes) -> AsyncIterator[int]:
-    """A server that answers the first bytes of whatever comes with these; its port."""
+    """A server that answers the first bytes of a connection with `first`. Yields its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(5)
@@ -197,32 +200,32 @@ async def test_tls_errors_are_reported_as_tls_errors(scene: Scene, first: bytes,
 
 @asynccontextmanager
 async def plain() -> AsyncIterator[tuple[int, list[str]]]:
-    """A server that knows no TLS, and says so in HTTP; its port, and what it was asked in HTTP."""
-    asked: list[str] = []
+    """A server without TLS, which answers a TLS handshake with an HTTP error. Yields its port and the HTTP requests."""
+    requests: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if (first := await reader.read(1)) == b"G":
-            asked.append((first + await reader.readuntil(b"\r\n\r\n")).decode())
+            requests.append((first + await reader.readuntil(b"\r\n\r\n")).decode())
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n" if first == b"G" else b"HTTP/1.0 400 Bad Request\r\n\r\n")
         await writer.drain()
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()[1], asked
+        yield server.sockets[0].getsockname()[1], requests
 
 
 @pytest.mark.parametrize("kind", [CallKind.PRE_STOP, CallKind.READINESS])
-async def test_a_hook_that_is_answered_without_tls_is_called_so_and_gives_no_secret_away(scene: Scene, kind: CallKind) -> None:
-    async with plain() as (port, asked):
+async def test_https_hook_falls_back_to_http_without_its_authorization(scene: Scene, kind: CallKind) -> None:
+    async with plain() as (port, requests):
         action = http(port, "/done")
         action.scheme = "HTTPS"
         for name, value in (("authorization", "Bearer secret"), ("X-A", "1")):
             action.httpHeaders.add(name=name, value=value)
         said = await failure(scene, action, kind=kind)
     if kind is CallKind.READINESS:
-        assert said.startswith("tls: ") and not asked
+        assert said.startswith("tls: ") and not requests
     else:
-        (request,) = asked
+        (request,) = requests
         assert said == "" and request.startswith("GET /done ") and "X-A: 1" in request and "secret" not in request
 
 
@@ -235,16 +238,16 @@ async def test_hook_without_an_http_response_fails_with_the_tls_error(scene: Sce
 
 
 @pytest.mark.parametrize("kind", [CallKind.POST_START, CallKind.PRE_STOP])
-async def test_a_hook_is_called_whatever_the_answer(scene: Scene, kind: CallKind) -> None:
-    async with pages({"/": "404"}) as (port, asked):
+async def test_http_hook_succeeds_with_any_status(scene: Scene, kind: CallKind) -> None:
+    async with pages({"/": "404"}) as (port, requests):
         assert await failure(scene, http(port), kind=kind) == ""
-        assert "\r\nUser-Agent: kube-lifecycle/" in asked[0]
+        assert "\r\nUser-Agent: kube-lifecycle/" in requests[0]
         socket = TCPSocketAction(host="127.0.0.1", port=IntOrString(intVal=port))
         assert await failure(scene, socket, kind=kind, number=1) == "invalid handler"
     assert (await failure(scene, http(port), kind=kind, number=2)).startswith("dial tcp")
 
 
-async def test_a_port_is_open_or_closed(scene: Scene) -> None:
+async def test_tcp_probe_checks_whether_the_port_is_open(scene: Scene) -> None:
     port = free_port()
     action = TCPSocketAction(host="127.0.0.1", port=IntOrString(intVal=port))
     assert await failure(scene, action) == f"dial tcp 127.0.0.1:{port}: connect: connection refused"
@@ -252,10 +255,10 @@ async def test_a_port_is_open_or_closed(scene: Scene) -> None:
         assert await failure(scene, action) == ""
 
 
-async def test_a_grpc_service_says_how_it_is(scene: Scene) -> None:
+async def test_grpc_probe_checks_the_health_of_the_service(scene: Scene) -> None:
     server, servicer = grpc.aio.server(), health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    action = GRPCAction(port=server.add_insecure_port("127.0.1.2:0"), service="s")  # the pod's address
+    action = GRPCAction(port=server.add_insecure_port("127.0.1.2:0"), service="s")  # the address of the pod
     await server.start()
     try:
         await servicer.set("s", health_pb2.HealthCheckResponse.SERVING)
@@ -267,8 +270,8 @@ async def test_a_grpc_service_says_how_it_is(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])
-async def test_a_host_that_cannot_be_a_name_fails(scene: Scene, host: str) -> None:
-    """It is not found out by asking: the name cannot even be written as a question."""
+async def test_invalid_host_name_fails_the_probe(scene: Scene, host: str) -> None:
+    """No DNS query can be made for the name, because it cannot be encoded."""
     for action in (
         HTTPGetAction(host=host, port=IntOrString(intVal=80)),
         TCPSocketAction(host=host, port=IntOrString(intVal=80)),
@@ -295,7 +298,7 @@ async def test_calls_end_with_their_container(scene: Scene) -> None:
     assert [(call.ended is not None, call.failure) for call in view.calls] == [(True, "the container has exited")]
 
 
-async def test_the_latest_call_of_a_kind_takes_the_place_of_the_one_before(scene: Scene) -> None:
+async def test_new_call_replaces_the_previous_one_of_its_kind(scene: Scene) -> None:
     begin(scene, SleepAction(seconds=1000), timeout=math.inf)
     begin(scene, SleepAction(seconds=0), number=1)
     assert (await ended(scene)).number == 1

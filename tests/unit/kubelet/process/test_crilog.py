@@ -1,4 +1,4 @@
-"""The log that a shim writes: its format, and its bound."""
+"""The log of a shim: its format and its size limit."""
 
 import errno
 import os
@@ -12,13 +12,13 @@ from kubelet.runtime.process.shim import MAX_LINE, LogWriter
 
 
 def entries(path: Path) -> list[str]:
-    """Without their times."""
+    """The entries of the log, without their times."""
     lines = path.read_text().splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z ", line) for line in lines)
     return [line.split(" ", 1)[1] for line in lines]
 
 
-def test_lines_are_written_whole_and_what_is_left_at_the_end(tmp_path: Path) -> None:
+def test_complete_lines_are_written_and_the_rest_at_the_end(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "log"), 1 << 20, 2)
     log.write("stdout", b"one\ntw")
     log.write("stderr", b"\nerr\n")
@@ -37,7 +37,7 @@ def test_long_lines_are_written_in_parts(tmp_path: Path) -> None:
     log.close()
 
 
-def test_files_and_their_size_are_bounded_and_the_latest_lines_are_kept(tmp_path: Path) -> None:
+def test_rotation_bounds_files_and_keeps_the_latest_lines(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "log"), 1000, 3)
     for number in range(200):
         log.write("stdout", b"line %d\n" % number)
@@ -51,7 +51,7 @@ def test_files_and_their_size_are_bounded_and_the_latest_lines_are_kept(tmp_path
 
 
 class Disk:
-    """Of so many bytes that are free."""
+    """A disk with a limited number of free bytes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free = 1 << 30
@@ -89,8 +89,8 @@ def test_lines_lost_on_a_full_disk_are_noted_later(tmp_path: Path, disk: Disk) -
     disk.free = 1 << 20
     log.write("stdout", b"again\n")
     log.write("stdout", b"and again\n")
-    told = "stderr F 5 lines were lost: no space left on device"
-    assert entries(tmp_path / "log")[1:] == [told, "stdout F again", "stdout F and again"]
+    lost = "stderr F 5 lines were lost: no space left on device"
+    assert entries(tmp_path / "log")[1:] == [lost, "stdout F again", "stdout F and again"]
     log.close()
 
 
@@ -103,7 +103,7 @@ def test_lost_lines_are_noted_at_the_end(tmp_path: Path, disk: Disk) -> None:
     assert entries(tmp_path / "log") == ["stderr F 1 line was lost: no space left on device"]
 
 
-def test_a_rotation_that_fails_loses_no_older_file(tmp_path: Path, disk: Disk) -> None:
+def test_failed_rotation_keeps_the_older_files(tmp_path: Path, disk: Disk) -> None:
     log = LogWriter(str(tmp_path / "log"), 100, 2)
     for number in range(3):
         log.write("stdout", b"line %d\n" % number)

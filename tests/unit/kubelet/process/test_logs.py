@@ -1,4 +1,4 @@
-"""Reading a log that a shim writes."""
+"""Reading the log of a shim."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -33,7 +33,7 @@ async def text(path: Path, wanted: LogSelection = LogSelection()) -> str:  # noq
     return b"".join([data async for data in streams.read_log(path, wanted, lambda: True)]).decode()
 
 
-async def test_a_log_is_read_over_all_of_its_files(path: Path) -> None:
+async def test_log_is_read_across_rotated_files(path: Path) -> None:
     write(path, LINES, size=4000).close()
     assert len(list(path.parent.iterdir())) > 2
     assert await text(path) == "".join(LINES)
@@ -41,12 +41,12 @@ async def test_a_log_is_read_over_all_of_its_files(path: Path) -> None:
 
 @pytest.mark.parametrize("tail", [0, 1, 7, 250, 299, 300, 1000])
 @pytest.mark.parametrize("size", [4000, 1 << 20])
-async def test_the_tail_is_counted_over_all_of_its_files(path: Path, tail: int, size: int) -> None:
+async def test_tail_is_counted_across_rotated_files(path: Path, tail: int, size: int) -> None:
     write(path, LINES, size=size).close()
     assert await text(path, LogSelection(tail=tail)) == "".join(LINES[len(LINES) - tail :] if tail < 300 else LINES)
 
 
-async def test_the_parts_of_a_long_line_are_put_together_and_the_end_stays_open(path: Path) -> None:
+async def test_parts_of_long_and_unfinished_lines_are_joined(path: Path) -> None:
     whole = "x" * 50_000 + "\n" + "no end"
     write(path, [whole]).close()
     assert await text(path) == whole
@@ -54,7 +54,7 @@ async def test_the_parts_of_a_long_line_are_put_together_and_the_end_stays_open(
     assert [line.split(" ", 1)[1] for line in stamped.splitlines()] == whole.splitlines()
 
 
-async def test_only_what_is_new_enough_and_fits_is_shown(path: Path) -> None:
+async def test_since_limit_and_tail_restrict_the_output(path: Path) -> None:
     stamps = [f"2026-11-22T11:45:5{number}.000000000Z" for number in range(3)]
     put(path, "".join(f"{stamp} stdout F {number}\n" for number, stamp in enumerate(stamps)))
     assert await text(path, LogSelection(since=stamps[1])) == "1\n2\n"
@@ -69,7 +69,7 @@ async def test_missing_log_is_empty(path: Path) -> None:
 
 
 class TestFollowing:
-    async def test_shows_what_is_added_through_rotations_until_the_container_ends(self, path: Path) -> None:
+    async def test_follows_new_lines_across_rotations_until_the_container_ends(self, path: Path) -> None:
         over = False
         log = write(path, ["first\n"], size=200, files=10)
         following = streams.read_log(path, LogSelection(follow=True), lambda: over)
@@ -83,14 +83,14 @@ class TestFollowing:
         shown += b"".join([data async for data in following])
         assert shown.decode().splitlines() == ["first", *(f"added {number}" for number in range(20))]
 
-    async def test_begins_with_the_tail(self, path: Path) -> None:
+    async def test_starts_with_the_tail(self, path: Path) -> None:
         write(path, LINES).close()
         following = streams.read_log(path, LogSelection(follow=True, tail=1), lambda: False)
         assert await anext(following) == LINES[-1].encode()
         await self.stops(following)
 
     async def stops(self, following: AsyncGenerator[bytes, None]) -> None:
-        """Whoever has seen enough leaves."""
+        """Assert that nothing more arrives, and close the stream."""
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await anext(following)

@@ -1,4 +1,4 @@
-"""Termination messages of containers, and of what is in their files."""
+"""Termination messages of containers, and the contents of their files."""
 
 import os
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     ],
     ids=["default", "path", "no-file", "log", "last-line", "no-error", "file-first", "link"],
 )
-async def test_a_container_ends_with_its_message(scene: Scene, script: str, path: str, policy: str, message: str) -> None:
+async def test_exit_has_the_termination_message(scene: Scene, script: str, path: str, policy: str, message: str) -> None:
     pod = shell(script)
     pod.spec.containers[0].terminationMessagePath, pod.spec.containers[0].terminationMessagePolicy = path, policy
     scene.run(pod)
@@ -40,7 +40,7 @@ async def test_a_container_ends_with_its_message(scene: Scene, script: str, path
     assert view.exit.message == message
 
 
-async def test_an_attempt_begins_without_the_message_of_the_one_before(scene: Scene) -> None:
+async def test_restart_clears_the_termination_message(scene: Scene) -> None:
     scene.run(shell("[ -e once ] || printf first > dev/termination-log; touch once"))
     view = await scene.exited()
     assert view.exit is not None
@@ -52,7 +52,7 @@ async def test_an_attempt_begins_without_the_message_of_the_one_before(scene: Sc
     assert (view.exit.message, view.last_exit.message) == ("", "first")
 
 
-def test_a_message_is_the_end_of_its_file(tmp_path: Path) -> None:
+def test_message_is_limited_to_the_end_of_its_file(tmp_path: Path) -> None:
     path = tmp_path / "message"
     path.write_bytes(b"x" * 5000 + b"end")
     assert shim.read_message(str(path), 4096) == "x" * 4093 + "end"
@@ -67,7 +67,7 @@ def test_termination_message_needs_a_regular_file(tmp_path: Path) -> None:
     assert shim.read_message(str(tmp_path / "none"), 10) == ""
 
 
-def test_the_end_of_a_log_is_at_most_eighty_lines_and_2048_bytes(tmp_path: Path) -> None:
+def test_log_fallback_is_limited_to_80_lines_and_2048_bytes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"2026-01-01T00:00:00.000000000Z stdout F {number}\n" for number in range(100)))
     assert shim.end_of_log(str(log), 5, 4096).split() == [str(number) for number in range(20, 100)]

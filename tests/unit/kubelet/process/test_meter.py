@@ -1,4 +1,4 @@
-"""What real processes are measured to use."""
+"""The measured resource usage of real processes."""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell
 pytestmark = pytest.mark.processes
 
 BURN = f"{sys.executable} -S -c 'import time\nwhile time.process_time() < 0.3: pass'"
-"""Ends when it has used 0.3 s of CPU."""
+"""Ends after 0.3 s of CPU time."""
 WAITS_LATE = f"""
 import os, time
 pid = os.spawnv(os.P_NOWAIT, "/bin/sh", ["sh", "-c", {BURN!r}])
@@ -48,19 +48,19 @@ async def test_cpu_time_of_ended_children_is_counted(scene: Scene) -> None:
     scene.run(pod)
     await scene.says("done")
     used = (await measure(ProcessMeter(scene.root), pod, "c0"))["c0"]
-    assert cpu_seconds(used) >= 0.25  # the kernel counts in hundredths
+    assert cpu_seconds(used) >= 0.25  # the kernel counts in units of 10 ms
 
 
-async def test_memory_is_what_there_is_of_it_now(scene: Scene) -> None:
+async def test_current_memory_is_measured(scene: Scene) -> None:
     pod = shell(f"echo done; {FOR_EVER}")
     scene.run(pod)
     await scene.says("done")
     async with asyncio.timeout(10):
         while not (await measure(ProcessMeter(scene.root), pod, "c0"))["c0"].memory > 100_000:
-            pass  # a process that is just becoming another program has none
+            pass  # a process has no memory during exec
 
 
-async def test_a_daemon_that_has_left_the_session_and_its_parent_counts(scene: Scene) -> None:
+async def test_daemon_outside_the_session_is_counted(scene: Scene) -> None:
     pod = shell(f"(setsid {sys.executable} -S -c '{HOLD}' &); {FOR_EVER}")
     scene.run(pod)
     await scene.says("held")

@@ -1,4 +1,4 @@
-"""What is made of the spec of a container, before anything is started."""
+"""The plan of a container from its spec, before anything is started."""
 
 import time
 from pathlib import Path
@@ -26,7 +26,7 @@ ROOT = Path("/pods/u/containers/c0/root")
         ("$(A) $(A $$ $$$", "1 $(A $ $$"),
     ],
 )
-def test_references_are_replaced_as_kubernetes_does(text: str, expanded: str) -> None:
+def test_references_are_expanded_as_in_kubernetes(text: str, expanded: str) -> None:
     assert Expansion("c").expand(text, {"A": "1", "B": "2"}, "args[0]") == expanded
 
 
@@ -47,7 +47,7 @@ def pod_and_container() -> tuple[Pod, Container]:
         ("status.podIP", "127.0.1.2"),
     ],
 )
-def test_a_variable_may_be_a_field_of_the_pod(path: str, value: str) -> None:
+def test_variable_from_a_pod_field(path: str, value: str) -> None:
     pod, container = pod_and_container()
     container.env.add(name="V").valueFrom.fieldRef.fieldPath = path
     assert environment(pod, container, ADDRESSES, {}, Expansion("c0"))["V"] == value
@@ -71,7 +71,7 @@ def test_variables_of_services_count_for_the_limit() -> None:
         container_plan(pod, container, ADDRESSES, ROOT, {}, services)
 
 
-def test_a_variable_may_be_a_resource_in_units_of_its_divisor() -> None:
+def test_variable_from_a_resource_with_a_divisor() -> None:
     pod, container = pod_and_container()
     container.resources.limits["memory"].CopyFrom(Quantity(string="100Mi"))
     container.resources.requests["cpu"].CopyFrom(Quantity(string="1500m"))
@@ -82,7 +82,7 @@ def test_a_variable_may_be_a_resource_in_units_of_its_divisor() -> None:
     assert [variables[name] for name in "MCN"] == ["100", "2", "0"]
 
 
-def test_a_variable_may_be_a_resource_of_an_init_container() -> None:
+def test_variable_from_a_resource_of_an_init_container() -> None:
     pod = make_pod("a").container().init(memory="1Mi").build()
     container = pod.spec.initContainers[0]
     for name, owner in (("OWN", ""), ("NAMED", "i0")):
@@ -92,7 +92,7 @@ def test_a_variable_may_be_a_resource_of_an_init_container() -> None:
     assert (variables["OWN"], variables["NAMED"]) == ("1048576", "1048576")
 
 
-def test_unsupported_features_are_refused_by_name_unless_optional() -> None:
+def test_unsupported_features_are_rejected_by_name_unless_optional() -> None:
     pod, container = pod_and_container()
     wanted = container.env.add(name="V").valueFrom.secretKeyRef
     wanted.key = "password"
@@ -119,13 +119,13 @@ def test_container_does_not_inherit_the_kubelets_environment(monkeypatch: pytest
         ("a" * 61 + ".-0", "a" * 61),
     ],
 )
-def test_a_host_has_at_most_63_characters_of_a_name(name: str, hostname: str) -> None:
+def test_host_name_is_truncated_to_63_characters(name: str, hostname: str) -> None:
     pod, container = pod_and_container()
     pod.metadata.name = name
     assert container_plan(pod, container, ADDRESSES, ROOT, {})["env"]["HOSTNAME"] == hostname
 
 
-def test_what_an_image_or_a_runtime_would_bring_cannot_be_referred_to() -> None:
+def test_default_variables_cannot_be_referenced() -> None:
     pod, container = pod_and_container()
     container.env.add(name="PATH", value="/opt/bin:$(PATH)")
     container.command[:] = ["echo", "$(HOSTNAME) $(HOME) $(PATH)"]
@@ -144,7 +144,7 @@ def test_what_an_image_or_a_runtime_would_bring_cannot_be_referred_to() -> None:
         ("/var/tmp", "/var/tmp"),
     ],
 )
-def test_the_working_directory_is_in_the_root_or_on_the_machine(wanted: str, found: str) -> None:
+def test_working_directory_is_below_the_root_or_an_existing_path(wanted: str, found: str) -> None:
     _, container = pod_and_container()
     container.volumeMounts.add(name="v", mountPath="/data")
     container.workingDir = wanted
@@ -159,7 +159,7 @@ def test_arguments_follow_the_command_and_memory_is_in_bytes() -> None:
     assert (list(made["argv"][-2:]), made["memory"]) == (["unused", "127.0.1.2:8080"], 1 << 20)
 
 
-class TestWhatLinuxWouldNotTake:
+class TestLimits:
     def doubling(self, times: int) -> tuple[Pod, Container]:
         """V0 has 1,000 characters, V1 twice as many, and so on."""
         pod, container = pod_and_container()
@@ -168,12 +168,12 @@ class TestWhatLinuxWouldNotTake:
             container.env.add(name=f"V{number}", value=f"$(V{number - 1})$(V{number - 1})")
         return pod, container
 
-    def test_is_not_made_of_variables_that_double(self) -> None:
+    def test_doubling_variables_are_rejected(self) -> None:
         pod, container = self.doubling(12)
         with pytest.raises(Unsupported, match='container "c0": env "V8" exceeds 131072 characters, the limit'):
             container_plan(pod, container, ADDRESSES, ROOT, {})
 
-    def test_is_not_made_of_an_argument(self) -> None:
+    def test_too_long_argument_is_rejected(self) -> None:
         pod, container = self.doubling(7)
         container.args.append("$(V7)")
         assert len(container_plan(pod, container, ADDRESSES, ROOT, {})["argv"][-1]) == 128_000
@@ -181,13 +181,13 @@ class TestWhatLinuxWouldNotTake:
         with pytest.raises(Unsupported, match=r'container "c0": args\[1\] exceeds'):
             container_plan(pod, container, ADDRESSES, ROOT, {})
 
-    def test_is_not_made_of_many_together(self) -> None:
+    def test_too_long_command_line_is_rejected(self) -> None:
         pod, container = self.doubling(7)
         container.args.extend(["$(V7)"] * 100)
         with pytest.raises(Unsupported, match=r"with args\[14\] its command, arguments and variables exceed 2097152"):
             container_plan(pod, container, ADDRESSES, ROOT, {})
 
-    def test_is_not_made_of_one_field_in_many_variables(self) -> None:
+    def test_large_field_in_many_variables_is_rejected(self) -> None:
         pod, container = pod_and_container()
         pod.metadata.annotations["large"] = "x" * LONGEST
         for number in range(LARGEST // LONGEST + 1):
@@ -195,15 +195,15 @@ class TestWhatLinuxWouldNotTake:
         with pytest.raises(Unsupported, match='with env "V16" its command'):
             container_plan(pod, container, ADDRESSES, ROOT, {})
 
-    def test_is_counted_once_replaced(self) -> None:
+    def test_limit_applies_to_the_expanded_text(self) -> None:
         assert Expansion("c").expand("$$" * LONGEST, {}, "args[0]") == "$" * LONGEST
 
-    def test_unclosed_references_are_limited(self) -> None:
-        """Each was sought an end for, up to the end of the text."""
+    def test_unclosed_references_are_expanded_in_linear_time(self) -> None:
+        """Regression: the end of each reference was searched up to the end of the text."""
         text = "$(" * 30_000
         started = time.process_time()
         assert Expansion("c").expand(text, {}, "args[0]") == text
-        assert time.process_time() - started < 2  # it took six seconds
+        assert time.process_time() - started < 2  # it took six seconds before the fix
 
 
 class TestVolumes:
@@ -216,7 +216,7 @@ class TestVolumes:
         container.volumeMounts.add(name="host", mountPath="/host")
         return pod
 
-    def test_are_linked_at_their_mount_paths(self, tmp_path: Path) -> None:
+    def test_volumes_are_linked_at_their_mount_paths(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)
         where = volumes.places(pod, tmp_path / "volumes")
         volumes.make_volumes(pod, where)
@@ -227,19 +227,19 @@ class TestVolumes:
         assert (tmp_path / "volumes/scratch/part/file").exists()
         assert (tmp_path / "host/file").exists()
 
-    def test_probes_of_other_kinds_are_refused(self, tmp_path: Path) -> None:
+    def test_other_kinds_of_volumes_are_rejected(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)
         pod.spec.volumes.add(name="claim").volumeSource.persistentVolumeClaim.claimName = "c"
         with pytest.raises(Unsupported, match='volume "claim": the process runtime does not support persis'):
             volumes.places(pod, tmp_path)
 
-    def test_must_be_what_they_are_said_to_be(self, tmp_path: Path) -> None:
+    def test_host_path_type_is_checked(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)
         pod.spec.volumes[1].volumeSource.hostPath.type = "File"
         with pytest.raises(Unsupported, match='volume "host": hostPath type check failed'):
             volumes.make_volumes(pod, volumes.places(pod, tmp_path / "volumes"))
 
-    def test_do_not_hold_one_another(self, tmp_path: Path) -> None:
+    def test_mount_path_inside_another_volume_is_rejected(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)
         pod.spec.containers[0].volumeMounts.add(name="scratch", mountPath="/host/inside")
         where = volumes.places(pod, tmp_path / "volumes")

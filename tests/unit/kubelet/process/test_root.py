@@ -1,4 +1,4 @@
-"""What becomes of the folders of pods whose files do not want to go."""
+"""Removal of the folders of pods, with files that are difficult to remove."""
 
 import asyncio
 import errno
@@ -13,19 +13,19 @@ import pytest
 from kubelet.runtime.process import files, root
 from kubelet.runtime.process.root import Root, remove_pod, reset
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from tests.unit.kubelet.process.scene import FOR_EVER, PATIENCE, UID, Scene, eventually, exists, shell
+from tests.unit.kubelet.process.scene import FOR_EVER, TIMEOUT, UID, Scene, eventually, exists, shell
 from tests.unprivileged import read_only, unprivileged
 
 
 def a_pod(root: Root) -> Path:
-    """Without containers. One that there was has made its own folder read-only, and a directory in a volume."""
+    """A pod without containers. Its folder and a directory in a volume are read-only."""
     pod = root.pod("uid")
     read_only(pod / "volumes")
     pod.chmod(0o555)
     return pod
 
 
-async def test_a_pod_that_is_removed_leaves_nothing() -> None:
+async def test_removed_pod_leaves_no_files() -> None:
     with unprivileged() as folder:
         root = Root(folder / "root")
         await remove_pod(root.move_to_removed(a_pod(root)), SYSTEM_CLOCK, asyncio.Lock())
@@ -33,7 +33,7 @@ async def test_a_pod_that_is_removed_leaves_nothing() -> None:
         root.close()
 
 
-def test_reset_leaves_nothing() -> None:
+def test_reset_leaves_no_files() -> None:
     with unprivileged() as folder:
         root = Root(folder / "root")
         a_pod(root)
@@ -42,8 +42,8 @@ def test_reset_leaves_nothing() -> None:
         assert list(folder.iterdir()) == []
 
 
-def test_reset_removes_no_folder_that_no_kubelet_has_made(tmp_path: Path) -> None:
-    """It took any folder that it was given."""
+def test_reset_rejects_a_folder_of_another_origin(tmp_path: Path) -> None:
+    """Regression: any given folder was removed."""
     (tmp_path / "pods").mkdir()
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(OSError, match=r"not the directory of a process runtime: it contains thesis\.tex"):
@@ -52,8 +52,10 @@ def test_reset_removes_no_folder_that_no_kubelet_has_made(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("by", ["reset", "removal"])
-async def test_a_full_disk_does_not_keep_what_runs_alive(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shims were told by a file to kill: for want of room for it `pinnace down` failed, and what a removed pod ran went on."""
+async def test_processes_are_killed_on_a_full_disk(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: shims received the request to kill in a file. On a full disk `pinnace down` failed, and the processes of
+    a removed pod continued.
+    """
 
     def full(path: str, record: Mapping[str, Any]) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -79,25 +81,25 @@ async def test_a_full_disk_does_not_keep_what_runs_alive(by: str, tmp_path: Path
 
 
 async def test_older_shim_receives_requests_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The signal would be its death, and what it looks after would run on."""
+    """The signal would end an older shim, and its processes would continue."""
     scene = Scene(tmp_path / "root")
     scene.run(shell(f"setsid sh -c 'echo daemon $$$$; {FOR_EVER}' & {FOR_EVER}"))
     await eventually(lambda: bool(scene.log()))
     await scene.running()
     running = (scene.pid(), int(scene.log()[0].split()[-1]))
     monkeypatch.setattr(root, "_heeds", lambda folder, number: False)
-    monkeypatch.setattr(files, "KILL", None)  # whoever sends it fails
+    monkeypatch.setattr(files, "KILL", None)  # sending the signal would fail
     scene.runtime.remove(UID)
     await scene.runtime.settled()
     assert not any(map(exists, running))
     scene.root.close()
 
 
-async def test_a_shim_that_cannot_say_yet_who_it_is_is_killed_once_it_can(tmp_path: Path) -> None:
+async def test_starting_shim_is_killed(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "root")
     scene.run(shell(FOR_EVER))
     scene.runtime.remove(UID)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await scene.runtime.settled()
     assert scene.root.removed() == []
     scene.root.close()
@@ -118,8 +120,8 @@ async def test_remaining_files_are_reported(
 
 
 @pytest.mark.parametrize(("uid", "container"), [("..", "c"), ("../secret", "c"), ("uid", "../../x"), ("", "c"), ("uid", "a\0")])
-def test_names_of_a_caller_lead_nowhere_else(tmp_path: Path, uid: str, container: str) -> None:
-    """A log is asked for by the uid of a pod and the name of a container."""
+def test_uid_and_container_name_cannot_escape_the_root(tmp_path: Path, uid: str, container: str) -> None:
+    """A client requests a log by the uid of a pod and the name of a container."""
     root = Root(tmp_path / "root")
     for outside in ("secret", "root/secret", "root/pods/c", "root/pods/x"):
         (tmp_path / outside / "containers" / "c" / "0").mkdir(parents=True)

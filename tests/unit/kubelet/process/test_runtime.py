@@ -1,4 +1,4 @@
-"""The process runtime, with real processes: from the start of a container to its end, and beyond the end of a kubelet."""
+"""The process runtime with real processes: from the start of a container to its end, and across kubelet restarts."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     await scene.close()
 
 
-async def test_from_created_to_running_to_its_exit_code(scene: Scene) -> None:
+async def test_container_runs_and_reports_its_exit_code_and_output(scene: Scene) -> None:
     scene.run(shell("echo out; echo err >&2; read line; exit 3"))
     assert scene.view().state is ContainerState.CREATED
     view = await scene.exited()
@@ -36,7 +36,7 @@ async def test_from_created_to_running_to_its_exit_code(scene: Scene) -> None:
     assert sorted(scene.log()) == ["stderr F err", "stdout F out"]
 
 
-async def test_a_container_finds_its_variables_its_folder_and_its_volumes(scene: Scene) -> None:
+async def test_container_has_its_variables_and_volumes(scene: Scene) -> None:
     pod = shell('echo "$GREETING from $POD_IP"; cat data/page; exit 0')
     container = pod.spec.containers[0]
     container.env.add(name="WHO", value="you")
@@ -70,7 +70,7 @@ async def test_failed_start_has_a_reason(scene: Scene) -> None:
     assert (view.exit.reason, view.exit.message) == ("StartError", "cannot start /no/such/program: No such file or directory")
 
 
-async def test_a_container_without_a_command_is_refused(scene: Scene) -> None:
+async def test_container_without_a_command_is_rejected(scene: Scene) -> None:
     pod = shell("unused")
     del pod.spec.containers[0].command[:]
     with pytest.raises(Unsupported, match=r"spec.containers\[\].command is required"):
@@ -83,8 +83,8 @@ async def test_a_container_without_a_command_is_refused(scene: Scene) -> None:
     [("/a\0b", "", ""), ("/a", "b\0", ""), ("/a", "", "/no/such\0")],
     ids=["mountPath", "subPath", "hostPath"],
 )
-async def test_a_path_that_cannot_be_one_refuses_its_pod_alone(scene: Scene, where: str, sub_path: str, host_path: str) -> None:
-    """One that is stored: the API takes none any more."""
+async def test_invalid_volume_path_rejects_its_pod(scene: Scene, where: str, sub_path: str, host_path: str) -> None:
+    """The API rejects such paths, but stored pods may have them."""
     pod = shell("echo here; exit 0")
     source = pod.spec.volumes.add(name="v").volumeSource
     if host_path:
@@ -95,7 +95,7 @@ async def test_a_path_that_cannot_be_one_refuses_its_pod_alone(scene: Scene, whe
     with pytest.raises(Unsupported, match=r"invalid path of a volume: .*embedded null"):
         scene.runtime.prepare(pod, ADDRESSES)
     assert scene.root.pods() == []
-    scene.adopt(pod)  # by an earlier kubelet it had been taken
+    scene.adopt(pod)  # an earlier kubelet had admitted the pod
 
 
 @pytest.mark.parametrize("field", ["args", "env", "workingDir"])
@@ -115,7 +115,7 @@ async def test_impossible_arguments_have_a_reason(scene: Scene, field: str) -> N
     assert view.exit.message.startswith("cannot start /bin/sh: embedded null")
 
 
-async def test_a_process_ends_when_it_is_asked_and_is_killed_when_it_does_not(scene: Scene) -> None:
+async def test_stop_sends_sigterm_and_kills_after_the_grace_period(scene: Scene) -> None:
     scene.run(shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done", "trap '' TERM; echo ready; sleep 1000"))
     scene.start("c1", 0)
     for container in ("c0", "c1"):
@@ -123,17 +123,17 @@ async def test_a_process_ends_when_it_is_asked_and_is_killed_when_it_does_not(sc
         await scene.says("ready", container)
     scene.stop(30.0, "c0")
     scene.stop(30.0, "c1")
-    polite, stubborn = await scene.exited("c0"), scene.view("c1")
-    assert polite.exit is not None
-    assert (polite.exit.code, polite.stop_grace, stubborn.exit) == (7, 30.0, None)
+    graceful, stubborn = await scene.exited("c0"), scene.view("c1")
+    assert graceful.exit is not None
+    assert (graceful.exit.code, graceful.stop_grace, stubborn.exit) == (7, 30.0, None)
     scene.stop(0.05, "c1")
     stubborn = await scene.exited("c1")
     assert stubborn.exit is not None
     assert stubborn.exit.code == 128 + signal.SIGKILL
 
 
-async def test_a_stop_that_the_disk_had_no_room_for_is_asked_for_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was remembered all the same: nobody asked again, and the pod was Terminating for good."""
+async def test_stop_that_failed_on_a_full_disk_can_be_repeated(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the stop was recorded despite the error and never repeated, and the pod stayed Terminating."""
 
     def full(path: str, record: Mapping[str, Any]) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -159,8 +159,8 @@ async def test_expired_container_is_killed_on_a_full_disk(scene: Scene, monkeypa
     assert (await scene.exited()).exit is not None
 
 
-async def test_a_process_that_has_a_month_to_end_is_asked_too(scene: Scene) -> None:
-    """No poll waits that long: the shim died of it, and with it the process."""
+async def test_stop_with_a_grace_period_of_a_month_sends_sigterm(scene: Scene) -> None:
+    """Regression: the wait exceeded the limit of `poll`. The shim failed, and its process ended."""
     scene.run(shell("trap 'sleep 0.1; exit 7' TERM; echo ready; while :; do sleep 0.05; done"))
     await scene.says("ready")
     scene.stop(30 * 24 * 3600.0)
@@ -169,8 +169,8 @@ async def test_a_process_that_has_a_month_to_end_is_asked_too(scene: Scene) -> N
     assert view.exit.code == 7
 
 
-async def test_signals_give_the_code_that_a_shell_would(scene: Scene) -> None:
-    """(In a command $$ stands for one $: see expansion.)"""
+async def test_exit_code_of_a_signal_is_128_plus_its_number(scene: Scene) -> None:
+    """In a command, $$ stands for one $."""
     scene.run(shell("kill -SEGV $$$$"))
     view = await scene.exited()
     assert view.exit is not None
@@ -178,7 +178,7 @@ async def test_signals_give_the_code_that_a_shell_would(scene: Scene) -> None:
 
 
 async def test_no_process_of_a_container_survives_it(scene: Scene) -> None:
-    """Not even a daemon in a session of its own."""
+    """This includes a daemon in a separate session."""
     scene.run(shell("setsid sh -c 'echo daemon $$$$; exec sleep 1000' & while ! [ -e go ]; do sleep 0.02; done; exit 0"))
     await eventually(lambda: bool(scene.log()))
     daemon = int(scene.log()[0].split()[-1])
@@ -190,7 +190,7 @@ async def test_no_process_of_a_container_survives_it(scene: Scene) -> None:
     assert not exists(daemon)
 
 
-async def test_when_the_shim_is_killed_so_is_the_process(scene: Scene) -> None:
+async def test_killed_shim_ends_its_process(scene: Scene) -> None:
     scene.run(shell(f"sleep 1000 & {FOR_EVER}"))
     await scene.running()
     pid = scene.pid()
@@ -201,7 +201,7 @@ async def test_when_the_shim_is_killed_so_is_the_process(scene: Scene) -> None:
     await eventually(lambda: not exists(pid))
 
 
-async def test_the_next_attempt_remembers_the_last_and_only_two_are_kept(scene: Scene) -> None:
+async def test_next_attempt_has_the_last_exit_and_two_attempts_are_kept(scene: Scene) -> None:
     scene.run(shell("exit 4"))
     first = (await scene.exited()).exit
     scene.start("c0", 1)
@@ -212,7 +212,7 @@ async def test_the_next_attempt_remembers_the_last_and_only_two_are_kept(scene: 
     assert [scene.home(attempt=number).exists() for number in range(3)] == [False, True, True]
 
 
-async def test_a_removed_pod_is_killed_and_leaves_nothing(scene: Scene) -> None:
+async def test_removed_pod_is_killed_and_leaves_no_files(scene: Scene) -> None:
     scene.run(shell("trap '' TERM; echo ready; sleep 1000"))
     await scene.says("ready")
     pid = scene.pid()
@@ -223,8 +223,8 @@ async def test_a_removed_pod_is_killed_and_leaves_nothing(scene: Scene) -> None:
     assert scene.root.removed() == []
 
 
-async def test_the_event_loop_goes_on_while_a_pods_files_are_removed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A volume may have a hundred thousand; the fleet's nodes are lost when they are silent for three seconds."""
+async def test_removal_of_files_does_not_block_the_event_loop(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume may have 100,000 files, and the nodes of a fleet are lost after three seconds without a heartbeat."""
     loop, alive, seen = asyncio.get_running_loop(), threading.Event(), []
 
     def remove_tree(folder: Path) -> None:
@@ -241,7 +241,7 @@ async def test_the_event_loop_goes_on_while_a_pods_files_are_removed(scene: Scen
     assert [folder.name for folder in scene.root.removed()] == ["done"]
 
 
-async def test_a_limit_of_memory_binds_each_process(scene: Scene) -> None:
+async def test_memory_limit_applies_to_each_process(scene: Scene) -> None:
     pod = shell("unused")
     pod.spec.containers[0].command[:] = ["python3", "-S", "-c", "bytearray(1 << 29)"]
     pod.spec.containers[0].resources.limits["memory"].CopyFrom(Quantity(string="256Mi"))
@@ -252,8 +252,8 @@ async def test_a_limit_of_memory_binds_each_process(scene: Scene) -> None:
     assert scene.log()[-1].endswith("MemoryError")
 
 
-class TestAnotherKubelet:
-    async def test_finds_what_runs_and_starts_nothing(self, scene: Scene) -> None:
+class TestRestartedKubelet:
+    async def test_adopts_running_containers(self, scene: Scene) -> None:
         pod = shell(FOR_EVER)
         scene.run(pod)
         before = await scene.running()
@@ -267,7 +267,7 @@ class TestAnotherKubelet:
         assert view.exit is not None
         assert view.exit.code == 128 + signal.SIGTERM
 
-    async def test_finds_how_what_ended_meanwhile_did(self, scene: Scene) -> None:
+    async def test_finds_the_exit_code_of_a_container_that_ended_meanwhile(self, scene: Scene) -> None:
         pod = shell("while ! [ -e go ]; do sleep 0.02; done; exit 5")
         scene.run(pod)
         await scene.running()
@@ -280,15 +280,15 @@ class TestAnotherKubelet:
         assert view.exit is not None
         assert view.exit.code == 5
 
-    async def test_finds_what_was_only_just_begun(self, scene: Scene) -> None:
+    async def test_adopts_a_container_that_is_starting(self, scene: Scene) -> None:
         pod = shell(FOR_EVER)
         scene.run(pod)
         scene.restart()
         scene.adopt(pod)
         assert (await scene.running()).attempt == 0
 
-    async def test_takes_up_what_was_started_and_never_reported(self, scene: Scene) -> None:
-        """To the API the pod is new; on this machine it is not."""
+    async def test_adopts_a_running_container_that_was_never_reported(self, scene: Scene) -> None:
+        """The pod is new to the API, but its container already runs."""
         pod = shell(FOR_EVER)
         scene.run(pod)
         await scene.running()
@@ -296,7 +296,7 @@ class TestAnotherKubelet:
         scene.runtime.prepare(pod, ADDRESSES)
         assert scene.view().state is ContainerState.RUNNING
 
-    async def test_knows_that_a_container_is_gone_that_was_reported_to_run(self, scene: Scene) -> None:
+    async def test_reports_a_lost_container_as_exited(self, scene: Scene) -> None:
         pod = shell(FOR_EVER)
         status = pod.status.containerStatuses.add(name="c0", restartCount=3)
         status.state.running.startedAt.seconds = 5
@@ -305,7 +305,7 @@ class TestAnotherKubelet:
         assert view.exit is not None
         assert (view.attempt, view.exit.code, view.exit.reason) == (3, 137, "ContainerStatusUnknown")
 
-    async def test_kills_what_was_deleted_meanwhile_on_its_own_nodes(self, scene: Scene) -> None:
+    async def test_kills_deleted_pods_of_its_own_nodes(self, scene: Scene) -> None:
         scene.run(shell(FOR_EVER))
         await scene.running()
         pid = scene.pid()
@@ -317,7 +317,7 @@ class TestAnotherKubelet:
         await scene.runtime.settled()
         assert not exists(pid)
 
-    async def test_kills_what_runs_of_a_pod_that_has_ended_and_keeps_its_logs(self, scene: Scene) -> None:
+    async def test_kills_containers_of_an_ended_pod_and_keeps_its_logs(self, scene: Scene) -> None:
         scene.run(shell(f"echo hello; {FOR_EVER}"))
         await scene.says("hello")
         pid = scene.pid()
@@ -328,18 +328,18 @@ class TestAnotherKubelet:
         assert not exists(pid)
         assert scene.log() == ["stdout F hello"]
 
-    async def test_waits_for_the_first_to_end(self, scene: Scene) -> None:
+    async def test_second_kubelet_cannot_use_the_root(self, scene: Scene) -> None:
         with pytest.raises(OSError, match="is in use by another kubelet"):
             Root(scene.folder)
 
 
-async def test_a_runtime_that_is_closed_lets_everything_run_on_for_the_next(scene: Scene) -> None:
-    """Of the same process: its fleet begins anew."""
+async def test_closed_runtime_leaves_containers_to_the_next_one(scene: Scene) -> None:
+    """The fleet starts again in the same process."""
     pod = shell(FOR_EVER)
     scene.run(pod)
     await scene.running()
     pid, before = scene.pid(), scene.runtime
-    scene.begin_anew()
+    scene.replace_runtime()
     assert not before.observe(UID, read(SYSTEM_CLOCK))
     scene.adopt(pod)
     await scene.running()

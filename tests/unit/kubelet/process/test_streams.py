@@ -1,4 +1,4 @@
-"""Exec and logs of containers that run, or have run."""
+"""Exec and logs of running and ended containers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ async def chunks(*data: bytes) -> AsyncIterator[bytes]:
 
 
 async def execute(scene: Scene, *command: str, stdin: bytes | None = None) -> tuple[bytes, bytes, int]:
-    """stdout, stderr and the exit code."""
+    """The stdout, stderr and exit code of the command."""
     start = ExecStart(name="a", uid=UID, container="c0", command=command, stdin=stdin is not None)
     out, err = b"", b""
     async for response in ProcessStreams(scene.root).exec(start, chunks(stdin or b"")):
@@ -40,7 +40,7 @@ async def read(scene: Scene, **options: bool) -> str:
     return b"".join([data async for data in ProcessStreams(scene.root).logs(request)]).decode()
 
 
-async def test_a_command_runs_in_the_place_of_the_container(scene: Scene) -> None:
+async def test_exec_runs_in_the_folder_and_environment_of_the_container(scene: Scene) -> None:
     pod = shell(f"touch here; echo ready; {FOR_EVER}")
     pod.spec.containers[0].env.add(name="GREETING", value="hello")
     scene.run(pod)
@@ -49,11 +49,11 @@ async def test_a_command_runs_in_the_place_of_the_container(scene: Scene) -> Non
     assert await execute(scene, "cat", stdin=b"x" * 200_000) == (b"x" * 200_000, b"", 0)
     assert await execute(scene, "true", stdin=b"x" * 200_000) == (b"", b"", 0)
     assert await execute(scene, "sh", "-c", "kill -TERM $$") == (b"", b"", 143)
-    _, complaint, code = await execute(scene, "no-such-program")
-    assert (complaint, code) == (b"cannot run no-such-program: No such file or directory\n", 127)
+    _, error, code = await execute(scene, "no-such-program")
+    assert (error, code) == (b"cannot run no-such-program: No such file or directory\n", 127)
 
 
-async def test_a_command_ends_with_its_first_process_or_its_reader(scene: Scene) -> None:
+async def test_exec_ends_with_its_first_process_or_its_reader(scene: Scene) -> None:
     scene.run(shell(FOR_EVER))
     await scene.running()
     out, _, code = await execute(scene, "sh", "-c", "sleep 1000 & echo $!")
@@ -67,14 +67,14 @@ async def test_a_command_ends_with_its_first_process_or_its_reader(scene: Scene)
     assert not exists(pid)
 
 
-async def test_there_is_nothing_to_run_in_once_the_container_has_ended(scene: Scene) -> None:
+async def test_exec_in_an_ended_container_is_rejected(scene: Scene) -> None:
     scene.run(shell("exit 0"))
     await scene.exited()
     with pytest.raises(StreamError, match='container "c0" in pod "a" is not running'):
         await execute(scene, "true")
 
 
-async def test_the_log_of_the_latest_attempt_and_of_the_one_before(scene: Scene) -> None:
+async def test_logs_of_the_current_and_the_previous_attempt(scene: Scene) -> None:
     with pytest.raises(StreamError, match='container "c0" in pod "a" is waiting to start'):
         await read(scene)
     scene.run(shell("echo $0; exit 1"))

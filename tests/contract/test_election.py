@@ -1,4 +1,4 @@
-"""What must hold of elections, whatever the storage: the real service and the real candidate, over real gRPC."""
+"""Contract of elections with every Storage. The tests use the real service and the real candidate over gRPC."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from tests.contract.voters import ELECTION, INTERVAL, Speaker
 from tests.unit.client.fakeserver import connect
 
 
-async def test_the_first_leads_and_the_others_learn_who_does(serve: Serve, storage: Storage) -> None:
+async def test_first_candidate_leads_and_the_others_observe_it(serve: Serve, storage: Storage) -> None:
     server = await serve()
     leader = await Speaker.open(server, "a")
     session, token = await leader.lead()
@@ -33,7 +33,7 @@ async def test_the_first_leads_and_the_others_learn_who_does(serve: Serve, stora
 
 
 async def test_one_candidate_leads_at_a_time_with_increasing_tokens(serve: Serve, vote: Vote) -> None:
-    """Each leader in turn is killed; the candidates are spread over two servers."""
+    """The test kills each leader in turn. The candidates use two servers."""
     one, two = await serve(), await serve()
     voters = [vote("a", one, two), vote("b", two, one), vote("c", one, two)]
     token = 0
@@ -51,8 +51,8 @@ async def test_one_candidate_leads_at_a_time_with_increasing_tokens(serve: Serve
         voters.remove(leader)
 
 
-async def test_candidates_of_one_server_follow_in_the_order_in_which_they_came(serve: Serve) -> None:
-    """And at once: none of them beats here, so all must be over before they count as frozen."""
+async def test_candidates_of_one_server_are_elected_in_order_of_arrival(serve: Serve) -> None:
+    """The candidates send no heartbeats. The elections end before the server considers the candidates hanging."""
     server = await serve(PATIENT)
     leader = await Speaker.open(server, "first")
     _, token = await leader.lead()
@@ -69,8 +69,8 @@ async def test_candidates_of_one_server_follow_in_the_order_in_which_they_came(s
         leader, token = following, higher
 
 
-async def test_a_server_that_finds_its_store_restored_ends_the_terms_of_its_candidates(serve: Serve, storage: Storage) -> None:
-    """Also those that were won since, which the end of the backup's terms leaves alone."""
+async def test_server_ends_the_terms_of_its_candidates_after_a_restore(serve: Serve, storage: Storage) -> None:
+    """This includes terms that began after the restore, which the cleanup of restored terms does not touch."""
     server = await serve(PATIENT)
     leader = await Speaker.open(server, "a")
     await leader.lead()
@@ -79,7 +79,7 @@ async def test_a_server_that_finds_its_store_restored_ends_the_terms_of_its_cand
     assert await storage.get(KEY) is None
 
 
-async def test_a_leader_that_resigns_is_followed_at_once(serve: Serve, vote: Vote) -> None:
+async def test_resignation_frees_the_key_for_the_next_candidate(serve: Serve, vote: Vote) -> None:
     server = await serve()
     leader = vote("a", server)
     token = await leader.elected()
@@ -90,7 +90,7 @@ async def test_a_leader_that_resigns_is_followed_at_once(serve: Serve, vote: Vot
     assert await follower.elected() > token
 
 
-async def test_a_candidate_that_resigns_while_it_waits_is_never_elected(serve: Serve, vote: Vote, storage: Storage) -> None:
+async def test_waiting_candidate_that_resigns_is_not_elected(serve: Serve, vote: Vote, storage: Storage) -> None:
     server = await serve()
     leader = vote("a", server)
     await leader.elected()
@@ -122,7 +122,7 @@ async def test_silent_leader_is_deposed_and_notified(serve: Serve) -> None:
     assert "no heartbeat" in (await silent.hear("lost")).lost.reason
 
 
-async def test_a_silent_candidate_that_waits_loses_its_session_only(serve: Serve, vote: Vote) -> None:
+async def test_silent_waiting_candidate_loses_its_session_but_not_the_leader(serve: Serve, vote: Vote) -> None:
     server = await serve(HASTY)
     leader = vote("a", server)
     token = await leader.elected()
@@ -133,7 +133,7 @@ async def test_a_silent_candidate_that_waits_loses_its_session_only(serve: Serve
     assert leader.history == [token]
 
 
-async def test_beats_keep_leadership_beyond_the_lease(serve: Serve, vote: Vote, storage: Storage) -> None:
+async def test_heartbeats_keep_leadership_beyond_the_ttl(serve: Serve, vote: Vote, storage: Storage) -> None:
     leader = vote("a", await serve())
     token = await leader.elected()
     await asyncio.sleep(TIMING.ttl * 1.5)
@@ -142,8 +142,8 @@ async def test_beats_keep_leadership_beyond_the_lease(serve: Serve, vote: Vote, 
     assert leader.candidate.healthy is None
 
 
-async def test_a_leader_stands_down_before_its_lease_can_run_out(serve: Serve, vote: Vote, storage: Storage) -> None:
-    """The store is out of the server's reach: beats are not answered, and nobody but the candidate's own clock can tell it."""
+async def test_leader_stands_down_before_its_lease_expires(serve: Serve, vote: Vote, storage: Storage) -> None:
+    """The server cannot reach the store, so it acknowledges no heartbeats. The candidate stands down by its own clock."""
     server = await serve()
     leader = vote("a", server)
     token = await leader.elected()
@@ -154,7 +154,7 @@ async def test_a_leader_stands_down_before_its_lease_can_run_out(serve: Serve, v
     assert record.create_revision == token
 
 
-async def test_a_deposed_leader_can_lead_again(serve: Serve, vote: Vote, storage: Storage) -> None:
+async def test_deposed_leader_can_be_elected_again(serve: Serve, vote: Vote, storage: Storage) -> None:
     server = await serve()
     leader = vote("a", server)
     token = await leader.elected()
@@ -163,7 +163,7 @@ async def test_a_deposed_leader_can_lead_again(serve: Serve, vote: Vote, storage
     assert [each for each in leader.history if isinstance(each, int)] == [token, again]
 
 
-async def test_a_write_with_the_token_of_an_earlier_leader_fails(serve: Serve, vote: Vote) -> None:
+async def test_write_with_the_token_of_an_earlier_leader_fails(serve: Serve, vote: Vote) -> None:
     server = await serve()
     first = vote("a", server)
     token = await first.elected()
@@ -174,7 +174,7 @@ async def test_a_write_with_the_token_of_an_earlier_leader_fails(serve: Serve, v
         await server.committer.commit(fenced)
 
 
-async def test_leader_can_be_queried(serve: Serve, vote: Vote) -> None:
+async def test_get_and_list_return_the_leader(serve: Serve, vote: Vote) -> None:
     server = await serve()
     connection = connect(server.address)
     client = ElectionClient(connection)
@@ -185,13 +185,13 @@ async def test_leader_can_be_queried(serve: Serve, vote: Vote) -> None:
     found = await client.get(ELECTION)
     assert (found.name, found.holder, found.token) == (ELECTION, "a", token)
     assert found.since.seconds > 0
-    assert not found.session, "whoever knows it could go on with it in the leader's place"
+    assert not found.session, "a client that knows the session could resume it"
     assert await client.list() == [found]
     await connection.close()
 
 
 async def test_hanging_candidate_is_passed_over(serve: Serve) -> None:
-    """It is the first in line; the next one leads at once."""
+    """The first candidate in the queue does not answer. The next one is elected."""
     server = await serve(Timing(interval=INTERVAL, silence=30, ttl=30))
     leader = await Speaker.open(server, "a")
     _, token = await leader.lead()
@@ -207,7 +207,7 @@ async def test_hanging_candidate_is_passed_over(serve: Serve) -> None:
     assert await winning > token
 
 
-async def test_a_campaign_needs_a_name_and_a_holder(serve: Serve) -> None:
+async def test_campaign_without_a_valid_holder_is_invalid(serve: Serve) -> None:
     nobody = await Speaker.open(await serve(), "")
     with pytest.raises(errors.Invalid, match="holder must have"):
         await nobody.next()
@@ -216,7 +216,7 @@ async def test_a_campaign_needs_a_name_and_a_holder(serve: Serve) -> None:
         await everybody.next()
 
 
-async def test_a_server_that_is_stopping_takes_no_candidates(serve: Serve) -> None:
+async def test_draining_server_rejects_candidates(serve: Serve) -> None:
     server = await serve()
     server.elections.drain()
     candidate = await Speaker.open(server, "a")

@@ -1,4 +1,4 @@
-"""Elections whose outcome the API server does not know, or learns late."""
+"""Elections whose outcome is unknown to the API server, or arrives late."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -12,7 +12,7 @@ from tests.contract.voters import Speaker, stored_election
 
 
 class Late(Severable):
-    """A write of somebody else takes effect right after the first look at its key."""
+    """Applies `write` right after the first read of its key."""
 
     def __init__(self, inner: Storage, write: Write) -> None:
         super().__init__(inner)
@@ -26,7 +26,7 @@ class Late(Severable):
 
 
 class Lossy(Severable):
-    """Loses the first attempt to create the election's key, and says only that there was no answer."""
+    """Drops the first create of the election's key and reports an unknown outcome."""
 
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
@@ -40,7 +40,7 @@ class Lossy(Severable):
 
 
 class RunOut(Severable):
-    """Does not renew one lease any more, although its keys are there still."""
+    """Refuses to renew one lease, although its keys still exist."""
 
     def __init__(self, inner: Storage, lease: int) -> None:
         super().__init__(inner)
@@ -53,7 +53,7 @@ class RunOut(Severable):
 
 
 class Stuck(Severable):
-    """Renews one lease for ever, without an answer."""
+    """Never completes the renewal of one lease."""
 
     def __init__(self, inner: Storage, lease: int) -> None:
         super().__init__(inner)
@@ -68,15 +68,15 @@ class Stuck(Severable):
 
 
 class Overtaken(Severable):
-    """Another server, to which the candidate has gone on, puts the key first: the same bytes, over the same version. `answer`
-    makes what is said of the attempt here then, of what the store has answered."""
+    """Simulates another server, to which the candidate has moved, that puts the key first: the same bytes at the same version.
+    `answer` maps the store's result of the local attempt to the result that the caller sees."""
 
     def __init__(
         self, inner: Storage, answer: Callable[[Committed | CompareFailed], Awaitable[Committed | CompareFailed]]
     ) -> None:
         super().__init__(inner)
         self.theirs = 0
-        """The revision of the other's put."""
+        """The revision of the other server's put."""
         self._answer = answer
 
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
@@ -87,7 +87,7 @@ class Overtaken(Severable):
 
 
 async def lead(storage: Storage) -> tuple[int, int]:
-    """A candidate "a" has been elected by a server that is gone: its session, and its token."""
+    """Elect candidate "a" through a server that no longer exists. Return its session and its token."""
     session = await storage.grant_lease(HASTY.ttl)
     created = await storage.transact([Write(KEY, stored_election("a", session), expected=0, lease=session)])
     return session, created.revision
@@ -104,13 +104,13 @@ async def serving(storage: Storage) -> AsyncIterator[Server]:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 (the server tells nobody when a peer has left)
+        while not condition():  # noqa: ASYNC110 (the server sends no event when a peer disconnects)
             await asyncio.sleep(0.001)
 
 
-async def test_a_key_that_comes_late_is_taken_over_by_the_session_that_it_is_for(storage: Storage) -> None:
-    """The server where the candidate was has died, having sent the create of the key. It takes effect after the next server has
-    looked. That one renews the lease, for the candidate beats: without an heir the key would stay for ever, and nobody lead."""
+async def test_late_create_of_the_key_is_taken_over_by_its_session(storage: Storage) -> None:
+    """The candidate's server dies after it has sent the create of the key. The create takes effect after the next server has
+    read the key. That server renews the lease. If it did not take over the key, the election would have no leader for good."""
     session = await storage.grant_lease(HASTY.ttl)
     late = Write(KEY, stored_election("a", session), expected=0, lease=session)
     async with serving(Late(storage, late)) as server:
@@ -122,9 +122,9 @@ async def test_a_key_that_comes_late_is_taken_over_by_the_session_that_it_is_for
         assert record.mod_revision > token
 
 
-async def test_the_key_of_a_session_that_runs_out_is_not_carried_into_the_next(storage: Storage) -> None:
-    """The lease has run out and its key is about to go, when the candidate, which does not lead, opens with that session: it
-    gets another one. It leads by that when it has created a key with it."""
+async def test_key_of_an_expired_session_is_not_used_by_the_next_session(storage: Storage) -> None:
+    """The candidate does not lead. It opens a stream with a session whose lease has expired and whose key still exists. The
+    server assigns a new session. The candidate leads once it has created a key with the new session."""
     session, token = await lead(storage)
     async with serving(RunOut(storage, session)) as server:
         candidate = await Speaker.open(server, "a", session)
@@ -136,8 +136,8 @@ async def test_the_key_of_a_session_that_runs_out_is_not_carried_into_the_next(s
         assert (record.create_revision, record.lease, Election.FromString(record.value).session) == (later, opened, opened)
 
 
-async def test_candidate_that_left_during_its_create_does_not_block_the_election(storage: Storage) -> None:
-    """It stands first in the line, and nobody has the time to hear that it has gone."""
+async def test_candidate_that_disconnects_during_its_renewal_does_not_block_the_election(storage: Storage) -> None:
+    """The candidate is first in the queue. The server cannot notice its disconnect while the renewal is pending."""
     stuck = Stuck(storage, await storage.grant_lease(HASTY.ttl))
     async with serving(stuck) as server:
         first = await Speaker.open(server, "a", stuck._lease)
@@ -146,8 +146,8 @@ async def test_candidate_that_left_during_its_create_does_not_block_the_election
         assert await (await Speaker.open(server, "b")).win()
 
 
-async def test_a_create_without_an_answer_does_not_end_the_session(storage: Storage) -> None:
-    """The candidate may have gone on to another server with it, and lead there."""
+async def test_create_without_a_response_does_not_end_the_session(storage: Storage) -> None:
+    """The candidate may have moved to another server with this session and may lead there."""
     lossy = Lossy(storage)
     async with serving(lossy) as server:
         candidate = await Speaker.open(server, "a")
@@ -159,9 +159,9 @@ async def test_a_create_without_an_answer_does_not_end_the_session(storage: Stor
         assert (record.create_revision, record.lease) == (token, session)
 
 
-async def test_the_put_of_another_server_is_not_taken_for_our_own(storage: Storage) -> None:
-    """The answer to a take-over is lost, and the key was put again with the same bytes, by the server to which the candidate
-    has gone on. Whoever took that for its own would delete it as its own, and depose a leader that is well."""
+async def test_identical_put_of_another_server_does_not_resolve_a_lost_take_over(storage: Storage) -> None:
+    """The response to a take-over is lost. The server to which the candidate has moved puts the same bytes. If the first server
+    mistook that put for its own, it would delete the key and depose a healthy leader."""
 
     joined: asyncio.Future[Speaker] = asyncio.get_running_loop().create_future()
 
@@ -180,8 +180,8 @@ async def test_the_put_of_another_server_is_not_taken_for_our_own(storage: Stora
         assert record.mod_revision == overtaken.theirs
 
 
-async def test_a_session_that_has_gone_on_is_not_taken_back(storage: Storage) -> None:
-    """The candidate has left while we were about to take over its key, and another server was faster: the key stays with it."""
+async def test_session_that_moved_to_another_server_is_not_taken_over_again(storage: Storage) -> None:
+    """The candidate disconnects during a take-over, and another server is faster. The key stays with that server."""
 
     joined: asyncio.Future[Speaker] = asyncio.get_running_loop().create_future()
 

@@ -1,4 +1,4 @@
-"""Who led, from when to when, and why each term ended; and who waits."""
+"""The history of terms with the reason for each end, and the list of waiting candidates."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.unit.client.fakeserver import connect
 
 
 async def test_history_records_leaders_with_the_reason_for_each_end(serve: Serve, vote: Vote) -> None:
-    """By all servers alike, though two of them have seen it."""
+    """All servers return the same history."""
     one, two = await serve(), await serve()
     first = vote("a", one)
     tokens = [await first.elected()]
@@ -28,7 +28,7 @@ async def test_history_records_leaders_with_the_reason_for_each_end(serve: Serve
     assert (await history_until(one, bool)) == terms
 
 
-async def test_end_of_a_leader_that_died_with_its_server_is_presumed(serve: Serve, vote: Vote) -> None:
+async def test_end_of_a_leader_that_crashed_with_its_server_is_presumed(serve: Serve, vote: Vote) -> None:
     one, two = await serve(), await serve()
     leader = vote("a", one)
     token = await leader.elected()
@@ -42,7 +42,7 @@ async def test_end_of_a_leader_that_died_with_its_server_is_presumed(serve: Serv
     assert (terms[0].reason, terms[0].presumed) == ("lease expired", True)
 
 
-async def test_a_leader_that_moves_to_another_server_has_one_term(serve: Serve) -> None:
+async def test_leader_that_moves_to_another_server_keeps_its_term(serve: Serve) -> None:
     one, two = await serve(), await serve()
     leader = await Speaker.open(one, "a")
     session, token = await leader.lead()
@@ -54,8 +54,8 @@ async def test_a_leader_that_moves_to_another_server_has_one_term(serve: Serve) 
     assert await history_until(two, bool) == before
 
 
-async def test_history_contains_a_change_that_was_already_sent(serve: Serve, vote: Vote) -> None:
-    """On every server, though notes of terms wait; `leader history` showed the one before as leading after a transfer."""
+async def test_history_contains_a_completed_transfer(serve: Serve, vote: Vote) -> None:
+    """Servers write terms to etcd with a delay. `leader history` showed the previous leader as current after a transfer."""
     one, two = await serve(), await serve()
     tokens = [await vote("a", one).elected()]
     await vote("b", two).stands()
@@ -82,8 +82,8 @@ async def test_every_server_lists_the_waiting_candidates(serve: Serve, vote: Vot
             while [each.holder for each in found.candidates] != ["b", "c"]:
                 await asyncio.sleep(0.05)
                 found = await ElectionClient(connection).get(ELECTION)
-        assert not any(each.session for each in found.candidates), "whoever knows a session can go on with it"
+        assert not any(each.session for each in found.candidates), "a client that knows a session can resume it"
         (term,) = await ElectionClient(connection).history(ELECTION)
-        assert term.began == found.since, "a term begins once"
+        assert term.began == found.since, "the term and the election differ in the start time"
     finally:
         await connection.close()

@@ -1,4 +1,4 @@
-"""Leaders that move between API servers, and API servers that stop, die, or come late."""
+"""Leaders that move between API servers, and API servers that stop, crash or lag."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.contract.servers import PATIENCE
 from tests.contract.voters import Speaker
 
 
-async def test_leadership_survives_a_server_that_stops(serve: Serve, vote: Vote, storage: Storage) -> None:
+async def test_leadership_survives_a_server_shutdown(serve: Serve, vote: Vote, storage: Storage) -> None:
     one, two = await serve(), await serve()
     leader = vote("a", one, two)
     token = await leader.elected()
@@ -22,7 +22,7 @@ async def test_leadership_survives_a_server_that_stops(serve: Serve, vote: Vote,
     assert leader.history == [token]
 
 
-async def test_leadership_survives_a_server_that_dies(serve: Serve, vote: Vote, storage: Storage) -> None:
+async def test_leadership_survives_a_server_crash(serve: Serve, vote: Vote, storage: Storage) -> None:
     one, two = await serve(), await serve()
     leader = vote("a", one, two)
     token = await leader.elected()
@@ -34,10 +34,10 @@ async def test_leadership_survives_a_server_that_dies(serve: Serve, vote: Vote, 
     assert (leader.history, waiting.history) == ([token], [])
 
 
-async def test_leadership_survives_a_server_whose_answers_do_not_arrive(
+async def test_leadership_survives_a_server_whose_responses_are_lost(
     serve: Serve, vote: Vote, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server itself is well: it would delete the key of a leader that it takes for dead."""
+    """The server is healthy, so it could delete the key of a leader that it considers dead."""
     one, two = await serve(), await serve()
     leader = vote("a", one, two)
     token = await leader.elected()
@@ -49,9 +49,7 @@ async def test_leadership_survives_a_server_whose_answers_do_not_arrive(
     assert (leader.history, waiting.history) == ([token], [])
 
 
-async def test_a_leader_that_resigns_on_its_way_to_another_server_frees_its_key(
-    serve: Serve, vote: Vote, storage: Storage
-) -> None:
+async def test_resignation_during_reconnection_frees_the_key(serve: Serve, vote: Vote, storage: Storage) -> None:
     one, two = await serve(), await serve()
     leader = vote("a", one, two)
     await leader.elected()
@@ -64,8 +62,8 @@ def moved(record: KeyValue | None) -> bool:
     return record is not None and record.mod_revision != record.create_revision
 
 
-async def test_the_server_that_a_leader_has_left_cannot_depose_it(serve: Serve, storage: Storage) -> None:
-    """The stream on the first server, which has not seen it yet, breaks when the session lives on the second already."""
+async def test_previous_server_cannot_depose_a_leader_that_moved(serve: Serve, storage: Storage) -> None:
+    """The stream to the first server breaks after the session has moved. The first server has not seen the move."""
     one, two = await serve(), await serve()
     before = await Speaker.open(one, "a")
     session, token = await before.lead()
@@ -79,7 +77,7 @@ async def test_the_server_that_a_leader_has_left_cannot_depose_it(serve: Serve, 
     assert await storage.get(KEY) == record
 
 
-async def test_the_server_that_a_leader_has_left_tells_it_so(serve: Serve) -> None:
+async def test_previous_server_notifies_a_leader_that_moved(serve: Serve) -> None:
     one, two = await serve(), await serve()
     before = await Speaker.open(one, "a")
     session, token = await before.lead()
@@ -88,8 +86,8 @@ async def test_the_server_that_a_leader_has_left_tells_it_so(serve: Serve) -> No
     assert "another API server" in (await before.hear("lost")).lost.reason
 
 
-async def test_a_session_that_was_elected_unheard_is_taken_over_too(serve: Serve) -> None:
-    """The first server died between the election and the message about it."""
+async def test_session_is_taken_over_when_the_elected_message_was_lost(serve: Serve) -> None:
+    """The first server crashes between the election and the message to the candidate."""
     one, two = await serve(), await serve()
     leader = await Speaker.open(one, "a")
     session, token = await leader.lead()
@@ -97,7 +95,7 @@ async def test_a_session_that_was_elected_unheard_is_taken_over_too(serve: Serve
     assert await again.lead() == (session, token)
 
 
-async def test_a_leader_cannot_resume_when_its_key_is_gone(serve: Serve, storage: Storage) -> None:
+async def test_leader_cannot_resume_after_its_key_was_deleted(serve: Serve, storage: Storage) -> None:
     server = await serve()
     leader = await Speaker.open(server, "a")
     session, token = await leader.lead()
@@ -107,8 +105,8 @@ async def test_a_leader_cannot_resume_when_its_key_is_gone(serve: Serve, storage
     assert "the term has ended" in (await again.hear("lost")).lost.reason
 
 
-async def test_a_leader_that_has_stood_down_frees_its_key(serve: Serve, storage: Storage) -> None:
-    """When it is back: nobody waits for the lease then."""
+async def test_returning_leader_that_stood_down_frees_its_key(serve: Serve, storage: Storage) -> None:
+    """The key is deleted when the candidate reconnects, not when the lease expires."""
     one, two = await serve(PATIENT), await serve(PATIENT)
     leader = await Speaker.open(one, "a")
     session, token = await leader.lead()
@@ -122,8 +120,8 @@ async def test_a_leader_that_has_stood_down_frees_its_key(serve: Serve, storage:
     assert (term.reason, term.presumed) == ("heartbeats not acknowledged", False)
 
 
-async def test_a_leader_that_has_stood_down_says_how_long_ago(serve: Serve, storage: Storage) -> None:
-    """Nobody has led since, though its key was there."""
+async def test_term_ends_at_the_time_that_the_leader_reports(serve: Serve, storage: Storage) -> None:
+    """The election has no leader from that time on, although the key still exists."""
     server = await serve(PATIENT)
     leader = await Speaker.open(server, "a")
     session, _ = await leader.lead()
@@ -136,7 +134,7 @@ async def test_a_leader_that_has_stood_down_says_how_long_ago(serve: Serve, stor
     assert to_seconds(before.began) < to_seconds(before.ended)
 
 
-async def test_an_older_candidate_does_not_say_when_it_stood_down(serve: Serve, storage: Storage) -> None:
+async def test_term_end_is_presumed_when_the_candidate_reports_no_time(serve: Serve, storage: Storage) -> None:
     server = await serve(PATIENT)
     leader = await Speaker.open(server, "a")
     session, _ = await leader.lead()
@@ -146,8 +144,8 @@ async def test_an_older_candidate_does_not_say_when_it_stood_down(serve: Serve, 
     assert before.presumed
 
 
-async def test_a_leader_that_asks_two_servers_keeps_its_token(serve: Serve, storage: Storage) -> None:
-    """It did not wait for the answer of one of them, which takes its key over all the same."""
+async def test_leader_that_resumes_on_two_servers_keeps_its_token(serve: Serve, storage: Storage) -> None:
+    """The leader does not wait for one server, which takes over the key nevertheless."""
     servers = [await serve() for _ in range(3)]
     leader = await Speaker.open(servers[0], "a")
     session, token = await leader.lead()
@@ -157,7 +155,7 @@ async def test_a_leader_that_asks_two_servers_keeps_its_token(serve: Serve, stor
     assert record is not None and record.create_revision == token
 
 
-async def test_only_the_holder_itself_can_resume(serve: Serve, storage: Storage) -> None:
+async def test_only_the_holder_can_resume_its_session(serve: Serve, storage: Storage) -> None:
     server = await serve()
     leader = await Speaker.open(server, "a")
     session, token = await leader.lead()
@@ -168,7 +166,7 @@ async def test_only_the_holder_itself_can_resume(serve: Serve, storage: Storage)
     assert await storage.get(KEY) == record
 
 
-async def test_the_lease_frees_the_key_when_server_and_leader_die_together(serve: Serve, vote: Vote) -> None:
+async def test_lease_expiry_frees_the_key_when_server_and_leader_crash(serve: Serve, vote: Vote) -> None:
     one, two = await serve(), await serve()
     leader = vote("a", one)
     token = await leader.elected()
@@ -178,8 +176,8 @@ async def test_the_lease_frees_the_key_when_server_and_leader_die_together(serve
     assert await follower.elected(after=token) > token
 
 
-async def test_a_write_with_the_token_holds_when_the_leader_has_moved(serve: Serve) -> None:
-    """Only mod_revision moves: the fence compares create_revision."""
+async def test_token_stays_valid_when_the_leader_moves(serve: Serve) -> None:
+    """The move changes only mod_revision. The fence compares create_revision."""
     one, two = await serve(), await serve()
     leader = await Speaker.open(one, "a")
     session, token = await leader.lead()

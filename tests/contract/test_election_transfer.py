@@ -1,4 +1,4 @@
-"""Leadership that is handed over on request."""
+"""Transfer of leadership on request."""
 
 import asyncio
 import random
@@ -31,8 +31,8 @@ async def transfer(server: Server, to: str = "") -> TransferElectionResponse:
         await connection.close()
 
 
-async def test_leadership_is_transferred_to_the_one_that_is_named(serve: Serve, vote: Vote) -> None:
-    """It is neither the first in line nor on the server that is asked."""
+async def test_transfer_elects_the_named_candidate(serve: Serve, vote: Vote) -> None:
+    """The candidate is not first in the queue, and uses a server other than the one that handles the call."""
     one, two = await serve(), await serve()
     leader = vote("a", one)
     token = await leader.elected()
@@ -47,12 +47,12 @@ async def test_leadership_is_transferred_to_the_one_that_is_named(serve: Serve, 
     assert others["b"].history == others["c"].history == []
     terms = await history_until(two, lambda terms: len(terms) == 2 and not terms[0].presumed and terms[0].HasField("ended"))
     assert terms[0].reason == "transferred to d"
-    again = await transfer(two, "a")  # the deposed one is a candidate like any other
+    again = await transfer(two, "a")  # the deposed leader is a candidate again
     assert (again.before.token, again.after.holder) == (done.after.token, "a")
     assert await leader.elected(after=token) == again.after.token
 
 
-async def test_leadership_is_transferred_to_any_other_candidate(serve: Serve, vote: Vote) -> None:
+async def test_transfer_without_a_name_elects_another_candidate(serve: Serve, vote: Vote) -> None:
     one, two = await serve(), await serve()
     leader = vote("a", one)
     token = await leader.elected()
@@ -75,7 +75,7 @@ async def test_unreadable_records_do_not_block_elections(
     assert done.after.token > done.before.token and done.after.holder in ("a", "b")
 
 
-async def test_transfer_to_an_unknown_candidate_keeps_the_leader(serve: Serve, vote: Vote) -> None:
+async def test_transfer_without_a_matching_candidate_keeps_the_leader(serve: Serve, vote: Vote) -> None:
     server = await serve()
     with pytest.raises(errors.NotFound, match="has no leader"):
         await transfer(server)
@@ -91,7 +91,7 @@ async def test_transfer_to_an_unknown_candidate_keeps_the_leader(serve: Serve, v
     assert leader.history == [token]
 
 
-async def test_leadership_is_not_transferred_to_a_hanging_candidate(serve: Serve, vote: Vote, storage: Storage) -> None:
+async def test_transfer_to_a_hanging_candidate_fails(serve: Serve, vote: Vote, storage: Storage) -> None:
     server = await serve(Timing(interval=0.05, silence=30, ttl=30))
     leader = vote("a", server)
     token = await leader.elected()
@@ -104,8 +104,8 @@ async def test_leadership_is_not_transferred_to_a_hanging_candidate(serve: Serve
     assert await storage.get(nomination_key(ELECTION)) is None
 
 
-async def test_acceptance_of_another_transfer_does_not_count(serve: Serve, vote: Vote, storage: Storage) -> None:
-    """The nomination of one that has just ended is still in the cache of a server that hears late of its end."""
+async def test_acceptance_of_an_earlier_transfer_is_ignored(serve: Serve, vote: Vote, storage: Storage) -> None:
+    """The cache of a lagging server still contains the nomination of a transfer that has just ended."""
     late, server = await serve(), await serve()
     leader = vote("a", server)
     token = await leader.elected()
@@ -123,8 +123,8 @@ async def test_acceptance_of_another_transfer_does_not_count(serve: Serve, vote:
     assert leader.history == [token]
 
 
-async def test_the_others_wait_for_a_nominee_and_not_for_ever(serve: Serve, vote: Vote, storage: Storage) -> None:
-    """It accepts, and is dead when the key is gone."""
+async def test_candidates_wait_for_the_nominee_for_a_limited_time(serve: Serve, vote: Vote, storage: Storage) -> None:
+    """The nominee accepts and is dead when the key is deleted."""
     server = await serve()
     leader = vote("a", server)
     token = await leader.elected()

@@ -1,4 +1,4 @@
-"""The watch of elections: the present state, then each change of leader, candidates and terms, on every server."""
+"""Watches of elections: the current state, then each change of leader, candidates and terms, on every server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ States = AsyncIterator[ElectionState]
 
 @asynccontextmanager
 async def watching(server: Server, name: str = "") -> AsyncIterator[tuple[list[ElectionState], States]]:
-    """The states of the first response, and the changes."""
+    """Yield the states of the first response and an iterator over the changes."""
     connection = connect(server.address)
     stream = await ElectionClient(connection).watch(name)
 
@@ -39,7 +39,7 @@ async def watching(server: Server, name: str = "") -> AsyncIterator[tuple[list[E
 
 
 async def until(states: States, condition: Callable[[ElectionState], bool]) -> list[ElectionState]:
-    """The changes up to the one that is as wanted."""
+    """Return the changes up to the first one that meets the condition."""
     seen: list[ElectionState] = []
     async with asyncio.timeout(PATIENCE):
         async for state in states:
@@ -49,7 +49,7 @@ async def until(states: States, condition: Callable[[ElectionState], bool]) -> l
     raise AssertionError("the watch ended")
 
 
-async def test_leader_change_is_sent_with_the_reason_of_the_end(serve: Serve, vote: Vote) -> None:
+async def test_leader_change_includes_the_reason_for_the_end(serve: Serve, vote: Vote) -> None:
     one, two = await serve(), await serve()
     async with watching(two) as (first, states):
         assert first == []
@@ -59,13 +59,13 @@ async def test_leader_change_is_sent_with_the_reason_of_the_end(serve: Serve, vo
         assert [(term.holder, term.token) for term in seen[-1].terms] == [("a", token)]
         await leader.candidate.resign()
         seen = await until(states, lambda state: any(term.reason for term in state.terms))
-        assert 0 in [state.election.token for state in seen], "nobody leads"
+        assert 0 in [state.election.token for state in seen], "there is no state without a leader"
         (term,) = seen[-1].terms
         assert (term.holder, term.token, term.reason) == ("a", token, "resigned") and term.HasField("ended")
         assert [state.revision for state in seen] == sorted(state.revision for state in seen)
 
 
-async def test_the_first_response_has_all_terms_and_candidates(serve: Serve, vote: Vote) -> None:
+async def test_first_response_contains_all_terms_and_candidates(serve: Serve, vote: Vote) -> None:
     one, two = await serve(), await serve()
     first = vote("a", one)
     tokens = [await first.elected()]
@@ -84,7 +84,7 @@ async def test_the_first_response_has_all_terms_and_candidates(serve: Serve, vot
         assert none == []
 
 
-async def test_an_election_without_a_leader_is_in_the_list_with_its_terms(serve: Serve, vote: Vote) -> None:
+async def test_list_includes_the_terms_of_an_election_without_a_leader(serve: Serve, vote: Vote) -> None:
     server = await serve()
     leader = vote("a", server)
     token = await leader.elected()
@@ -100,7 +100,7 @@ async def test_an_election_without_a_leader_is_in_the_list_with_its_terms(serve:
         await connection.close()
 
 
-async def test_a_client_that_does_not_read_ends_with_expired(serve: Serve, vote: Vote, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_of_a_slow_client_expires(serve: Serve, vote: Vote, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MAX_WAITING", 0)
     server = await serve()
     async with watching(server) as (_, states):
@@ -109,7 +109,7 @@ async def test_a_client_that_does_not_read_ends_with_expired(serve: Serve, vote:
             await until(states, lambda state: False)
 
 
-async def test_many_watches_share_the_watch_of_the_store(serve: Serve, vote: Vote) -> None:
+async def test_watches_share_one_watch_of_the_store(serve: Serve, vote: Vote) -> None:
     server = await serve()
     before = server.storage.watches
     async with watching(server) as (_, one), watching(server) as (_, two), watching(server) as (_, three):

@@ -1,4 +1,4 @@
-"""The storages that the contract suite holds for, and what stands before them."""
+"""The storages under test, and API servers, candidates and fleets that use them."""
 
 import random
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from tests.storage.memory import MemoryStorage
 
 @pytest.fixture(params=["memory", "prefixed", "simulated", "etcd"])
 def storage(request: pytest.FixtureRequest) -> Storage:
-    """An empty storage. Its revision may be any: another test's history can be below it. etcd is measured, as in a server."""
+    """An empty storage. It can start at any revision, because etcd keeps the history of other tests."""
     match request.param:
         case "memory":
             return MemoryStorage()
@@ -30,21 +30,21 @@ def storage(request: pytest.FixtureRequest) -> Storage:
 
 @pytest.fixture
 async def serve(storage: Storage) -> AsyncIterator[Serve]:
-    """Starts API servers before the storage."""
+    """Start API servers that use the storage."""
     async with serving() as start:
         yield partial(start, storage)
 
 
 @pytest.fixture
 async def vote() -> AsyncIterator[Vote]:
-    """Starts candidates."""
+    """Start candidates."""
     async with voting() as start:
         yield start
 
 
 @pytest.fixture
 async def cluster(storage: Storage) -> AsyncIterator[Cluster]:
-    """Servers and fleets before the storage."""
+    """Servers that use the storage, and fleets."""
     cluster = Cluster(storage)
     yield cluster
     for each in cluster.fleets:

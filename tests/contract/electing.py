@@ -1,4 +1,4 @@
-"""What the tests of elections share."""
+"""Helpers of the election tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -26,17 +26,17 @@ class Serve(Protocol):
 
 class ServeOn(Protocol):
     def __call__(self, storage: Storage, timing: Timing = TIMING) -> Awaitable[Server]:
-        """Starts an API server that knows elections and heartbeats only. `timing` is that of elections."""
+        """Start an API server that only serves elections and heartbeats. `timing` applies to elections."""
         ...
 
 
 Vote = Callable[..., Voter]
-"""Starts a candidate: its name, and the servers that it may go to."""
+"""Starts a candidate with a name and the servers that it can use."""
 
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[ServeOn]:
-    """The servers end with it."""
+    """Stop the servers at the end."""
     servers: list[Server] = []
 
     async def start(storage: Storage, timing: Timing = TIMING) -> Server:
@@ -50,7 +50,7 @@ async def serving() -> AsyncIterator[ServeOn]:
 
 @asynccontextmanager
 async def voting() -> AsyncIterator[Vote]:
-    """The candidates end with it."""
+    """Stop the candidates at the end."""
     voters: list[Voter] = []
 
     def start(holder: str, *servers: Server) -> Voter:
@@ -63,7 +63,7 @@ async def voting() -> AsyncIterator[Vote]:
 
 
 async def record_until(storage: Storage, condition: Callable[[KeyValue | None], bool]) -> KeyValue | None:
-    """The election's key, once it is as wanted; follows the storage itself."""
+    """Return the election's key once it meets the condition. Watch the storage directly."""
     revision = await storage.current_revision()
     if condition(record := await storage.get(KEY)):
         return record
@@ -75,7 +75,7 @@ async def record_until(storage: Storage, condition: Callable[[KeyValue | None], 
 
 
 async def history_until(server: Server, condition: Callable[[Sequence[Term]], bool]) -> Sequence[Term]:
-    """The election's terms, once they are as wanted: they are written down after the fact."""
+    """Return the election's terms once they meet the condition. Servers write terms with a delay."""
     connection = connect(server.address)
     try:
         async with asyncio.timeout(PATIENCE):

@@ -1,4 +1,4 @@
-"""Fleets, and who speaks the protocol of heartbeats by hand, before servers of one storage."""
+"""Fleets and protocol-level clients of the heartbeat service, with servers that share one storage."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -15,11 +15,11 @@ from tests.unit.client.fakeserver import connect
 PREFIX = LEASES.key(NODE_LEASE_NAMESPACE, "")
 HASTY = Timing(interval=0.05, silence=0.3, ttl=2)
 BRISK = Timing(interval=0.05, silence=60.0, ttl=60)
-"""No lease runs out, and nobody is taken for dead while he says nothing."""
+"""No lease expires, and the server does not consider a silent fleet dead."""
 
 
 class Cluster:
-    """Servers and sessions before one storage."""
+    """Servers and sessions that share one storage."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -35,7 +35,7 @@ class Cluster:
         return self.fleets[-1]
 
     async def leases(self) -> dict[str, KeyValue]:
-        """The Lease objects, by node."""
+        """Return the Lease objects by node."""
         found: dict[str, KeyValue] = {}
         page = await self.storage.page(PREFIX, limit=5000)
         for item in page.items:
@@ -43,7 +43,7 @@ class Cluster:
         return found
 
     async def until(self, condition: Callable[[dict[str, KeyValue]], bool]) -> dict[str, KeyValue]:
-        """The Lease objects, once they are as wanted; follows the storage itself."""
+        """Return the Lease objects once they meet the condition. Watch the storage directly."""
         revision = await self.storage.current_revision()
         async with asyncio.timeout(PATIENCE):
             while not condition(found := await self.leases()):
@@ -51,18 +51,18 @@ class Cluster:
         return found
 
     async def following(self, revision: int) -> AsyncIterator[Changes]:
-        """What changes after the revision; signs of life are left out."""
+        """Yield the changes after the revision. Skip empty batches."""
         async for changes in self.storage.watch(revision + 1):
             if changes.changes:
                 yield changes
 
     async def holding(self, *nodes: str) -> dict[str, KeyValue]:
-        """Once there are Lease objects of exactly these nodes."""
+        """Return the Lease objects once they exist for exactly these nodes."""
         return await self.until(lambda found: found.keys() == set(nodes))
 
 
 class Fleet:
-    """A NodeSession that runs. `taken_over` has the nodes that it lost, and to whom."""
+    """A running NodeSession. `taken_over` maps each lost node to its new holder."""
 
     def __init__(self, holder: str, nodes: Sequence[str], *servers: Server) -> None:
         self.connection = connect(*(server.address for server in servers))
@@ -76,7 +76,7 @@ class Fleet:
         self.was_taken_over.set()
 
     async def kill(self) -> None:
-        """Breaks its stream off."""
+        """Cancel the session without closing it."""
         self.running.cancel()
         await asyncio.wait((self.running,))
 
@@ -88,14 +88,14 @@ class Fleet:
 
 
 class Speaker:
-    """Speaks the protocol, one message at a time."""
+    """A client that sends and receives single messages of the protocol."""
 
     def __init__(self, stream: Duplex[HeartbeatRequest, HeartbeatResponse]) -> None:
         self._stream = stream
 
     @classmethod
     async def open(cls, server: Server, holder: str, nodes: Sequence[str], session: int = 0, birth: int = 0) -> "Speaker":
-        """Who is not kept has gone."""
+        """The stream ends when the Speaker is garbage collected."""
         stream = await connect(server.address).duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
         opening = HeartbeatRequest.Open(holder=holder, nodes=nodes, session=session, birth=birth)
         await stream.write(HeartbeatRequest(open=opening))

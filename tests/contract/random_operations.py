@@ -1,7 +1,7 @@
-"""Random sequences of operations of a storage. Pure: a sequence is chosen from what is known of the store, by the seed.
+"""Random sequences of storage operations. The choice is a pure function of the seed and of the known state of the store.
 
-An operation is a function of a storage, with a text that says what it does. Revisions and leases are those of one storage;
-another one is asked through a `Shifted` that translates.
+An operation is a function of a storage with a description. Revisions and leases are those of one storage. `Shifted` translates
+them for another one.
 """
 
 import random
@@ -31,7 +31,7 @@ from tests.storage.mvcc import Mvcc
 KEYS = ("/r/a", "/r/b", "/r/b/1", "/r/c", "/q", "/r0")
 PREFIXES = ("/r/", "/r", "/r/b", "/", "/z")
 NOBODY = 0x7FFF
-"""A lease that was never granted."""
+"""A lease that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Operation:
 
 
 def choose(rng: random.Random, store: Mvcc, first: int, leases: Sequence[int]) -> Operation:
-    """The next operation. `store` is the state that it will meet, `first` the oldest revision that is ours, `leases` all that
-    were granted, whatever became of them."""
+    """Choose the next operation. `store` is the current state, `first` the first revision of the sequence, and `leases` are all
+    granted leases, including those that were revoked."""
     makers = (_transact, _get, _page, _compact, _lease, _watch)
     return rng.choices(makers, (50, 12, 14, 5, 15, 1))[0](rng, store, first, leases)
 
@@ -56,12 +56,12 @@ def _transact(rng: random.Random, store: Mvcc, first: int, leases: Sequence[int]
         case luck if luck < 0.03:  # too many guards, with few writes
             guards = tuple(Guard(f"/many/{number}", 1) for number in range(MAX_OPERATIONS))
             writes[0] = writes[0]._replace(guards=guards)
-        case luck if luck < 0.04:  # as many as are allowed
+        case luck if luck < 0.04:  # exactly the limit
             writes += [Write(f"/many/{number}", None, 0) for number in range(MAX_OPERATIONS - 2 * len(writes))]
-        case luck if luck < 0.05:  # a key twice
+        case luck if luck < 0.05:  # a duplicate key
             writes.append(Write(keys[0], b"twice", writes[0].expected))
             writes[0] = Write(keys[0], b"once", writes[0].expected)
-        case luck if luck < 0.055:  # too large for etcd as well
+        case luck if luck < 0.055:  # too large for etcd, too
             writes[0] = Write(keys[0], bytes(2 * MAX_BYTES), writes[0].expected)
     return Operation(f"transact({_abridged(writes)})", lambda storage: storage.transact(writes))
 
@@ -125,13 +125,13 @@ def _watch(rng: random.Random, store: Mvcc, first: int, leases: Sequence[int]) -
 
 
 async def told(storage: Storage, start: int, until: int) -> list[Change]:
-    """What a watch tells, up to a revision."""
+    """Return the changes of a watch up to a revision."""
     async with aclosing(storage.watch(start)) as watch:  # type: ignore[type-var]
         return await take(watch, until)
 
 
 def _revision(rng: random.Random, store: Mvcc, first: int) -> int:
-    """0, one of the past (perhaps compacted), or one of the future."""
+    """Return 0, a past revision, which may be compacted, or a future one."""
     return rng.choice((0, 0, rng.randint(first, store.revision), store.revision, store.revision + rng.randint(1, 3)))
 
 
@@ -141,8 +141,8 @@ def _abridged(writes: Sequence[Write]) -> str:
 
 
 class Shifted:
-    """A storage seen with other revisions and leases: its revision is `shift` more than what is seen here, and its leases are
-    numbered from 1 as they are granted."""
+    """A view of a storage with translated revisions and leases. Revisions of the inner storage are higher by `shift`. Leases
+    are numbered from 1 in the order of their grants."""
 
     def __init__(self, inner: Storage, shift: int) -> None:
         self._inner = inner
@@ -203,10 +203,10 @@ class Shifted:
         await self._ask(self._inner.revoke_lease(self._real_lease(lease)))
 
     async def close(self) -> None:
-        """The inner storage belongs to others."""
+        """The caller owns the inner storage."""
 
     def seen(self, changes: Sequence[Change]) -> list[Change]:
-        """What the inner storage's watch told, as it is seen here."""
+        """Translate changes of the inner storage."""
         return [
             change._replace(
                 create_revision=change.create_revision - self._shift if change.create_revision else 0,
@@ -242,7 +242,7 @@ class Shifted:
 
 
 async def outcome(question: Awaitable[Any]) -> Any:
-    """The answer; of an error what callers may rely on."""
+    """Return the result, or the part of an error that callers can rely on."""
     try:
         return await question
     except Compacted as error:

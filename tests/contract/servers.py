@@ -1,4 +1,4 @@
-"""API servers that only know elections and heartbeats, over real gRPC on loopback, before one storage."""
+"""API servers that share a storage and only serve elections and heartbeats, over gRPC on loopback."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.grpc_server import Refusals
 
 PATIENCE = 10.0
-"""Seconds after which what a test waits for will not come."""
+"""Maximum wait of a test, in seconds."""
 
 
 class AlwaysAllow:
@@ -39,12 +39,12 @@ class AlwaysAllow:
 
 
 class Severable:
-    """A storage that can be cut off: from then on it cannot be reached. `refused` is set by a transaction that was refused."""
+    """A storage that becomes unreachable after `sever`. `refused` is set once the compare of a transaction fails."""
 
     def __init__(self, inner: Storage) -> None:
         self.refused = asyncio.Event()
         self.watches = 0
-        """Watches of the storage that have begun."""
+        """Number of watches that were started."""
         self._inner = inner
         self._severed = False
 
@@ -96,7 +96,7 @@ class Severable:
         await self._reach().revoke_lease(lease)
 
     async def close(self) -> None:
-        """The inner storage belongs to others."""
+        """The caller owns the inner storage."""
 
 
 class Server:
@@ -130,18 +130,18 @@ class Server:
         return self
 
     def blind(self) -> None:
-        """Its watch of the storage shows nothing any more."""
+        """Stop the watch of the storage."""
         self._running[1].cancel()
 
     async def stop(self) -> None:
-        """As on SIGTERM: candidates and fleets are sent on, and nothing is deleted."""
+        """Stop as on SIGTERM: redirect candidates and fleets, and delete no keys."""
         self.elections.drain()
         self.heartbeats.drain()
         await self._grpc.stop(1.0)
         await self._end()
 
     async def kill(self) -> None:
-        """As kill -9: connections break, and it can do nothing more to the storage."""
+        """Stop as on SIGKILL: break the connections and send nothing more to the storage."""
         self.storage.sever()
         await self._grpc.stop(None)
         await self._end()
@@ -155,5 +155,5 @@ class Server:
 
 
 def only(service: ServiceDescriptor, *methods: str) -> Any:
-    """The service as if it had no other methods."""
+    """Return the service descriptor reduced to these methods."""
     return SimpleNamespace(full_name=service.full_name, methods=[service.methods_by_name[name] for name in methods])

@@ -1,4 +1,4 @@
-"""What the tests of storages do all the time."""
+"""Helpers of the storage tests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ DEADLINE = 10.0
 
 
 async def put(storage: Storage, key: str, value: bytes = b"", expected: int = 0, lease: int = 0) -> int:
-    """Writes one key; the revision."""
+    """Write one key and return the revision."""
     return await done(storage, Write(key, value, expected, lease=lease))
 
 
@@ -26,12 +26,12 @@ async def refused(storage: Storage, *writes: Write) -> CompareFailed:
 
 
 async def take(watch: AsyncIterator[Changes], until: int) -> list[Change]:
-    """The changes up to and including revision `until`; checks that batches are whole revisions, in order."""
+    """Return the changes up to and including revision `until`. Check that batches contain whole revisions in order."""
     changes: list[Change] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in watch:
             if changes and batch.changes:
-                assert batch.changes[0].mod_revision > changes[-1].mod_revision, "a revision came in two batches"
+                assert batch.changes[0].mod_revision > changes[-1].mod_revision, "a revision is split over two batches"
             changes.extend(batch.changes)
             if changes:
                 assert batch.revision >= changes[-1].mod_revision

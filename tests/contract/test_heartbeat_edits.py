@@ -1,4 +1,4 @@
-"""What must hold when somebody else writes the Lease objects of nodes: people, and a server that the fleet has left."""
+"""Contract of node leases when users or the previous server of a fleet write the Lease objects."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,7 +34,8 @@ def bear(lease: Lease) -> None:
 
 
 async def edit(cluster: Cluster, node: str, change: Callable[[Lease], None], *, keep: bool = True) -> KeyValue:
-    """As an update through the API, which leaves the object on its etcd lease; or (not `keep`) as one that is made anew."""
+    """Change the Lease object of a node. With `keep`, update it and keep its etcd lease, as the API does. Otherwise, delete and
+    recreate it without an etcd lease."""
     found = (await cluster.leases())[node]
     lease = Lease.FromString(found.value)
     change(lease)
@@ -52,21 +53,21 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "GRACE", 0.1)
 
 
-async def test_a_lease_that_a_person_edits_stays_the_fleets(cluster: Cluster) -> None:
-    """And vanishes with it."""
+async def test_manually_edited_lease_stays_attached_to_the_session(cluster: Cluster) -> None:
+    """The edited object is deleted with the session."""
     server = await cluster.serve(BRISK)
     speaker = await Speaker.open(server, "fleet-a", ["n1", "n2"])
     await speaker.hear("opened")
     await cluster.holding("n1", "n2")
     edited = await edit(cluster, "n1", note)
     await server.cacher.wait_for(edited.mod_revision, PATIENCE)
-    await beat(speaker, 1)  # and nothing else is said
+    await beat(speaker, 1)  # the server sends no other message
     assert (await cluster.leases())["n1"] == edited
     speaker.vanish()
     await cluster.holding()
 
 
-async def test_lease_objects_that_cannot_be_read_end_no_session_and_are_written_anew(cluster: Cluster) -> None:
+async def test_unreadable_lease_objects_are_rewritten_without_ending_the_session(cluster: Cluster) -> None:
     foreign = await cluster.storage.grant_lease(60)
     for node, lease in (("n1", 0), ("n2", foreign)):
         await cluster.storage.transact([Write(PREFIX + node, SPOILT, 0, lease=lease)])
@@ -85,7 +86,7 @@ def all_can_be_read(leases: dict[str, KeyValue]) -> bool:
 
 @pytest.mark.parametrize("change", [rename, strip, bear])
 async def test_manual_change_of_the_holder_is_reverted(cluster: Cluster, change: Callable[[Lease], None]) -> None:
-    """The session keeps the object alive: whoever it named would have it for good, and nobody would play the node."""
+    """The session keeps the object alive. Otherwise, the wrong holder would keep the node, and no fleet would run it."""
     await cluster.serve(BRISK)
     one = cluster.fleet("fleet-a", ["n1"])
     before = Lease.FromString((await cluster.holding("n1"))["n1"].value)
@@ -95,8 +96,8 @@ async def test_manual_change_of_the_holder_is_reverted(cluster: Cluster, change:
     assert not one.taken_over
 
 
-async def test_a_lease_that_a_person_makes_anew_is_on_the_sessions_lease_again(cluster: Cluster) -> None:
-    """Or it would outlive the fleet."""
+async def test_manually_recreated_lease_is_reattached_to_the_session(cluster: Cluster) -> None:
+    """Otherwise, the object would outlive the fleet."""
     await cluster.serve(BRISK)
     one = cluster.fleet("fleet-a", ["n1"])
     lease = (await cluster.holding("n1"))["n1"].lease
@@ -105,8 +106,8 @@ async def test_a_lease_that_a_person_makes_anew_is_on_the_sessions_lease_again(c
     assert not one.taken_over
 
 
-async def test_a_fleet_that_goes_on_elsewhere_does_not_lose_its_nodes_to_itself(cluster: Cluster) -> None:
-    """The server that it has left has not noticed, and still hears a beat."""
+async def test_fleet_that_moves_to_another_server_keeps_its_nodes(cluster: Cluster) -> None:
+    """The previous server has not noticed the move and still receives a heartbeat."""
     one, two = await cluster.serve(BRISK), await cluster.serve(TIMING)
     before = await Speaker.open(one, "f", ["n1"])
     opened = (await before.hear("opened")).opened
@@ -123,7 +124,7 @@ async def test_a_fleet_that_goes_on_elsewhere_does_not_lose_its_nodes_to_itself(
 
 
 async def test_late_writes_of_a_fleets_previous_server_are_corrected(cluster: Cluster) -> None:
-    """It writes the Lease object anew, in the fleet's name, and deletes it when it notices."""
+    """The previous server rewrites the Lease object for the fleet, and deletes it once it notices the move."""
     one, two = await cluster.serve(BRISK), await cluster.serve(BRISK)
     before = await Speaker.open(one, "f", [])
     opened = (await before.hear("opened")).opened
@@ -142,7 +143,7 @@ async def test_late_writes_of_a_fleets_previous_server_are_corrected(cluster: Cl
 
 
 async def beat(speaker: Speaker, sequence: int) -> None:
-    """Once the server looks at the Lease objects again."""
+    """Send a heartbeat after the interval at which the server checks the Lease objects."""
     await asyncio.sleep(nodes.CHECK_INTERVAL)
     await speaker.say(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=sequence)))
     await speaker.hear("ack")

@@ -1,4 +1,4 @@
-"""What must hold of the leases of nodes, whatever the storage: the real service and the real session, over real gRPC."""
+"""Contract of node leases with every Storage. The tests use the real service and the real session over gRPC."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.contract.servers import PATIENCE, Server
 from tests.unit.cacher.world import eventually
 
 
-async def test_each_node_has_a_lease_object_on_the_sessions_lease(cluster: Cluster) -> None:
+async def test_lease_objects_are_attached_to_the_lease_of_the_session(cluster: Cluster) -> None:
     await cluster.serve()
     cluster.fleet("fleet-a", ["n1", "n2"])
     found = await cluster.holding("n1", "n2")
@@ -31,7 +31,7 @@ async def test_each_node_has_a_lease_object_on_the_sessions_lease(cluster: Clust
     assert lease.metadata.creationTimestamp.seconds
 
 
-async def test_beats_keep_the_leases_without_a_write(cluster: Cluster) -> None:
+async def test_heartbeats_renew_leases_without_writes(cluster: Cluster) -> None:
     await cluster.serve(TIMING)
     cluster.fleet("fleet-a", ["n1"])
     before = await cluster.holding("n1")
@@ -41,14 +41,14 @@ async def test_beats_keep_the_leases_without_a_write(cluster: Cluster) -> None:
     assert await cluster.storage.current_revision() == revision
 
 
-async def test_a_large_fleet_is_claimed_in_parts(cluster: Cluster) -> None:
+async def test_large_fleet_acquires_its_nodes_in_chunks(cluster: Cluster) -> None:
     await cluster.serve(TIMING)
     nodes = [f"n{number}" for number in range(node_service.CHUNK * 2 + 1)]
     cluster.fleet("fleet-a", nodes)
     await cluster.holding(*nodes)
 
 
-async def test_nodes_can_be_added(cluster: Cluster) -> None:
+async def test_session_can_add_nodes(cluster: Cluster) -> None:
     await cluster.serve()
     fleet = cluster.fleet("fleet-a", ["n1"])
     await cluster.holding("n1")
@@ -67,8 +67,10 @@ async def test_added_and_released_nodes_do_not_wait_for_the_next_heartbeat(clust
     await cluster.holding("n2")
 
 
-async def test_the_leases_of_a_fleet_that_dies_vanish(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the grace, and before the etcd lease can run out."""
+async def test_leases_of_a_killed_fleet_are_deleted_after_the_grace_period(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server deletes them before the etcd lease expires."""
     monkeypatch.setattr(node_service, "GRACE", 0.1)
     await cluster.serve(Timing(interval=0.05, silence=0.3, ttl=60))
     dying = cluster.fleet("fleet-a", ["n1", "n2"])
@@ -77,7 +79,7 @@ async def test_the_leases_of_a_fleet_that_dies_vanish(cluster: Cluster, monkeypa
     await cluster.holding()
 
 
-async def test_the_leases_of_a_fleet_that_closes_are_removed_at_once(cluster: Cluster) -> None:
+async def test_leases_of_a_closed_session_are_deleted_immediately(cluster: Cluster) -> None:
     await cluster.serve()
     closing = cluster.fleet("fleet-a", ["n1"])
     await cluster.holding("n1")
@@ -86,7 +88,7 @@ async def test_the_leases_of_a_fleet_that_closes_are_removed_at_once(cluster: Cl
     await asyncio.wait_for(closing.running, PATIENCE)
 
 
-async def test_a_fleet_may_close_before_it_knows_that_it_has_opened(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_session_can_close_while_its_open_is_pending(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     write = Duplex.write
 
     async def write_and_wait(stream: Duplex[HeartbeatRequest, HeartbeatResponse], request: HeartbeatRequest) -> None:
@@ -105,7 +107,7 @@ async def test_a_fleet_may_close_before_it_knows_that_it_has_opened(cluster: Clu
 
 
 @pytest.mark.parametrize("end", [Server.stop, Server.kill])
-async def test_the_leases_outlive_a_server(cluster: Cluster, end: Callable[[Server], object]) -> None:
+async def test_leases_survive_the_end_of_a_server(cluster: Cluster, end: Callable[[Server], object]) -> None:
     one, two = await cluster.serve(TIMING), await cluster.serve(TIMING)
     cluster.fleet("fleet-a", ["n1", "n2"], one, two)
     before = await cluster.holding("n1", "n2")
@@ -119,7 +121,7 @@ async def test_the_leases_outlive_a_server(cluster: Cluster, end: Callable[[Serv
     }
 
 
-async def test_the_server_that_a_fleet_has_left_does_not_delete_its_leases(
+async def test_previous_server_does_not_delete_the_leases_of_a_moved_fleet(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_service, "GRACE", 0.1)
@@ -143,7 +145,7 @@ async def test_silent_fleet_loses_its_leases_and_is_notified(cluster: Cluster) -
     assert await cluster.leases() == {}
 
 
-async def test_a_newer_session_takes_over_from_the_older_one(cluster: Cluster) -> None:
+async def test_newer_session_takes_over_nodes_of_an_older_session(cluster: Cluster) -> None:
     one, two = await cluster.serve(), await cluster.serve()
     older = cluster.fleet("fleet-a", ["n1", "n2"], one)
     await cluster.holding("n1", "n2")
@@ -156,8 +158,8 @@ async def test_a_newer_session_takes_over_from_the_older_one(cluster: Cluster) -
     assert (lease.spec.holderIdentity, lease.spec.leaseTransitions) == ("fleet-b", 1)
 
 
-async def test_a_session_that_is_resumed_does_not_take_back_what_a_newer_one_has(cluster: Cluster) -> None:
-    """Or two fleets of one name would take over from each other for ever."""
+async def test_resumed_session_does_not_take_nodes_from_a_newer_session(cluster: Cluster) -> None:
+    """Otherwise, two fleets with the same nodes would take them from each other forever."""
     server = await cluster.serve(TIMING)
     older = await Speaker.open(server, "fleet-a", ["n1", "n2"])
     session = (await older.hear("opened")).opened.session
@@ -172,8 +174,8 @@ async def test_a_session_that_is_resumed_does_not_take_back_what_a_newer_one_has
     assert Lease.FromString((await cluster.leases())["n1"].value).spec.holderIdentity == "fleet-b"
 
 
-async def test_an_older_fleet_takes_nothing_from_a_newer_one(cluster: Cluster) -> None:
-    """Not with a new session, and not by adding nodes: or two processes of one name would take them from each other."""
+async def test_older_fleet_takes_no_nodes_from_a_newer_fleet(cluster: Cluster) -> None:
+    """The older fleet opens a new session and adds nodes. Processes with the same name must not compete."""
     server = await cluster.serve(TIMING)
     older = await Speaker.open(server, "f", ["n1"])
     birth = (await older.hear("opened")).opened.birth
@@ -202,8 +204,8 @@ async def test_older_fleet_reacquires_nodes_that_have_no_holder(cluster: Cluster
     assert older.taken_over == {"n1": "f"}
 
 
-async def test_a_fleet_that_is_started_again_takes_its_nodes_over(cluster: Cluster) -> None:
-    """At once: the leases of the one that was killed are still there."""
+async def test_restarted_fleet_takes_over_its_nodes(cluster: Cluster) -> None:
+    """The leases of the killed fleet have not expired yet."""
     server = await cluster.serve(Timing(interval=1.0, silence=60.0, ttl=60))
     _killed = await Speaker.open(server, "f", ["n1"])
     before = await cluster.holding("n1")
@@ -211,7 +213,7 @@ async def test_a_fleet_that_is_started_again_takes_its_nodes_over(cluster: Clust
     await cluster.until(lambda found: found["n1"].lease != before["n1"].lease)
 
 
-async def test_a_session_that_has_run_out_is_replaced(cluster: Cluster) -> None:
+async def test_expired_session_is_replaced(cluster: Cluster) -> None:
     server = await cluster.serve()
     cluster.fleet("fleet-a", ["n1"])
     lease = (await cluster.holding("n1"))["n1"].lease
@@ -221,7 +223,7 @@ async def test_a_session_that_has_run_out_is_replaced(cluster: Cluster) -> None:
     assert server.cacher.revision
 
 
-async def test_a_lease_that_a_person_deletes_is_made_anew(cluster: Cluster) -> None:
+async def test_manually_deleted_lease_is_recreated(cluster: Cluster) -> None:
     await cluster.serve()
     cluster.fleet("fleet-a", ["n1", "n2"])
     revision = (await cluster.holding("n1", "n2"))["n1"].mod_revision
@@ -229,7 +231,7 @@ async def test_a_lease_that_a_person_deletes_is_made_anew(cluster: Cluster) -> N
     await cluster.holding("n1", "n2")
 
 
-async def test_a_node_that_is_released_loses_its_lease_and_the_others_keep_theirs(cluster: Cluster) -> None:
+async def test_release_deletes_only_the_leases_of_the_released_nodes(cluster: Cluster) -> None:
     await cluster.serve()
     fleet = cluster.fleet("fleet-a", ["n1", "n2", "n3"])
     before = await cluster.holding("n1", "n2", "n3")
@@ -240,8 +242,8 @@ async def test_a_node_that_is_released_loses_its_lease_and_the_others_keep_their
     assert list(fleet.session.nodes) == ["n2", "n1"]
 
 
-async def test_completed_releases_are_forgotten(cluster: Cluster) -> None:
-    """It would be said again to every server, and grow as long as the fleet lives."""
+async def test_session_forgets_completed_releases(cluster: Cluster) -> None:
+    """The session sends its releases again to each new server, so the list must not grow without bounds."""
     await cluster.serve()
     fleet = cluster.fleet("fleet-a", ["n1", "n2", "n3"])
     await cluster.holding("n1", "n2", "n3")
@@ -252,7 +254,7 @@ async def test_completed_releases_are_forgotten(cluster: Cluster) -> None:
     await eventually(lambda: not fleet.session._released)
 
 
-async def test_a_beat_is_answered_with_how_many_releases_have_been_carried_out(cluster: Cluster) -> None:
+async def test_heartbeat_response_counts_the_completed_releases(cluster: Cluster) -> None:
     speaker = await Speaker.open(await cluster.serve(BRISK), "f", ["n1", "n2"])
     await speaker.hear("opened")
     await cluster.holding("n1", "n2")
@@ -268,7 +270,7 @@ async def test_a_beat_is_answered_with_how_many_releases_have_been_carried_out(c
     assert told == sorted(told) and set(told) <= {0, 1, 2, 3}
 
 
-async def test_a_node_that_is_added_and_released_at_once_gets_no_lease(cluster: Cluster) -> None:
+async def test_node_that_is_added_and_released_gets_no_lease(cluster: Cluster) -> None:
     await cluster.serve()
     fleet = cluster.fleet("fleet-a", ["n1"])
     await cluster.holding("n1")
@@ -277,8 +279,8 @@ async def test_a_node_that_is_added_and_released_at_once_gets_no_lease(cluster: 
     await cluster.holding("n1", "n3")
 
 
-async def test_a_release_reaches_a_server_that_never_held_the_node_itself(cluster: Cluster) -> None:
-    """The one before was killed before it had removed the lease; the session, and with it the lease, lives on."""
+async def test_next_server_completes_a_release(cluster: Cluster) -> None:
+    """The previous server was killed before it deleted the Lease object. The session and its lease are still alive."""
     await cluster.serve(BRISK)
     fleet = await Speaker.open(cluster.servers[0], "f", ["n1", "n2"])
     session = (await fleet.hear("opened")).opened.session
@@ -300,21 +302,21 @@ async def test_fleet_cannot_release_a_node_of_another_fleet(cluster: Cluster) ->
     assert (await cluster.holding("n1", "n2", "n3"))["n1"] == before["n1"]
 
 
-async def test_a_session_needs_a_holder(cluster: Cluster) -> None:
+async def test_session_without_a_holder_is_invalid(cluster: Cluster) -> None:
     nobody = await Speaker.open(await cluster.serve(), "", ["n1"])
     with pytest.raises(errors.Invalid, match=r"open\.holder: Required value"):
         await nobody.next()
 
 
 @pytest.mark.parametrize(("holder", "nodes"), [("f", ["../pods/a"]), ("f", ["a", ""]), ("f" * 254, ["a"])])
-async def test_a_session_has_names_that_can_be_looked_up(cluster: Cluster, holder: str, nodes: list[str]) -> None:
+async def test_session_with_an_invalid_holder_or_node_name_is_rejected(cluster: Cluster, holder: str, nodes: list[str]) -> None:
     fleet = await Speaker.open(await cluster.serve(), holder, nodes)
     with pytest.raises(errors.Invalid, match=r"DNS subdomain names|at most 253 characters"):
         await fleet.next()
     assert not await cluster.leases()
 
 
-async def test_no_nodes_are_added_that_cannot_be_looked_up(cluster: Cluster) -> None:
+async def test_adding_an_invalid_node_name_ends_the_session(cluster: Cluster) -> None:
     fleet = await Speaker.open(await cluster.serve(BRISK), "f", ["n1"])
     await fleet.hear("opened")
     await fleet.say(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["a/b"])))
@@ -323,7 +325,7 @@ async def test_no_nodes_are_added_that_cannot_be_looked_up(cluster: Cluster) -> 
     assert not await cluster.leases()
 
 
-async def test_no_nodes_are_released_that_cannot_be_looked_up(cluster: Cluster) -> None:
+async def test_releasing_an_invalid_node_name_ends_the_session(cluster: Cluster) -> None:
     fleet = await Speaker.open(await cluster.serve(BRISK), "f", ["n1"])
     await fleet.hear("opened")
     await fleet.say(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=["a/b"])))
@@ -332,7 +334,7 @@ async def test_no_nodes_are_released_that_cannot_be_looked_up(cluster: Cluster) 
     assert not await cluster.leases()
 
 
-async def test_a_message_that_names_too_many_nodes_is_refused(cluster: Cluster) -> None:
+async def test_message_with_too_many_nodes_is_rejected(cluster: Cluster) -> None:
     server, many = await cluster.serve(), [f"n{number}" for number in range(MAX_NODES + 1)]
     at_once = await Speaker.open(server, "f", many)
     with pytest.raises(errors.Invalid, match=r"nodes: Too many: 10001: must have at most 10000 items"):
@@ -344,7 +346,7 @@ async def test_a_message_that_names_too_many_nodes_is_refused(cluster: Cluster) 
         await later.hear("lost")
 
 
-async def test_a_fleet_of_more_nodes_names_them_in_several_messages(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_fleet_sends_its_nodes_in_several_messages(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_service, "MAX_NODES", 10)
     monkeypatch.setattr(heartbeat, "CHUNK", 10)
     await cluster.serve()

@@ -1,4 +1,4 @@
-"""Candidates for the election tests: the real one, and one that says only what the test tells it to."""
+"""Candidates for the election tests: the real one, and a client that sends single messages."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,13 +19,13 @@ INTERVAL = 0.05
 
 
 def stored_election(holder: str, session: int) -> bytes:
-    """The value of the election's key, as a server writes it for a candidate of these tests."""
+    """Return the value of the election's key as a server writes it for a candidate of these tests."""
     election = Election(name=ELECTION, holder=holder, session=session, user=UNSECURED.name, secret_hash=hashed(SECRET))
     return election.SerializeToString()
 
 
 class Voter:
-    """A Candidate that runs. `history` has its tokens, and the reasons for which it lost them."""
+    """A running Candidate. `history` contains its tokens and the reasons for which it lost them."""
 
     def __init__(self, holder: str, *servers: Server) -> None:
         self.connection = connect(*(server.address for server in servers))
@@ -47,31 +47,31 @@ class Voter:
         self._changed.set()
 
     async def elected(self, after: int = 0) -> int:
-        """The token, once it leads with one that is higher than `after`."""
+        """Return the token once the candidate leads with one above `after`."""
         await self.until(lambda: (self.candidate.token or 0) > after)
         assert self.candidate.token is not None
         return self.candidate.token
 
     async def stands(self) -> None:
-        """Once it has a session, and so waits in line."""
+        """Wait until the candidate has a session and thus waits in the queue."""
         async with asyncio.timeout(PATIENCE):
             while self.candidate.healthy is not None:  # noqa: ASYNC110 (a plain value: there is no event to wait for)
                 await asyncio.sleep(0.01)
 
     async def lost(self) -> str:
-        """Why, once it has lost."""
+        """Return the reason once the candidate has lost."""
         await self.until(lambda: isinstance(self.history[-1], str))
         return str(self.history[-1])
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Until the condition holds; it is looked at whenever something was told."""
+        """Wait until the condition holds. Check it after each callback of the candidate."""
         async with asyncio.timeout(PATIENCE):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
 
     async def kill(self) -> None:
-        """Breaks its stream off. What it is told then is not what a dead process would be told."""
+        """Cancel the candidate. Unlike a killed process, it may still call `on_lost`."""
         self._running.cancel()
         await asyncio.wait((self._running,))
 
@@ -83,7 +83,7 @@ class Voter:
 
 
 class Speaker:
-    """Speaks the protocol, one message at a time."""
+    """A client that sends and receives single messages of the protocol."""
 
     def __init__(self, stream: Duplex[CampaignRequest, CampaignResponse]) -> None:
         self._stream = stream
@@ -99,7 +99,8 @@ class Speaker:
         ago: float | None = None,
         secret: bytes = SECRET,
     ) -> "Speaker":
-        """`ago`: seconds since it stood down from the term of the session that it has forsaken. Who is not kept has gone."""
+        """`ago`: seconds since the candidate stood down from the term of the forsaken session. The stream ends when
+        the Speaker is garbage collected."""
         speaker = cls(await connect(server.address).duplex(METHOD, CampaignRequest, CampaignResponse))
         opening = CampaignRequest.Open(
             election=ELECTION, holder=holder, session=session, token=token, forsaken=forsaken, secret=secret
@@ -119,31 +120,31 @@ class Speaker:
         await self.say(CampaignRequest(resign=CampaignRequest.Resign()))
 
     async def hear(self, kind: str) -> CampaignResponse:
-        """The next answer, which must be of this kind."""
+        """Return the next response, which must be of this kind."""
         response = await self.next()
         assert response is not None, f"the stream ended; expected {kind}"
         assert response.WhichOneof("kind") == kind, response
         return response
 
     async def next(self) -> CampaignResponse | None:
-        """The next answer; None at the end. Raises ApiError."""
+        """Return the next response, or None at the end of the stream. Raises ApiError."""
         async with asyncio.timeout(PATIENCE):
             return await self._stream.read()
 
     async def skip(self, kind: str) -> CampaignResponse:
-        """The next answer that is not of this kind."""
+        """Return the next response that is not of this kind."""
         while (response := await self.next()) is not None:
             if response.WhichOneof("kind") != kind:
                 return response
         raise AssertionError("the stream ended")
 
     async def lead(self) -> tuple[int, int]:
-        """Hears that it is elected at once: session and token."""
+        """Expect immediate election. Return session and token."""
         session = (await self.hear("opened")).opened.session
         return session, (await self.hear("elected")).elected.token
 
     async def win(self) -> int:
-        """The token, once it is elected; it beats meanwhile. That its session is over is not what it hopes to hear."""
+        """Send heartbeats until the candidate is elected. Return the token. Raise AssertionError if the session is lost."""
         beating = asyncio.create_task(self._beat())
         try:
             async with asyncio.timeout(PATIENCE):
@@ -161,5 +162,5 @@ class Speaker:
             await asyncio.sleep(INTERVAL)
 
     def vanish(self) -> None:
-        """Breaks the stream off."""
+        """Cancel the stream."""
         self._stream.cancel()

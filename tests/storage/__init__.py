@@ -1,1 +1,1 @@
-"""A store of the kind that etcd is, in memory: what the API server is tested on, and its world of simulations."""
+"""An in-memory store with the semantics of etcd, for the tests of the API server and for the simulation."""

@@ -1,7 +1,7 @@
-"""MemoryStorage: tests.storage.mvcc as a Storage, for tests. Nothing survives the process.
+"""MemoryStorage: a Storage on top of tests.storage.mvcc. Nothing survives the process.
 
-Leases expire by the clock that is passed in. It runs no task of its own: what has expired is deleted when somebody calls, or by
-a watch that waits.
+Leases expire by the clock that is passed in. The storage runs no task. Each call and each waiting watch deletes the keys of
+expired leases.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from tests.storage.mvcc import Mvcc
 
 SIGN_OF_LIFE = 1.0
-"""Seconds after which a watch that has nothing to tell says so."""
+"""Seconds after which an idle watch yields an empty batch."""
 
 
 class _Watcher:
-    """What one watch has not taken yet."""
+    """The batches that a watch has not yielded yet."""
 
     def __init__(self, backlog: Sequence[Changes]) -> None:
         self.pending = deque(backlog)
@@ -29,7 +29,7 @@ class MemoryStorage:
         self._clock = clock
         self._store = Mvcc()
         self._told = self._store.revision
-        self._watchers: dict[_Watcher, None] = {}  # in the order in which they came, so that a run can be repeated
+        self._watchers: dict[_Watcher, None] = {}  # in order of creation, so that runs are reproducible
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
         self._expire()
@@ -70,7 +70,7 @@ class MemoryStorage:
             del self._watchers[watcher]
 
     def watch_stalled(self) -> None:
-        """There is no other member."""
+        """Do nothing: there is no other member."""
 
     async def compact(self, revision: int) -> None:
         self._expire()
@@ -100,7 +100,7 @@ class MemoryStorage:
         self._tell()
 
     def _tell(self) -> None:
-        """Hands what is new to the watchers, before it can be compacted."""
+        """Add new changes to the queues of the watchers before they can be compacted."""
         if self._store.revision == self._told:
             return
         new = self._store.changes_after(self._told)
@@ -110,7 +110,7 @@ class MemoryStorage:
             watcher.wake.set()
 
     async def _wait(self, watcher: _Watcher) -> None:
-        """Until there is something for the watcher, a lease has run out, or it is time for a sign of life."""
+        """Wait until the watcher has a change, a lease expires, or an empty batch is due."""
         pause = max(0.0, min(SIGN_OF_LIFE, self._store.next_expiry - self._clock.monotonic()))
         watcher.wake.clear()
         waits = [asyncio.ensure_future(watcher.wake.wait()), asyncio.ensure_future(self._clock.sleep(pause))]

@@ -1,12 +1,12 @@
-"""etcd's semantics as a value in memory: revisions, versions, compaction, transactions, leases. Synchronous; time is passed in.
+"""The semantics of etcd in memory: revisions, versions, compaction, transactions, leases. Synchronous; time is passed in.
 
     transact, revoke, expire --> a new revision --> versions of keys, and the log --compact--> forgotten
 
-Every version of every key is kept until it is compacted, as in etcd. Leases do not end by themselves: what has run out by `now`
-(monotonic seconds) is deleted by `expire`; until then its keys are there, but it cannot be renewed.
+As in etcd, the store keeps every version of every key until compaction. `expire` ends the leases that have expired at `now`
+(monotonic seconds). Until then, their keys exist, but they cannot be renewed.
 
-Proven equal to etcd by random sequences of operations (tests/contract/test_storage_random.py). MemoryStorage and the simulation
-put a Storage before it.
+tests/contract/test_storage_random.py compares the store with etcd by random sequences of operations. MemoryStorage and the
+simulation wrap it as a Storage.
 """
 
 from bisect import bisect_right
@@ -33,12 +33,12 @@ from apiserver.storage.interface import (
 )
 
 MIN_TTL = 1
-"""Seconds: etcd grants no less (one and a half times its election timeout, rounded up; ours is in pinnace.cluster.etcd)."""
+"""Seconds. The minimum TTL of etcd is 1.5 times its election timeout, rounded up. pinnace.cluster.etcd sets that timeout."""
 
 
 @dataclass(slots=True)
 class _History:
-    """The versions of one key, oldest first: the revision from which each holds, and the state then (None: absent)."""
+    """The versions of one key, oldest first: the first revision of each version, and the state (None if absent)."""
 
     revisions: list[int] = field(default_factory=list)
     states: list[KeyValue | None] = field(default_factory=list)
@@ -52,7 +52,7 @@ class _History:
         self.states.append(state)
 
     def forget_before(self, revision: int) -> None:
-        """Keeps the state at `revision` and all that came after it."""
+        """Drop all states before the one that holds at `revision`."""
         index = max(0, bisect_right(self.revisions, revision) - 1)
         del self.revisions[:index], self.states[:index]
 
@@ -64,13 +64,13 @@ class _Lease:
 
 
 class Mvcc:
-    """`revision`: of the last change; `compacted`: the oldest that can be read, 0 when nothing was compacted."""
+    """`revision` is that of the last change. `compacted` is the oldest readable revision, or 0 before the first compaction."""
 
     def __init__(self) -> None:
         self.revision = 1
         self.compacted = 0
         self._keys: SortedDict = SortedDict()  # key -> _History
-        self._log: list[Changes] = []  # one for each revision after the compacted one
+        self._log: list[Changes] = []  # one per revision after the compacted one
         self._leases: dict[int, _Lease] = {}
         self._last_lease = 0
 
@@ -114,7 +114,7 @@ class Mvcc:
                 del self._keys[key]
 
     def changes_after(self, revision: int) -> list[Changes]:
-        """One for each revision. Raises Compacted."""
+        """Return one batch per revision. Raises Compacted."""
         if revision < self.compacted:
             raise Compacted(self.compacted)
         return self._log[max(0, revision - max(1, self.compacted)) :]
@@ -126,7 +126,7 @@ class Mvcc:
         return self._last_lease
 
     def renew(self, lease: int, now: float) -> int:
-        """The seconds it is good for."""
+        """Return the TTL in seconds."""
         found = self._leases.get(lease)
         if found is None or found.expires <= now:
             raise LeaseNotFound(f"lease {lease:x} has expired or was revoked")
@@ -134,7 +134,7 @@ class Mvcc:
         return found.ttl
 
     def lease_age(self, lease: int, now: float) -> float:
-        """Seconds since the last renewal."""
+        """Return the seconds since the last renewal."""
         found = self._leases.get(lease)
         if found is None or found.expires <= now:
             raise LeaseNotFound(f"lease {lease:x} has expired or was revoked")
@@ -146,22 +146,22 @@ class Mvcc:
             self._apply([Write(kv.key, None, kv.mod_revision) for kv in held if kv is not None and kv.lease == lease])
 
     def expire(self, now: float) -> None:
-        """Ends the leases that have run out, each at a revision of its own."""
+        """End the expired leases, each at its own revision."""
         for lease in [number for number, lease in self._leases.items() if lease.expires <= now]:
             self.revoke(lease)
 
     @property
     def next_expiry(self) -> float:
-        """When the first lease runs out; infinity: never."""
+        """When the first lease expires, or infinity."""
         return min((lease.expires for lease in self._leases.values()), default=float("inf"))
 
     def extend_leases(self, now: float, more: float) -> None:
-        """As a new leader of etcd does: each has all its time again, and `more` seconds."""
+        """Reset each lease to its TTL plus `more` seconds, as a new leader of etcd does."""
         for lease in self._leases.values():
             lease.expires = now + lease.ttl + more
 
     def _readable(self, revision: int) -> int:
-        """The revision to read at, for one that was asked for (0: now)."""
+        """Return the revision to read at. 0 stands for the current revision."""
         if revision > self.revision:
             raise self._in_future(revision)
         if revision and revision < self.compacted:
@@ -176,7 +176,7 @@ class Mvcc:
         return history.at(revision) if history else None
 
     def _apply(self, writes: Sequence[Write]) -> None:
-        """Makes one revision of writes that are known to hold."""
+        """Apply writes whose compares hold as one revision."""
         if writes:
             self.revision += 1
             self._log.append(Changes(self.revision, [self._put(write) for write in writes]))

@@ -1,4 +1,4 @@
-"""Servers and candidates that end with the test, however it ends."""
+"""Fixtures for servers and candidates."""
 
 from collections.abc import AsyncIterator
 

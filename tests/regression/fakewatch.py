@@ -1,4 +1,4 @@
-"""A member of etcd whose watch says what the test wants: for bugs that the real etcd has not, or only now and then."""
+"""An etcd member with scripted watch responses, for bugs that the real etcd does not have or shows only occasionally."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from apiserver.storage.etcd.members import Member
 
 
 def told(*revisions: int, header: int = 0, fragment: bool = False) -> Any:
-    """A response that puts a key at each of these revisions. `header`: the store's revision, unless it is that of the last."""
+    """Return a response with a put at each revision. `header` is the store's revision, by default that of the last put."""
     response = WatchResponse(fragment=fragment)
     response.header.revision = header or (revisions[-1] if revisions else 0)
     for revision in revisions:
@@ -21,7 +21,7 @@ def told(*revisions: int, header: int = 0, fragment: bool = False) -> Any:
 
 
 def progress(revision: int) -> Any:
-    """The answer to a request for progress, when the store is at `revision`."""
+    """Return the response to a progress request when the store is at `revision`."""
     return told(header=revision)
 
 
@@ -30,7 +30,7 @@ def canceled(reason: str = "", compact_revision: int = 0) -> Any:
 
 
 class Script:
-    """One stream: what it says of itself, and what it says to each request for progress. Then it is silent, and stays open."""
+    """One stream: its responses and its response to each progress request. It stays open and idle after them."""
 
     def __init__(self, *responses: Any, probed: Any = None) -> None:
         self.requests: list[Any] = []
@@ -48,22 +48,22 @@ class Script:
         return await self._responses.get()
 
     def cancel(self) -> None:
-        """Nothing is left behind."""
+        """Do nothing: the stream holds no resources."""
 
     @property
     def created_from(self) -> int:
-        """The revision that the watch was asked for."""
+        """The requested start revision of the watch."""
         request: WatchRequest = self.requests[0]
         return int(request.create_request.start_revision)
 
 
 def member(*scripts: Script) -> Member:
-    """Each watch of it takes the next script."""
+    """Return a member whose watches use one script each, in order."""
     waiting: list[Script] = list(scripts)
     watch = SimpleNamespace(Watch=lambda **_: waiting.pop(0))
     return cast(Member, SimpleNamespace(endpoint="etcd-0:2379", watch=watch))
 
 
 def revisions(batches: Sequence[Any]) -> list[int]:
-    """The revisions of all changes in these batches."""
+    """Return the revisions of all changes in these batches."""
     return [change.mod_revision for batch in batches for change in batch.changes]

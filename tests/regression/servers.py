@@ -1,4 +1,4 @@
-"""API servers in this process, for scenarios that need all of their services."""
+"""Complete API servers in the test process."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from tests.unit.cacher.world import eventually
 
 @asynccontextmanager
 async def serving(storage: Storage) -> AsyncIterator[str]:
-    """An API server before the storage, ready; its address. It leaves the storage open."""
+    """Run an API server until it is ready and yield its address. The storage stays open."""
     server = ApiServer(storage)
     address = await server.start("127.0.0.1:0")
     task = asyncio.ensure_future(server.run())

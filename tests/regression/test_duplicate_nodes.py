@@ -1,4 +1,4 @@
-"""Two machines with one name."""
+"""Two machines with the same node name."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ NODE = LEASES.key(NODE_LEASE_NAMESPACE, "n")
 
 
 class Machine:
-    """A session for node n. `taken_over_by` is set once another has it."""
+    """A session for node n. `taken_over_by` is set once another session holds the node."""
 
     def __init__(self, address: str) -> None:
         self.connection = connect(address)
@@ -46,17 +46,18 @@ class Machine:
 
 
 async def lease_of(storage: MemoryStorage) -> tuple[int, int]:
-    """The session that has the node, and how often it has changed hands."""
+    """Return the session that holds the node and the number of lease transitions."""
     record = await storage.get(NODE)
     return (record.lease, Lease.FromString(record.value).spec.leaseTransitions) if record else (0, 0)
 
 
-async def test_kubernetes_79779_two_kubelets_with_one_name_do_not_fight(serve: ServeOn) -> None:
-    """Two nodes with one host name overwrote each other's Node object again and again, and the cluster was busy with it:
+async def test_kubernetes_79779_kubelets_with_the_same_name_do_not_compete_for_the_lease(serve: ServeOn) -> None:
+    """Two nodes with the same host name overwrote each other's Node object continuously, which loaded the cluster:
     https://github.com/kubernetes/kubernetes/issues/79779
 
-    Here: the lease of the node would change hands with each beat, or with each reconnection. Kept by: a fresh session takes the
-    node, the older one is told and gives it up; one that comes back (`Open.session`) takes nothing that is another's."""
+    Here: the holder of the node's lease would change with each heartbeat or reconnection. Guard: a new session takes over the
+    node, and the server notifies the older session, which releases it. A resumed session (`Open.session`) takes over no
+    nodes."""
     storage = MemoryStorage()
     server = await serve(storage)
     old = Machine(server.address)
@@ -71,7 +72,7 @@ async def test_kubernetes_79779_two_kubelets_with_one_name_do_not_fight(serve: S
     async with asyncio.timeout(PATIENCE):
         while (response := await stream.read()) is not None and not response.HasField("taken_over"):
             pass
-    assert response is not None, "it comes back with its session, as one that has not heard yet, and is told"
+    assert response is not None, "the resumed session was not notified of the take-over"
     stream.cancel()
     assert await lease_of(storage) == (second, transitions)
     for machine in (old, new):
@@ -79,7 +80,7 @@ async def test_kubernetes_79779_two_kubelets_with_one_name_do_not_fight(serve: S
 
 
 async def held(storage: MemoryStorage, wanted: Callable[[int], bool]) -> tuple[int, int]:
-    """As `lease_of`, once the session is as wanted."""
+    """Return `lease_of` once the session meets the condition."""
     async with asyncio.timeout(PATIENCE):
         async for _ in storage.watch(2):
             found = await lease_of(storage)
@@ -88,12 +89,11 @@ async def held(storage: MemoryStorage, wanted: Callable[[int], bool]) -> tuple[i
     raise AssertionError("the watch ended")
 
 
-async def test_kubernetes_37528_two_kubelets_with_one_name_do_not_both_run_a_pod() -> None:
-    """Two machines with one host name each started the pods that were bound to that name:
+async def test_kubernetes_37528_kubelets_with_the_same_name_do_not_both_run_a_pod() -> None:
+    """Two machines with the same host name both started the pods that were bound to that name:
     https://github.com/kubernetes/kubernetes/issues/37528
 
-    Here: two fleets that play one node. Kept by: the fleet whose session has lost the node drops it, and the containers with
-    it."""
+    Here: two fleets run the same node. Guard: the fleet whose session loses the node drops it and its containers."""
     async with serving(MemoryStorage()) as address:
         runtimes = [FakeRuntime(Behaviour()) for _ in range(2)]
         clients = [Client(connect(address)) for _ in range(2)]

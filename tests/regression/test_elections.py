@@ -1,4 +1,4 @@
-"""Elections that had two leaders, or none."""
+"""Elections with two leaders, or without a leader."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ from tests.unit.client.fakeserver import connect
 KEY = election_key(ELECTION)
 HOUR = 3600
 FORBEARING = Timing(interval=0.2, silence=10.0, ttl=20)
-"""A leader is not lost because the machine is busy."""
+"""Long timeouts: a leader must not lose its term on a busy machine."""
 
 
 class Renewals(MemoryStorage):
@@ -50,20 +50,20 @@ class Renewals(MemoryStorage):
         return ttl
 
     async def more(self, times: int) -> None:
-        """Until there have been that many more."""
+        """Wait for that many further renewals."""
         wanted = self.count + times
         async with asyncio.timeout(PATIENCE), self._more:
             await self._more.wait_for(lambda: self.count >= wanted)
 
 
-async def test_kubernetes_125761_the_clock_is_set_by_an_hour(
+async def test_kubernetes_125761_wall_clock_change_does_not_end_a_term(
     monkeypatch: pytest.MonkeyPatch, serve: ServeOn, vote: Vote
 ) -> None:
-    """When the machine's clock was set an hour ahead, a standby saw the lease expired, and for two seconds there were two
-    schedulers: https://github.com/kubernetes/kubernetes/issues/125761
+    """The clock of the machine was set one hour ahead. A standby considered the lease expired, and two schedulers were active
+    for two seconds: https://github.com/kubernetes/kubernetes/issues/125761
 
-    Here: whatever reads time.time() of clients, servers and store. Kept by: leases, silence and validity go by the monotonic
-    clock; nothing that is written down is compared with now."""
+    Here: all uses of time.time() in clients, servers and store. Guard: leases, silence and validity use the monotonic clock. No
+    code compares a stored time with the current time."""
     storage = Renewals()
     server = await serve(storage)
     leader = vote("a", server)
@@ -72,37 +72,37 @@ async def test_kubernetes_125761_the_clock_is_set_by_an_hour(
     real = time.time
     for step in (HOUR, -HOUR):
         monkeypatch.setattr(time, "time", lambda step=step: real() + step)
-        await storage.more(6)  # of two sessions, each twice a second: longer than a lease lives
+        await storage.more(6)  # two sessions renew twice per second each, so this exceeds the TTL
         assert (leader.history, leader.candidate.token, follower.history) == ([token], token, [])
     silent = await Speaker.open(server, "c")
     await silent.hear("opened")
-    assert "no heartbeat" in (await silent.skip("observed")).lost.reason, "an hour back, nobody is ever silent"
+    assert "no heartbeat" in (await silent.skip("observed")).lost.reason, "a clock that goes back hides the silence"
 
 
 async def test_kubernetes_23731_replaced_leader_is_notified(serve: ServeOn, vote: Vote) -> None:
-    """A leader whose update was refused found the lock held by another, went back to waiting for it, and never called
-    OnStoppedLeading: two leaders, for ever: https://github.com/kubernetes/kubernetes/issues/23731
+    """The update of a leader failed because another candidate held the lock. The leader returned to waiting and never called
+    OnStoppedLeading, so two leaders were active: https://github.com/kubernetes/kubernetes/issues/23731
 
-    Here: the key is deleted and created anew by somebody else, while the heartbeats of the first leader go on being answered.
-    By the store itself, with nothing in between: of two candidates the first might as well win again, on a busy machine.
-    Kept by: the server compares the key with the leadership that it knows (`judge`), and says Lost; `on_lost` comes once."""
+    Here: the key is deleted and recreated for another holder, while the server acknowledges the heartbeats of the first leader.
+    The test writes the key directly, because the first of two candidates could win again on a busy machine.
+    Guard: the server compares the key with the term that it knows (`key_state`) and sends Lost. `on_lost` is called once."""
     storage = MemoryStorage()
     leader = vote("a", await serve(storage, FORBEARING))
     token = await leader.elected()
     await storage.transact([Write(KEY, None, expected=token)])
     await storage.transact([Write(KEY, Election(name=ELECTION, holder="b").SerializeToString(), expected=0)])
     reason = await leader.lost()
-    assert "key was deleted" in reason, "it had to find out by itself"
+    assert "key was deleted" in reason, "the server did not report the deleted key"
     assert leader.candidate.token is None
     assert leader.history == [token, reason]
 
 
-async def test_kubernetes_23731_a_leader_that_cannot_renew_tells_itself(serve: ServeOn, vote: Vote) -> None:
-    """As above; the first sign was an update that failed ("too many concurrent requests"), again and again.
+async def test_kubernetes_23731_leader_that_cannot_renew_stands_down(serve: ServeOn, vote: Vote) -> None:
+    """As above. The first symptom was a repeated failure of the update ("too many concurrent requests").
 
-    Here: etcd refuses every renewal, and every attempt to depose the leader, while its stream lives. Kept by: a heartbeat is
-    answered only after the renewal that it needs, and the candidate counts from the last answer, by its own clock: it has stood
-    down while its key is still there."""
+    Here: etcd rejects every renewal and every delete of the key, while the stream stays open. Guard: the server acknowledges a
+    heartbeat only after a renewal. The candidate measures the time since the last acknowledged heartbeat with its own clock and
+    stands down before its key is deleted."""
     storage = Unwritable()
     server = await serve(storage)
     leader = vote("a", server)
@@ -115,8 +115,8 @@ async def test_kubernetes_23731_a_leader_that_cannot_renew_tells_itself(serve: S
 
 
 class Unwritable(MemoryStorage):
-    """Takes no writes, and renews no lease, while it is `refusing`. Leases outlive the test: on a busy machine it looks late,
-    and what it looks for must not have run out meanwhile."""
+    """Rejects writes and renewals while `refusing` is set. Leases outlive the test, so that the key still exists when a busy
+    machine delays the check."""
 
     refusing = False
 
@@ -135,7 +135,7 @@ class Unwritable(MemoryStorage):
 
 
 class Actor:
-    """A candidate that binds pods for as long as it believes that it leads, and once more with a token that it has lost."""
+    """A candidate that binds pods while its term is valid, and once more with each token that it has lost."""
 
     def __init__(self, name: str, address: str, pods: Callable[[], str]) -> None:
         self.client = Client(connect(address))
@@ -169,7 +169,7 @@ class Actor:
             self._believes.clear()
 
     async def _act_too_late(self) -> None:
-        """As one who was never told."""
+        """Bind with each lost token, as a leader that received no notice would."""
         while True:
             self.late.append(await self._bind(await self._lost.get()))
 
@@ -186,12 +186,12 @@ class Actor:
         await self.client.connection.close()
 
 
-async def test_kubernetes_67651_terms_that_overlap_in_the_leaders_heads() -> None:
-    """With 10,000 candidates and a leader that was changed by force, the terms of leaders overlapped, each acting:
+async def test_kubernetes_67651_late_binds_of_deposed_leaders_fail() -> None:
+    """With 10,000 candidates and forced leader changes, the terms of active leaders overlapped:
     https://github.com/kubernetes/kubernetes/issues/67651
 
-    Here: between the end of a term in etcd and the leader's hearing of it there is a moment too. Kept by: each bind carries the
-    token, and commits only while the election's key has it (`fencing.Fences.term`)."""
+    Here: a leader learns of the end of its term after etcd has ended it. Guard: each bind carries the token and commits only
+    while the election's key has that token (`fencing.Fences.term`)."""
     storage = MemoryStorage()
     numbers = count()
     async with serving(storage) as one, serving(storage) as two:
@@ -228,7 +228,7 @@ async def test_kubernetes_67651_terms_that_overlap_in_the_leaders_heads() -> Non
 
 
 class Reluctant(MemoryStorage):
-    """Refuses to delete the election's key the first `times`, with `error`."""
+    """Rejects the first `times` deletes of the election's key with `error`."""
 
     def __init__(self, times: int, error: Exception) -> None:
         super().__init__()
@@ -243,12 +243,12 @@ class Reluctant(MemoryStorage):
 
 
 @pytest.mark.parametrize("error", [Unavailable("no leader"), OutcomeUnknown("no answer")])
-async def test_kubernetes_112023_a_release_that_fails(error: Exception, serve: ServeOn, vote: Vote) -> None:
-    """A leader that stopped could not release its lock (it had overwritten what it knew of it), and nobody led until the lease
-    had run out: https://github.com/kubernetes/kubernetes/issues/112023
+async def test_kubernetes_112023_failed_release_of_the_key_is_retried(error: Exception, serve: ServeOn, vote: Vote) -> None:
+    """A stopping leader could not release its lock because it had overwritten its record of it. There was no leader until the
+    lease expired: https://github.com/kubernetes/kubernetes/issues/112023
 
-    Here: etcd does not delete the key when the leader resigns. Kept by: the server tries again until the lease must have run
-    out (`Leadership.depose`). In this test the lease lives for a minute: it is no help."""
+    Here: etcd does not delete the key when the leader resigns. Guard: the server retries until the lease must have expired
+    (`LeaderKey.depose`). The TTL of one minute exceeds the duration of the test."""
     storage = Reluctant(2, error)
     server = await serve(storage, Timing(interval=0.1, silence=2.0, ttl=60))
     leader = vote("a", server)
@@ -261,7 +261,7 @@ async def test_kubernetes_112023_a_release_that_fails(error: Exception, serve: S
 
 
 class Gated(MemoryStorage):
-    """Does not delete the election's key before `gate` is set; `asked` is set when it should."""
+    """Blocks the delete of the election's key until `gate` is set. Sets `asked` when a delete arrives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -275,12 +275,12 @@ class Gated(MemoryStorage):
         return await super().transact(writes)
 
 
-async def test_cilium_42920_a_shutdown_that_hangs() -> None:
-    """An operator that lost the lead shut down in good order; one stop hook blocked, and the parts that came after it went on
-    as if they led, beside the next leader: https://github.com/cilium/cilium/pull/42920
+async def test_cilium_42920_leader_stops_binding_during_a_hanging_shutdown() -> None:
+    """An operator lost leadership and shut down gracefully. One stop hook blocked, so the later components stayed active beside
+    the next leader: https://github.com/cilium/cilium/pull/42920
 
-    Here: the resignation is not answered, while a pod waits that the old leader could bind: its key is still there.
-    Kept by: `resign` ends the term here before anything that may take time, and the binder stands down with it."""
+    Here: the server does not answer the resignation, and the key still exists, so the old leader could bind a pending pod.
+    Guard: `resign` ends the term locally before it waits, and the binder stops with the term."""
     storage = Gated()
     async with serving(storage) as address:
         client = Client(connect(address))
@@ -305,7 +305,7 @@ async def test_cilium_42920_a_shutdown_that_hangs() -> None:
 
 
 async def bound_by(storage: MemoryStorage, name: str) -> int:
-    """The token under which the pod was bound, once it is."""
+    """Return the token with which the pod was bound, once it is bound."""
     async with asyncio.timeout(PATIENCE):
         async for told in storage.watch(2):
             for change in told.changes:

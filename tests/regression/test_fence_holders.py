@@ -1,9 +1,8 @@
-"""A fence is of use only to the session that leads.
+"""A fence is only valid for the session that leads.
 
-The attack of issue 29: a scheduler's certificate bound a pod with `Fence(election="controllers", token=N)` after 14 guesses, N
-counted up. A token was a small number that could be read or guessed, and any election's token was as good as the scheduler's.
-So a deposed scheduler could have gone on binding for as long as the controllers led.
-"""
+In issue 29, a client with a scheduler's certificate bound a pod with `Fence(election="controllers", token=N)` after 14 guesses
+of N. A token was a small number that clients could read or guess, and the server accepted the token of any election. A deposed
+scheduler could therefore continue to bind pods while the controllers had a leader."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -40,14 +39,14 @@ async def storage() -> MemoryStorage:
 
 @pytest.fixture
 async def server(storage: MemoryStorage) -> AsyncIterator[Assembly]:
-    """With a pod "pending" in OWN that waits for the default scheduler."""
+    """A server with the pod "pending" in OWN, which the default scheduler has not bound."""
     async with serving(storage) as assembly:
         await call(assembly, "Pods/Create", ADMIN, object=make_pod("pending", namespace=OWN).req(cpu="1m").new())
         yield assembly
 
 
 async def call(server: Assembly, method: str, user: User, metadata: Iterable[tuple[str, str]] = (), **fields: Any) -> bytes:
-    """As gRPC's handler does. Raises Rejected."""
+    """Call a method as the gRPC handler does. Raises Rejected."""
     found = server.methods[f"/pinnace.v1.{method}"]
     request: Any = found.parse(b"")
     request.MergeFrom(type(request)(**fields))
@@ -66,7 +65,7 @@ class Candidacy:
     responses: AsyncIterator[bytes]
 
     async def hear(self) -> CampaignResponse:
-        """An empty one at the end of the stream."""
+        """Return the next response, or an empty one at the end of the stream."""
         async with asyncio.timeout(PATIENCE):
             return CampaignResponse.FromString(await anext(self.responses, b""))
 
@@ -75,7 +74,8 @@ class Candidacy:
 async def campaigning(
     server: Assembly, user: User, election: str, schedulers: Iterable[str] = (), *, secret: bytes = SECRET, **opening: Any
 ) -> AsyncIterator[Candidacy]:
-    """A candidate that has heard who leads; its fence has a token if it does. It resigns at the end. Raises Rejected."""
+    """Run a candidate until the server reports the leader. Its fence has a token if it leads. It resigns at the end. Raises
+    Rejected."""
     resigning = asyncio.Event()
     request = CampaignRequest.Open(election=election, secret=secret, scheduler_names=schedulers, **{"holder": "one"} | opening)
 
@@ -106,7 +106,7 @@ async def campaigning(
 
 
 async def bind(server: Assembly, user: User, fence: Fence, name: str = "pending") -> Refusal | None:
-    """What a bind is refused for, by the call or by its item; None: the pod is bound."""
+    """Return the error of a bind, from the call or its item, or None if the pod is bound."""
     request: Any = server.methods["/pinnace.v1.Pods/BindBatch"].parse(b"")
     item = request.items.add()
     item.metadata.namespace, item.metadata.name, item.target.name = OWN, name, OWN_NODE
@@ -127,8 +127,8 @@ async def node_of_pending(storage: MemoryStorage) -> str:
     return PODS.message.FromString(record.value).spec.nodeName
 
 
-async def test_a_scheduler_cannot_use_a_token_of_the_controllers(server: Assembly, storage: MemoryStorage) -> None:
-    """Tokens counted up from 1 to beyond the one that is valid."""
+async def test_scheduler_cannot_use_tokens_of_the_controllers_election(server: Assembly, storage: MemoryStorage) -> None:
+    """The tokens range from 1 to values above the valid one."""
     async with campaigning(server, CONTROLLERS, "controllers") as leader:
         assert leader.fence.token
         for token in range(1, leader.fence.token + 20):
@@ -139,8 +139,8 @@ async def test_a_scheduler_cannot_use_a_token_of_the_controllers(server: Assembl
     assert not await node_of_pending(storage)
 
 
-async def test_a_valid_fence_of_another_election_does_not_bind(server: Assembly, storage: MemoryStorage) -> None:
-    """By a caller that may do everything and leads: an election binds the pods of the schedulers that its leader named."""
+async def test_valid_fence_of_another_election_does_not_bind(server: Assembly, storage: MemoryStorage) -> None:
+    """The caller has all permissions and leads. A leader can only bind pods of the schedulers that it named in its campaign."""
     async with campaigning(server, ADMIN, "controllers") as leader:
         refusal = await bind(server, ADMIN, leader.fence)
         assert refusal is not None and refusal.code is Code.PERMISSION_DENIED
@@ -151,7 +151,7 @@ async def test_a_valid_fence_of_another_election_does_not_bind(server: Assembly,
     assert not await node_of_pending(storage)
 
 
-async def test_a_campaign_for_schedulers_needs_a_permission_for_each(server: Assembly) -> None:
+async def test_campaign_needs_a_permission_for_each_scheduler_name(server: Assembly) -> None:
     with pytest.raises(Rejected, match=r'schedulers.pinnace.io "default-scheduler" is forbidden|cannot campaign'):
         async with campaigning(server, CONTROLLERS, "controllers", [DEFAULT]):
             pass
@@ -159,8 +159,8 @@ async def test_a_campaign_for_schedulers_needs_a_permission_for_each(server: Ass
         assert await bind(server, SCHEDULER, leader.fence) is None
 
 
-async def test_two_elections_do_not_bind_for_one_scheduler(server: Assembly) -> None:
-    """As by a slip in leaderElection: each would place pods without knowing of the other."""
+async def test_two_elections_cannot_claim_the_same_scheduler(server: Assembly) -> None:
+    """A wrong leaderElection configuration could otherwise run two schedulers that do not know of each other."""
     async with campaigning(server, SCHEDULER, "scheduler", [DEFAULT]):
         with pytest.raises(
             Rejected, match='scheduler "default-scheduler": its pods are bound by one, the leader of election "scheduler"'
@@ -173,8 +173,8 @@ async def test_two_elections_do_not_bind_for_one_scheduler(server: Assembly) -> 
         assert other.fence.token
 
 
-async def test_a_token_is_of_no_use_to_another_session_or_user(server: Assembly, storage: MemoryStorage) -> None:
-    """Whatever is wrong, the answer is that of a stale token."""
+async def test_token_is_useless_to_other_sessions_and_users(server: Assembly, storage: MemoryStorage) -> None:
+    """The server returns the error for a stale token in all cases."""
     other = User("other-scheduler", (AUTHENTICATED,))
     await call(
         server,
@@ -198,11 +198,11 @@ async def test_a_token_is_of_no_use_to_another_session_or_user(server: Assembly,
 
         attempts = [
             (SCHEDULER, with_secret(SECRET, token - 1)),  # stale
-            (SCHEDULER, with_secret(SECRET, token + 1000)),  # of the future
+            (SCHEDULER, with_secret(SECRET, token + 1000)),  # too high
             (SCHEDULER, with_secret(b"")),  # read from Elections.Get with a stolen certificate
             (SCHEDULER, with_secret(b"another session's")),
             (SCHEDULER, with_secret(SECRET[:-1])),
-            (other, with_secret(SECRET)),  # another certificate that may campaign, and somehow has the secret
+            (other, with_secret(SECRET)),  # another user with permission to campaign and the secret
         ]
         for user, fence in attempts:
             for pod in ("pending", "absent"):
@@ -217,8 +217,8 @@ async def test_a_token_is_of_no_use_to_another_session_or_user(server: Assembly,
     assert await node_of_pending(storage) == OWN_NODE
 
 
-async def test_writes_under_a_fence_need_the_right_to_campaign(server: Assembly) -> None:
-    """A user with rights to pods, who learns a fence of the controllers."""
+async def test_fenced_writes_need_permission_to_campaign(server: Assembly) -> None:
+    """The user has permissions for pods and obtains a fence of the controllers."""
     async with campaigning(server, CONTROLLERS, "controllers") as leader:
         metadata = [(fences.KEY, fences.header(leader.fence))]
         with pytest.raises(Rejected) as caught:
@@ -228,8 +228,8 @@ async def test_writes_under_a_fence_need_the_right_to_campaign(server: Assembly)
         await call(server, "Pods/Delete", CONTROLLERS, metadata, namespace=OWN, name="pending")
 
 
-async def test_any_server_serves_the_leader_at_once(server: Assembly, storage: MemoryStorage) -> None:
-    """Also one whose cache has not seen the election yet."""
+async def test_fence_works_on_another_server_immediately(server: Assembly, storage: MemoryStorage) -> None:
+    """The cache of the other server may not contain the election yet."""
     other = Assembly(storage)
     running = asyncio.ensure_future(other.run())
     try:
@@ -242,8 +242,8 @@ async def test_any_server_serves_the_leader_at_once(server: Assembly, storage: M
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_session_is_not_resumed_without_its_secret(server: Assembly, storage: MemoryStorage) -> None:
-    """The number of the session, which is in etcd and was in logs, is no capability: neither for its user, nor for another."""
+async def test_session_cannot_be_resumed_without_its_secret(server: Assembly, storage: MemoryStorage) -> None:
+    """The session number, which etcd and old logs contain, is not enough to resume the session, for any user."""
     key = election_key("scheduler")
     async with campaigning(server, SCHEDULER, "scheduler", [DEFAULT]) as leader:
         before = await storage.get(key)
@@ -257,18 +257,20 @@ async def test_a_session_is_not_resumed_without_its_secret(server: Assembly, sto
         assert await storage.get(key) == before
         async with campaigning(server, SCHEDULER, "scheduler", [DEFAULT], **resume) as resumed:
             assert (resumed.session, resumed.fence.token) == (leader.session, leader.fence.token)
-            assert await bind(server, SCHEDULER, resumed.fence) is None, "it goes on, under the same fence"
+            assert await bind(server, SCHEDULER, resumed.fence) is None, "the resumed session cannot use its fence"
 
 
-async def test_a_candidate_without_a_secret_is_refused(server: Assembly) -> None:
+async def test_candidate_without_a_valid_secret_is_rejected(server: Assembly) -> None:
     for secret in (b"", bytes(15), bytes(65)):
         with pytest.raises(Rejected, match="secret must have 16 to 64 random bytes"):
             async with campaigning(server, SCHEDULER, "scheduler", secret=secret):
                 pass
 
 
-async def test_the_secret_cannot_be_read(server: Assembly, storage: MemoryStorage, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither it nor its hash, nor the session; with all rights. Only the hash is stored."""
+async def test_secret_does_not_appear_in_responses_logs_or_storage(
+    server: Assembly, storage: MemoryStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither do its hash and the session, for a user with all permissions. etcd contains only the hash."""
     caplog.set_level("DEBUG")
     async with campaigning(server, SCHEDULER, "scheduler", [DEFAULT]) as leader:
         assert await bind(server, SCHEDULER, leader.fence) is None

@@ -1,4 +1,4 @@
-"""What a leader has sent that was deposed meanwhile: whatever it is, it does not happen."""
+"""Writes of a leader that was deposed in the meantime fail."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
@@ -44,7 +44,7 @@ async def client(storage: MemoryStorage) -> AsyncIterator[Client]:
 
 
 async def elected(storage: MemoryStorage) -> Fence:
-    """Somebody leads."""
+    """Elect a leader and return its fence."""
     election = Election(name=ELECTION, user=UNSECURED.name, secret_hash=hashed(SECRET))
     answer = await storage.transact([Write(KEY, election.SerializeToString(), expected=0)])
     assert isinstance(answer, Committed)
@@ -86,7 +86,7 @@ WRITES: dict[str, Verb] = {
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-async def test_only_who_leads_writes(storage: MemoryStorage, client: Client, write: Verb) -> None:
+async def test_deposed_leader_cannot_write(storage: MemoryStorage, client: Client, write: Verb) -> None:
     pod = await client.pods.create(new("pod"))
     fence = await elected(storage)
     guarded = client.guarded(lambda: fence)
@@ -105,7 +105,7 @@ async def test_only_who_leads_writes(storage: MemoryStorage, client: Client, wri
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_all_fences_must_hold(storage: MemoryStorage, client: Client, order: tuple[int, int]) -> None:
+async def test_write_needs_all_of_its_fences_to_hold(storage: MemoryStorage, client: Client, order: tuple[int, int]) -> None:
     fence = await elected(storage)
     said = [fences.header(fence), f"{ELECTION}/{fence.token + 1}/{SECRET.hex()}"]
     both = Connection([client.connection.endpoint], metadata=[(fences.KEY, said[number]) for number in order])
@@ -114,15 +114,15 @@ async def test_all_fences_must_hold(storage: MemoryStorage, client: Client, orde
     await both.close()
 
 
-async def test_number_of_elections_of_a_leader_is_limited_by_the_transaction_size(client: Client) -> None:
-    """A hundred fences left no room for others' writes."""
+async def test_number_of_fences_per_call_is_limited(client: Client) -> None:
+    """Each fence uses an operation of the transaction, which has a size limit."""
     many = Connection([client.connection.endpoint], metadata=[(fences.KEY, f"e{each}/1/00") for each in range(MAX_FENCES + 1)])
     with pytest.raises(Invalid, match=f"at most {MAX_FENCES} per call"):
         await Client(many).pods.create(new("pod"))
     await many.close()
 
 
-async def test_reads_need_no_lead(client: Client) -> None:
+async def test_reads_ignore_fences(client: Client) -> None:
     await client.pods.create(new("pod"))
     found = await client.guarded(lambda: Fence(election=ELECTION, token=1)).pods.get("pod", "default")
     assert found.metadata.name == "pod"

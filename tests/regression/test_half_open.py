@@ -1,4 +1,4 @@
-"""Connections that swallow packets: nothing is refused, nothing breaks, nothing arrives."""
+"""Half-open connections: packets are lost, and neither end receives an error."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,24 +15,24 @@ from tests.regression.servers import serving
 from tests.unit.client.fakeserver import connect
 
 FOUND_WITHIN = 5.5
-"""Seconds: five to find out, and half a second to do something about it."""
+"""Seconds: 5 s to detect the dead connection and 0.5 s to recover."""
 
 
 @asynccontextmanager
 async def swallowed(proxy: Proxy) -> AsyncIterator[None]:
-    """The connections through the proxy are dead; new ones to the same address work."""
+    """Existing connections through the proxy are dead. New connections to the same address work."""
     proxy.set(Mode.LOSE)
     proxy.refuse()
     async with Proxy(proxy.target, proxy.endpoint):
         yield
 
 
-async def test_client_go_374_an_informer_behind_a_dead_connection(etcd_storage: EtcdStorage) -> None:
-    """A watch on a connection that was dead, and that no packet closed, showed nothing until the kernel gave up after 15
-    minutes: https://github.com/kubernetes/client-go/issues/374 (72187 in Kubernetes)
+async def test_client_go_374_informer_recovers_from_a_dead_connection(etcd_storage: EtcdStorage) -> None:
+    """A watch on a half-open connection returned no events until the kernel closed the connection after 15 minutes:
+    https://github.com/kubernetes/client-go/issues/374 (72187 in Kubernetes)
 
-    Here: a scheduler or fleet that sees no news. Kept by: HTTP/2 pings each second, answered within two
-    (`pinnace.client.channel`), and another server."""
+    Here: a scheduler or fleet receives no events. Guard: the client sends HTTP/2 pings every second with a timeout of two
+    seconds (`pinnace.client.channel`) and switches to another server."""
     async with serving(etcd_storage) as far, serving(etcd_storage) as near, Proxy(far) as proxy:
         client = Client(connect(proxy.endpoint, near))
         informer = Informer(client.pods)
@@ -50,11 +50,11 @@ async def test_client_go_374_an_informer_behind_a_dead_connection(etcd_storage: 
             await each.connection.close()
 
 
-async def test_kubernetes_87615_every_call_on_a_dead_connection(etcd_storage: EtcdStorage) -> None:
-    """A kubelet whose network had failed for a moment sent all its calls on the connection of before, and each of them failed,
-    until somebody restarted it: https://github.com/kubernetes/kubernetes/issues/87615
+async def test_kubernetes_87615_client_replaces_a_dead_connection(etcd_storage: EtcdStorage) -> None:
+    """After a short network failure, a kubelet sent all calls on the dead connection. Every call failed until the kubelet was
+    restarted: https://github.com/kubernetes/kubernetes/issues/87615
 
-    Here: a client with one server. Kept by: as above; a connection that is dead is closed, and the next call makes another."""
+    Here: a client with one server. Guard: as above. The client closes a dead connection, and the next call opens a new one."""
     async with serving(etcd_storage) as server, Proxy(server) as proxy:
         client = Client(connect(proxy.endpoint))
         await client.namespaces.get("default")
@@ -64,11 +64,13 @@ async def test_kubernetes_87615_every_call_on_a_dead_connection(etcd_storage: Et
         await client.connection.close()
 
 
-async def test_kubernetes_72187_a_server_behind_a_dead_connection_to_etcd(etcd: EtcdServer, etcd_storage: EtcdStorage) -> None:
+async def test_kubernetes_72187_server_switches_etcd_members_when_its_connection_is_dead(
+    etcd: EtcdServer, etcd_storage: EtcdStorage
+) -> None:
     """As client-go#374, between the API server and its store: https://github.com/kubernetes/kubernetes/issues/72187
 
-    Here: a cache that stands still, and watchers that hear bookmarks and no news. Kept by: requests for progress each second,
-    and the deadline for their answers (`apiserver.storage.etcd.storage`)."""
+    Here: the cache receives no changes, and its watchers receive only bookmarks. Guard: the server sends a progress request
+    every second and limits the wait for the response (`apiserver.storage.etcd.storage`)."""
     async with Proxy(etcd.endpoint) as proxy:
         storage = EtcdStorage([proxy.endpoint, etcd.endpoint])
         async with serving(storage) as behind, serving(etcd_storage) as near:
@@ -86,10 +88,10 @@ async def test_kubernetes_72187_a_server_behind_a_dead_connection_to_etcd(etcd: 
         await storage.close()
 
 
-async def test_kubernetes_72187_the_only_connection_to_etcd_is_dead(etcd: EtcdServer) -> None:
-    """As above, with one member of etcd: calls wait until the connection is given up. Kept by: HTTP/2 pings after six seconds
-    without a byte (etcd ends connections that are pinged more often than every five), answered within two; else it would be a
-    minute."""
+async def test_kubernetes_72187_server_replaces_its_only_connection_to_etcd(etcd: EtcdServer) -> None:
+    """As above, with one etcd member: calls wait until the connection is closed. Guard: HTTP/2 pings after six seconds without
+    data, with a timeout of two seconds. etcd closes connections that send a ping more than once per five seconds. Without
+    pings, the recovery takes a minute."""
     async with Proxy(etcd.endpoint) as proxy:
         storage = EtcdStorage([proxy.endpoint])
         await storage.current_revision()

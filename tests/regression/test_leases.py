@@ -1,4 +1,4 @@
-"""Leases of etcd that ended although they were renewed, were renewed although they had ended, or did not end."""
+"""etcd leases that end although they were renewed, are renewed after their end, or do not end."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ NODE = LEASES.key(NODE_LEASE_NAMESPACE, "n")
 
 
 async def holder_of(storage: MemoryStorage, key: str) -> int:
-    """The lease that the key is attached to, once it is there."""
+    """Return the lease that the key is attached to, once the key exists."""
     async with asyncio.timeout(PATIENCE):
         async for told in storage.watch(2):
             if any(change.key == key for change in told.changes) and (record := await storage.get(key)):
@@ -27,12 +27,13 @@ async def holder_of(storage: MemoryStorage, key: str) -> int:
     raise AssertionError("the watch ended")
 
 
-async def test_etcd_15247_leases_that_are_renewed_are_revoked_all_the_same(serve: ServeOn, vote: Vote) -> None:
-    """A member of etcd that had stood still (fdatasync) while another became leader revoked, once it went on, all leases that
-    it believed to have expired, though the new leader had renewed them: https://github.com/etcd-io/etcd/issues/15247
+async def test_etcd_15247_leader_stands_down_when_its_renewed_lease_is_revoked(serve: ServeOn, vote: Vote) -> None:
+    """The leader of etcd hung in fdatasync while another member was elected. When it resumed, it revoked all leases that it
+    considered expired, although the new leader had renewed them: https://github.com/etcd-io/etcd/issues/15247
 
-    Here: the election's key vanishes under a leader that beats, at a server whose watch shows nothing, so that it is not told.
-    Kept by: the next renewal says LeaseNotFound, which ends the term; and the fence, before that."""
+    Here: etcd deletes the election's key of a leader that sends heartbeats. The watch of its server has stopped and does not
+    report the delete. Guard: the next renewal returns LeaseNotFound, which ends the term. Until then, the fence rejects
+    writes."""
     storage = MemoryStorage()
     one, two = await serve(storage), await serve(storage)
     leader = vote("a", one)
@@ -46,7 +47,7 @@ async def test_etcd_15247_leases_that_are_renewed_are_revoked_all_the_same(serve
 
 
 class Lying(MemoryStorage):
-    """Says of a lease that is gone that it was renewed, so many times."""
+    """Reports the renewal of a missing lease as successful, `lies` times."""
 
     def __init__(self, lies: int) -> None:
         super().__init__()
@@ -65,12 +66,12 @@ class Lying(MemoryStorage):
 FOR_EVER = 1 << 30
 
 
-async def test_etcd_20615_a_renewal_that_succeeds_after_the_revocation(serve: ServeOn, vote: Vote) -> None:
-    """A lease that was revoked while a renewal was under way was reported as renewed:
+async def test_etcd_20615_leader_stands_down_although_a_revoked_lease_is_renewed(serve: ServeOn, vote: Vote) -> None:
+    """etcd reported the renewal of a lease as successful although the lease was revoked during the renewal:
     https://github.com/etcd-io/etcd/pull/20590 (20615 in 3.6)
 
-    Here: a leader whose heartbeats are answered for ever, although its key is gone and another leads. Kept by: a server does
-    not trust the lease, but looks at the key (`judge`)."""
+    Here: a server acknowledges the heartbeats of a leader forever, although its key is deleted and another candidate leads.
+    Guard: the server does not rely on the lease but checks the key (`key_state`)."""
     storage = Lying(FOR_EVER)
     one, two = await serve(storage), await serve(storage)
     leader = vote("a", one)
@@ -85,9 +86,9 @@ async def test_etcd_20615_a_renewal_that_succeeds_after_the_revocation(serve: Se
         task.cancel()
 
 
-async def test_etcd_20615_the_lease_of_a_node_comes_back(serve: ServeOn) -> None:
-    """As above: nodes whose Lease objects are gone for ever, while their kubelet beats and is answered. Kept by: the server
-    looks for the objects every second, and ends a session whose lease takes no keys; the fleet begins another."""
+async def test_etcd_20615_node_lease_is_recreated_after_a_revocation(serve: ServeOn) -> None:
+    """As above: the Lease objects of nodes are missing, while the server acknowledges the heartbeats of their kubelet. Guard:
+    the server checks the objects every second and ends a session whose lease accepts no keys. The fleet opens a new session."""
     storage = Lying(3)
     server = await serve(storage)
     connection = connect(server.address)
@@ -106,7 +107,7 @@ async def test_etcd_20615_the_lease_of_a_node_comes_back(serve: ServeOn) -> None
 
 
 class Everlasting(MemoryStorage):
-    """No lease ever runs out, and renewals promise three hundred years (etcd#12381)."""
+    """Leases never expire, and renewals return a TTL of three hundred years (etcd#12381)."""
 
     async def grant_lease(self, ttl: int) -> int:
         return await super().grant_lease(10**9)
@@ -116,12 +117,12 @@ class Everlasting(MemoryStorage):
         return 9_223_372_036.0
 
 
-async def test_etcd_20273_leases_that_begin_anew_with_each_restart(serve: ServeOn, vote: Vote) -> None:
-    """Each restart and each election of a leader in etcd gives all leases their full time again: with enough of them none ever
-    runs out: https://github.com/etcd-io/etcd/issues/20273
+async def test_etcd_20273_silent_leader_is_deposed_although_its_lease_never_expires(serve: ServeOn, vote: Vote) -> None:
+    """Each restart and each leader election of etcd resets all leases to their full TTL. With frequent restarts, leases never
+    expire: https://github.com/etcd-io/etcd/issues/20273
 
-    Here: a leader that has fallen silent, or died, would keep the key. Kept by: the server deposes by silence and by the end of
-    the stream, which take no lease; and a candidate's time is counted by its server's timing, not by what etcd promises."""
+    Here: a silent or killed leader would keep the key. Guard: the server deposes a leader that is silent or whose stream ends,
+    which needs no lease. The validity of a term depends on the server's timing, not on the TTL that etcd returns."""
     timing = Timing(interval=0.1, silence=0.5, ttl=2)
     server = await serve(Everlasting(), timing)
     silent = await Speaker.open(server, "silent")
@@ -135,9 +136,11 @@ async def test_etcd_20273_leases_that_begin_anew_with_each_restart(serve: ServeO
     assert await next_one.elected(after=token) > token
 
 
-async def test_etcd_20273_restarts_of_etcd_only_delay(start_etcd: EtcdFactory, serve: ServeOn, vote: Vote) -> None:
-    """As above, when leader and API server have died together and etcd restarts twice: only the lease is left to end the term.
-    It takes longer by the restarts; it does end."""
+async def test_etcd_20273_restarts_of_etcd_only_delay_the_lease_expiry(
+    start_etcd: EtcdFactory, serve: ServeOn, vote: Vote
+) -> None:
+    """As above: leader and API server are killed together, and etcd restarts twice. Only the lease can end the term. The
+    restarts delay its expiry."""
     (etcd,) = await start_etcd(1)
     storages = [EtcdStorage([etcd.endpoint]) for _ in range(2)]
     one, two = [await serve(storage) for storage in storages]

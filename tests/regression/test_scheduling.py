@@ -1,4 +1,4 @@
-"""Schedulers that gave out room twice, decided twice, or disagreed for ever with those who carry out what they decide."""
+"""Schedulers that assigned resources twice, scheduled a pod twice, or disagreed permanently with the node."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ from tests.unit.scheduler.pods import cache_of, framework, info
 HOUR = 3600.0
 
 
-async def test_kubernetes_106361_an_assumption_outlives_a_slow_bind() -> None:
-    """An assumed pod expired after 30 s while its bind was on its way to an overloaded API server; its room was given to
-    another, and then the bind succeeded: https://github.com/kubernetes/kubernetes/issues/106361
+async def test_kubernetes_106361_assumed_pod_does_not_expire_during_a_slow_bind() -> None:
+    """An assumed pod expired after 30 s while its bind was in flight to an overloaded API server. Its resources were assigned
+    to another pod, and then the bind succeeded: https://github.com/kubernetes/kubernetes/issues/106361
 
-    Here: a bind whose answer is lost, and a server that cannot even be asked, for an hour. Kept by: no timer ends an
-    assumption; the binder asks until it knows."""
+    Here: the response to a bind is lost, and reads of the pod fail for an hour. Guard: no timer ends an assumption. The binder
+    reads the pod until it knows the outcome."""
     world = binding.World()
     running = asyncio.ensure_future(world.binder.run())
     world.api.whole = world.api.read_error = binding.UNKNOWN
@@ -37,17 +37,17 @@ async def test_kubernetes_106361_an_assumption_outlives_a_slow_bind() -> None:
         assert world.assumed() == ["a"]
     world.api.read_error = None
     await world.resolve()
-    assert (world.assumed(), world.told) == ([], ["failed a: no"]), "it is known not to be there any more"
+    assert (world.assumed(), world.told) == ([], ["failed a: no"]), "the pod does not exist"
     running.cancel()
     await asyncio.wait((running,))
 
 
-def test_kubernetes_26043_a_pod_that_changes_while_it_is_assumed() -> None:
-    """Binding had become asynchronous; a pod whose bind was under way was found unbound, queued again, and assumed a second
+def test_kubernetes_26043_updated_assumed_pod_is_not_queued_again() -> None:
+    """Binds became asynchronous. A pod whose bind was in flight appeared unbound, was queued again, and was assumed a second
     time: https://github.com/kubernetes/kubernetes/issues/26043
 
-    Here: any update of a pending pod between its decision and its bind. Kept by: the feed queues only pods that the cache does
-    not know; the cache takes no second assumption."""
+    Here: any update of a pending pod between its scheduling and its bind. Guard: the event handlers queue only pods that the
+    cache does not contain, and the cache rejects a second assumption."""
     world = feed.World()
     world.tell(ADDED, feed.POD)
     queued = world.queue.pop(world.now)
@@ -61,7 +61,7 @@ def test_kubernetes_26043_a_pod_that_changes_while_it_is_assumed() -> None:
 
 
 class Eager(FakeApi):
-    """With the quickest scheduler there can be: the moment a pod has finished, its room is given to the next."""
+    """Includes a scheduler without delay: when a pod finishes, its resources go to the next pod immediately."""
 
     def __init__(self, *waiting: PodBuilder) -> None:
         super().__init__()
@@ -74,11 +74,11 @@ class Eager(FakeApi):
         return item
 
 
-async def test_kubernetes_29846_a_node_that_still_counts_what_the_scheduler_does_not() -> None:
-    """Pods failed as OutOfcpu: the scheduler gave the room of finished pods to others before the kubelet had taken it back:
+async def test_kubernetes_29846_kubelet_frees_resources_before_it_reports_completion() -> None:
+    """Pods failed with OutOfcpu: the scheduler reused the resources of finished pods before the kubelet had freed them:
     https://github.com/kubernetes/kubernetes/issues/29846, and again /issues/106884
 
-    Here: the same. Kept by: the fleet takes back a pod's room before it reports that the pod has finished (`Pods._changed`)."""
+    Here: the same. Guard: the kubelet frees the resources of a pod before it reports the end (`PodManager._changed`)."""
 
     def job(name: str) -> PodBuilder:
         return make_pod(name).req(cpu=4).restart_policy("Never").annotation("pinnace.io/run-seconds", "3")
@@ -91,8 +91,8 @@ async def test_kubernetes_29846_a_node_that_still_counts_what_the_scheduler_does
     await api.stop_fleet()
 
 
-def test_kubernetes_29846_a_pod_that_is_ending_still_takes_its_room() -> None:
-    """As above: a pod that was deleted runs until its grace is over. Kept by: only its end, or its removal, frees its room."""
+def test_kubernetes_29846_terminating_pod_keeps_its_resources() -> None:
+    """As above: a deleted pod runs until its grace period ends. Guard: only its end or its removal frees its resources."""
     world = feed.World()
     bound = make_pod("a").req(cpu=1).node("n")
     world.tell(ADDED, bound)
@@ -132,26 +132,24 @@ workloads = st.integers(1, 6).flatmap(lambda count: st.tuples(*map(pods, range(c
 
 
 @given(clusters, workloads)
-def test_nomad_13017_what_the_scheduler_places_the_node_admits(
-    built: Sequence[NodeBuilder], waiting: Sequence[PodBuilder]
-) -> None:
-    """Nomad's workers and its plan applier judged nodes by different code; where they differed, a worker proposed the same node
-    for ever and was refused for ever: https://github.com/hashicorp/nomad/issues/13017
+def test_nomad_13017_kubelet_admits_every_scheduled_pod(built: Sequence[NodeBuilder], waiting: Sequence[PodBuilder]) -> None:
+    """Nomad's workers and its plan applier evaluated nodes with different code. Where they differed, a worker proposed the same
+    node forever and the applier rejected it forever: https://github.com/hashicorp/nomad/issues/13017
 
-    Here: the verifier is the kubelet, whose refusal ends a pod. Kept by: both ask `pinnace.fit`, about the same requests and
-    the same allocatable."""
+    Here: the kubelet verifies placements, and its rejection ends a pod. Guard: both use `pinnace.fit` with the same requests
+    and the same allocatable."""
     cache, profile = cache_of(*built), framework()
     played = {node.build().metadata.name: VirtualNode(node.build()) for node in built}
     for pod in waiting:
         outcome = schedule_one(info(pod), cache, profile, seed=0)
         if isinstance(outcome, Placed):
             admitted = played[outcome.node].admit(pod.build().metadata.uid, template_of(pod.build()))
-            assert not isinstance(admitted, Refusal), f"{outcome.node} refuses {pod}: {admitted.admission_message}"
+            assert not isinstance(admitted, Refusal), f"{outcome.node} rejects {pod}: {admitted.admission_message}"
 
 
-async def test_nomad_13017_a_refusal_is_an_end_and_no_loop() -> None:
-    """As above, when they differ all the same (a node that has shrunk, a pod bound by hand). Kept by: the refused pod has
-    failed; the scheduler does not look at it again, and whoever wants it makes another one."""
+async def test_nomad_13017_rejected_pod_is_not_scheduled_again() -> None:
+    """As above, when scheduler and kubelet still differ, as after a node has shrunk or a pod was bound manually. Guard: the
+    rejected pod fails. The scheduler ignores it, and its controller creates a new one."""
     api = FakeApi()
     await api.start_fleet()
     api.create(make_pod("big").req(cpu=5))

@@ -1,4 +1,4 @@
-"""A store that is full."""
+"""A store without free space."""
 
 import asyncio
 from itertools import count
@@ -18,12 +18,12 @@ DEADLINE = 20.0
 A = "/registry/pods/default/a"
 
 
-async def test_kubernetes_94029_compaction_of_a_store_that_is_full(start_etcd: EtcdFactory) -> None:
-    """The API server wrote a key before each compaction, to agree with the others on who does it; in a store that was full the
-    write failed, so that nothing was ever compacted: https://github.com/kubernetes/kubernetes/issues/94029
+async def test_kubernetes_94029_full_store_can_be_compacted(start_etcd: EtcdFactory) -> None:
+    """API servers wrote a key before each compaction to coordinate it. In a full store, the write failed, so no server ever
+    compacted the store: https://github.com/kubernetes/kubernetes/issues/94029
 
-    Here: a cluster that takes no writes any more, and cannot help itself. Kept by: `compact` writes nothing; it deletes,
-    compacts, defragments and clears the alarm, all of which etcd does when it is full."""
+    Here: the cluster accepts no writes and cannot recover. Guard: `compact` puts no keys. It compacts, defragments and clears
+    the alarm, and etcd permits all of these, as well as deletes, without free space."""
     (server,) = await start_etcd(1, QUOTA)
     storage = EtcdStorage([server.endpoint])
     async with asyncio.timeout(DEADLINE):
@@ -37,11 +37,11 @@ async def test_kubernetes_94029_compaction_of_a_store_that_is_full(start_etcd: E
     await storage.close()
 
 
-async def test_kubernetes_94029_servers_that_agree_on_who_compacts_a_store_that_is_full(start_etcd: EtcdFactory) -> None:
-    """The same, by the loops of two API servers: the key by which they agree cannot be put.
+async def test_kubernetes_94029_servers_compact_a_full_store_without_coordination(start_etcd: EtcdFactory) -> None:
+    """As above, with the compactors of two API servers, which cannot write their coordination key.
 
-    Here: history fills etcd, and nobody takes it away. Kept by: a server that finds no space for the key compacts all the same;
-    two that do it at the same time are harmless."""
+    Here: old revisions fill etcd, and no server compacts them. Guard: a server that has no space for the key compacts
+    nevertheless. Simultaneous compactions of two servers are harmless."""
     (server,) = await start_etcd(1, QUOTA)
     storages = [EtcdStorage([server.endpoint]) for _ in range(2)]
     storage = storages[0]

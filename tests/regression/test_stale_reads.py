@@ -1,4 +1,4 @@
-"""Reads that were older than what had been told before, and what was done on the strength of them."""
+"""Reads that return a state older than an earlier read, and their consequences."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -31,7 +31,7 @@ PATIENCE = 10.0
 
 
 class Lagging(Severable):
-    """A server's own way to the store that others share: its watch shows nothing any more, once it `lags`."""
+    """A shared store whose watch stops for one server once `lags` is set."""
 
     lags = False
 
@@ -43,12 +43,12 @@ class Lagging(Severable):
                 yield batch
 
 
-async def test_kubernetes_59848_a_kubelet_that_restarts_before_a_server_that_lags(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kubelet restarted, and listed its pods with resourceVersion 0 at an API server whose cache was far behind: it started a
-    pod that had been deleted, while its namesake ran on another node: https://github.com/kubernetes/kubernetes/issues/59848
+async def test_kubernetes_59848_restarted_kubelet_does_not_use_a_stale_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kubelet restarted and listed its pods with resourceVersion 0 from an API server whose cache lagged. It started a
+    deleted pod while a pod with the same name ran on another node: https://github.com/kubernetes/kubernetes/issues/59848
 
-    Here: the fleet begins with the initial state of a watch. Kept by: a watch without a resourceVersion is answered only when
-    the cache has reached etcd's revision of now; a server that cannot get there refuses, and the client goes on elsewhere."""
+    Here: the fleet starts with the initial state of a watch. Guard: the server answers a watch without a resourceVersion only
+    once its cache has reached the current revision of etcd. Otherwise it fails the call, and the client uses another server."""
     monkeypatch.setattr(resource, "READ_TIMEOUT", 0.3)
     store = MemoryStorage()
     world = World(store)
@@ -63,7 +63,7 @@ async def test_kubernetes_59848_a_kubelet_that_restarts_before_a_server_that_lag
         new = pod("pod-0", node="node-2")
         new.metadata.uid = "another"
         await world.put(new)
-        assert (await client.pods.list(resource_version="0")).items[0].spec.nodeName == "node-1", "it does not lag"
+        assert (await client.pods.list(resource_version="0")).items[0].spec.nodeName == "node-1", "the cache does not lag"
 
         restarted = Client(connect(bad, good))
         recorder = EventRecorder(restarted.events, "kubelet", "fleet")
@@ -73,7 +73,7 @@ async def test_kubernetes_59848_a_kubelet_that_restarts_before_a_server_that_lag
         watch.follow(["node-1"])
         tasks = [asyncio.ensure_future(part.run()) for part in (fleet, watch)]
         await eventually(lambda: watch.healthy is None)
-        assert len(fleet) == 0, "node-1 runs a pod that is deleted, beside its namesake on node-2"
+        assert len(fleet) == 0, "node-1 runs a deleted pod, besides the pod with the same name on node-2"
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
@@ -82,7 +82,7 @@ async def test_kubernetes_59848_a_kubelet_that_restarts_before_a_server_that_lag
 
 
 class Forgetful(FlakyStorage):
-    """As a member of etcd that was stopped: the next `stale` answers to "which revision is it?" are those of long ago."""
+    """Simulates an etcd member after a pause: the next `stale` reads of the revision return an old one."""
 
     stale = 0
 
@@ -94,12 +94,12 @@ class Forgetful(FlakyStorage):
         return now
 
 
-async def test_etcd_20418_a_stale_answer_does_not_take_a_reader_back() -> None:
-    """After a process had been paused, a member of etcd answered linearizable reads with the state of before:
+async def test_etcd_20418_stale_read_does_not_move_a_list_backwards() -> None:
+    """After a pause of its process, an etcd member answered linearizable reads with an old state:
     https://github.com/etcd-io/etcd/issues/20418
 
-    Here: a list might show less than was told before. Kept by: etcd's revision is only ever waited for; what is shown is the
-    cache, which has seen more."""
+    Here: a list could be older than an earlier list. Guard: lists come from the cache. The server only waits until the cache
+    has reached the revision of etcd, so a lower revision has no effect."""
     storage = Forgetful()
     world = World(storage)
     await world.put(pod("a"))
@@ -112,11 +112,11 @@ async def test_etcd_20418_a_stale_answer_does_not_take_a_reader_back() -> None:
         assert int(shown.metadata.resourceVersion) == last
 
 
-async def test_etcd_20418_a_stale_answer_is_not_taken_for_a_restored_backup() -> None:
-    """As above, at the moment at which the cache takes up a watch that broke: a revision below its own looks like a store that
-    was restored, for which it would load the old state and end all watches.
+async def test_etcd_20418_stale_read_is_not_mistaken_for_a_restore() -> None:
+    """As above, while the cache resumes a broken watch. A revision below its own looks like a restored store, for which the
+    cache would load the old state and end all watches.
 
-    Kept by: it is believed only when it is said twice (a second read has a ReadIndex of its own)."""
+    Guard: the cache needs two reads with a lower revision, because the second read has its own ReadIndex."""
     storage = Forgetful()
     world = World(storage)
     await world.put(pod("a"))
@@ -128,5 +128,5 @@ async def test_etcd_20418_a_stale_answer_is_not_taken_for_a_restored_backup() ->
         storage.break_watches()
         last = await world.put(pod("c"))
         await reader.until(last)
-        assert storage.stale == 0, "it was not asked"
+        assert storage.stale == 0, "the cache did not read the revision"
         assert reader.events == world.events(lambda pod: True, start, last)

@@ -1,4 +1,4 @@
-"""Watches that lost, repeated or reordered events, or said nothing any more."""
+"""Watches that lose, repeat or reorder events, or stop."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -26,13 +26,13 @@ DEADLINE = 5.0
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes seconds takes milliseconds."""
+    """Reduce intervals from seconds to milliseconds."""
     monkeypatch.setattr(etcd_watch, "PROBE_INTERVAL", 0.01)
     monkeypatch.setattr(etcd_watch, "SILENCE_LIMIT", 0.05)
 
 
 async def taken(batches: AsyncGenerator[Changes], until: int) -> list[Changes]:
-    """What is told, up to that revision."""
+    """Return the batches up to that revision."""
     found: list[Changes] = []
     async with asyncio.timeout(DEADLINE), aclosing(batches):
         async for batch in batches:
@@ -43,16 +43,16 @@ async def taken(batches: AsyncGenerator[Changes], until: int) -> list[Changes]:
 
 
 async def drained(batches: AsyncGenerator[Changes]) -> list[Changes]:
-    """What is told, until it ends with an error. Raises that."""
+    """Read the watch until it raises an error."""
     return await taken(batches, until=1 << 62)
 
 
-async def test_etcd_15271_a_member_that_was_restored_tells_the_past_again() -> None:
-    """A member that had been cut off and got a snapshot from the leader told its watchers again what they had been told (23826,
-    then 23143, ...): https://github.com/etcd-io/etcd/issues/15271
+async def test_etcd_15271_watch_drops_repeated_events() -> None:
+    """An isolated etcd member received a snapshot from the leader and sent old events to its watchers again (23826, then 23143,
+    ...): https://github.com/etcd-io/etcd/issues/15271
 
-    Here: objects in the cache, and in every informer behind it, would go back to old versions.
-    Kept by: the Assembler drops what is not after the last revision that came out."""
+    Here: objects in the cache and in all informers would revert to old versions.
+    Guard: the Assembler drops events that do not exceed the last returned revision."""
     script = Script(told(7, 8, 9), told(5, 6, 7), told(8, 9, 10))
     batches = await taken(watch(member(script), 7), until=10)
     assert revisions(batches) == [7, 8, 9, 10]
@@ -60,7 +60,7 @@ async def test_etcd_15271_a_member_that_was_restored_tells_the_past_again() -> N
 
 
 class Rewinding(MemoryStorage):
-    """Its watch tells everything twice."""
+    """A storage whose watch repeats all earlier batches after each new one."""
 
     async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
         told_before: list[Changes] = []
@@ -73,8 +73,8 @@ class Rewinding(MemoryStorage):
                         yield again
 
 
-async def test_etcd_15271_whoever_watches_a_cache_sees_every_version_once() -> None:
-    """As above, should the storage itself let it through. Kept by: `batches` in the cacher leaves repeats out."""
+async def test_etcd_15271_cache_drops_repeated_events() -> None:
+    """As above, for a storage that returns repeated events. Guard: `batches` in the watch cache drops them."""
     world = World(Rewinding())
     await world.put(pod("a"))
     async with running(Cacher(world.storage)) as cacher:
@@ -87,39 +87,39 @@ async def test_etcd_15271_whoever_watches_a_cache_sees_every_version_once() -> N
         assert reader.events == world.events(lambda pod: True, start, last)
 
 
-async def test_etcd_17529_a_gap_in_the_events_is_noticed() -> None:
-    """A slow watcher among hundreds on one stream lost its place at a compaction, was not told, and went on 161,000 revisions
-    later: https://github.com/etcd-io/etcd/issues/17529
+async def test_etcd_17529_watch_detects_a_gap_in_the_events() -> None:
+    """A slow watcher, one of hundreds on a stream, lost its position at a compaction. etcd did not cancel it and continued
+    161,000 revisions later: https://github.com/etcd-io/etcd/issues/17529
 
-    Here: the cache would lack those changes for ever, and call itself up to date.
-    Kept by: every revision changes some key and the watch is of all keys, so revisions that follow one another have no gap; the
-    Assembler refuses one. The watch is then opened anew, and etcd says that it was compacted."""
+    Here: the cache would miss those changes permanently and consider itself up to date.
+    Guard: every revision changes some key, and the watch covers all keys, so consecutive revisions have no gap. The Assembler
+    raises an error for a gap. The storage then restarts the watch, and etcd reports the compaction."""
     batches = watch(member(Script(told(13_001), told(13_002), told(174_748))), 13_001)
     assert revisions([await anext(batches), await anext(batches)]) == [13_001, 13_002]
     with pytest.raises(Unavailable, match=r"13003 to 174747"):
         await anext(batches)
 
 
-async def test_etcd_17529_a_gap_at_the_beginning_is_noticed() -> None:
-    """As above, while the watch catches up with what it was asked for."""
+async def test_etcd_17529_watch_detects_a_gap_during_replay() -> None:
+    """As above, while the watch replays past revisions."""
     with pytest.raises(Unavailable, match="7 to 8"):
         await drained(watch(member(Script(told(6), told(9, 10))), 7))
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_etcd_17529_a_watcher_that_is_forgotten_on_a_living_stream_is_noticed() -> None:
-    """As above; before the gap there were minutes without an event, on a stream that answered requests for progress.
+async def test_etcd_17529_watch_detects_that_it_lags_behind_the_store() -> None:
+    """As above. Before the gap, the watcher received no events for minutes, although the stream answered progress requests.
 
-    Here: informers behind that server would hear bookmarks and no news, as long as nobody asks for a fresh read there.
-    Kept by: the answer to a request for progress says the store's revision; a watch that does not get there in time is dead."""
+    Here: informers of that server would receive only bookmarks until a client requests a fresh read.
+    Guard: the response to a progress request contains the store's revision. A watch that does not reach it in time fails."""
     script = Script(told(6), told(7), probed=progress(9))
     with pytest.raises(Unavailable, match="store is at revision 9"):
         await drained(watch(member(script), 7))
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_etcd_17529_an_idle_watch_is_not_taken_for_a_forgotten_one() -> None:
-    """One that is at the store's revision has nothing to tell; and the answer to a request may overtake events (etcd#15220)."""
+async def test_etcd_17529_idle_watch_stays_open() -> None:
+    """The watch has reached the store's revision. A progress response may also overtake events (etcd#15220)."""
     idle = Script(told(7), probed=progress(7))
     batches = watch(member(idle), 7)
     async with asyncio.timeout(DEADLINE), aclosing(batches):
@@ -134,17 +134,18 @@ async def test_etcd_17529_an_idle_watch_is_not_taken_for_a_forgotten_one() -> No
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("said", "raised"), [(canceled(compact_revision=9), Compacted), (canceled("bye"), Unavailable)])
-async def test_patroni_4_0_7_a_watch_that_is_cancelled_on_an_open_stream(said: object, raised: type[Exception]) -> None:
-    """etcd cancels a watch (compacted, say) by a message and leaves the stream open; Patroni went on reading it, and missed all
-    that happened from then on: https://github.com/patroni/patroni/pull/3426
+async def test_patroni_4_0_7_canceled_message_ends_the_watch(said: object, raised: type[Exception]) -> None:
+    """etcd cancels a watch by a message, for example after a compaction, and leaves the stream open. Patroni continued to read
+    the stream and missed all later changes: https://github.com/patroni/patroni/pull/3426
 
-    Here: the cache would stand still. Kept by: `canceled` ends the watch, as Compacted when it says so."""
+    Here: the cache would receive no changes. Guard: `canceled` ends the watch, with Compacted if the message contains a
+    compacted revision."""
     with pytest.raises(raised):
         await drained(watch(member(Script(told(7), said, probed=progress(7))), 7))
 
 
 class Members(EtcdStorage):
-    """Both have what is in a storage, and the first has a watch that is alive and tells nothing."""
+    """Two etcd members with the same content. The watch of the first stays open but returns no changes."""
 
     def __init__(self, store: MemoryStorage) -> None:
         super().__init__(["etcd-0:2379", "etcd-1:2379"])
@@ -165,11 +166,11 @@ class Members(EtcdStorage):
                 yield batch
 
 
-async def test_patroni_4_0_7_a_member_whose_watches_tell_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As above, when the member answers requests for progress and knows nothing of the store's revision.
+async def test_patroni_4_0_7_cache_switches_to_another_member_when_its_watch_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, when the member answers progress requests with an old revision.
 
-    Here: the watch was opened anew, at the same member, without end. Kept by: the feed, which knows the revision from reads,
-    tells the storage that it gave the watch up, and the storage leaves the member."""
+    Here: the storage restarted the watch with the same member forever. Guard: the reflector knows the store's revision from
+    reads. It reports the stalled watch to the storage, which switches to another member."""
     monkeypatch.setattr(feed, "STALL_LIMIT", 0.05)
     world = World()
     storage = Members(world.storage)
@@ -180,12 +181,12 @@ async def test_patroni_4_0_7_a_member_whose_watches_tell_nothing_is_left(monkeyp
     await storage.close()
 
 
-async def test_etcd_18089_19179_the_delete_at_the_compacted_revision(etcd_storage: EtcdStorage) -> None:
-    """A watch from exactly the compacted revision is allowed; when that revision deleted a key, the tombstone may be compacted
-    away, and the watch begins without it: https://github.com/etcd-io/etcd/issues/18089 and .../19179
+async def test_etcd_18089_19179_watch_does_not_miss_a_delete_at_the_compacted_revision(etcd_storage: EtcdStorage) -> None:
+    """etcd permits a watch from the compacted revision. If that revision deleted a key, compaction may have removed the
+    tombstone, and the watch omits the delete: https://github.com/etcd-io/etcd/issues/18089 and .../19179
 
-    Here: a server whose watch was broken meanwhile would keep a deleted pod for ever.
-    Kept by: the watch is opened one revision earlier than needed, so that etcd says "compacted" where it might lie."""
+    Here: a server whose watch was interrupted would keep a deleted pod forever.
+    Guard: the watch starts one revision earlier than needed, so that etcd reports the compaction."""
     await put(etcd_storage, "/registry/pods/default/stays")
     created = await put(etcd_storage, "/registry/pods/default/goes")
     gone = await done(etcd_storage, Write("/registry/pods/default/goes", None, created))
@@ -198,12 +199,12 @@ async def test_etcd_18089_19179_the_delete_at_the_compacted_revision(etcd_storag
     assert script.created_from == gone - 1
 
 
-async def test_kubernetes_107133_a_revision_at_which_no_object_of_the_kind_changed() -> None:
-    """A reflector that had the revision of a list (etcd's of now) asked for it at a server whose cache of that kind had
-    long not changed: "too large resource version", for ever: https://github.com/kubernetes/kubernetes/issues/107133
+async def test_kubernetes_107133_watch_starts_at_a_revision_of_another_resource() -> None:
+    """A reflector resumed at the revision of a list, which was etcd's current one, on a server whose cache of that kind had not
+    changed for long. It received "too large resource version" forever: https://github.com/kubernetes/kubernetes/issues/107133
 
-    Here: an informer that resumes on another server would never get in.
-    Kept by: one revision for all resources, moved on by every change of any key, known or not."""
+    Here: an informer could never resume on another server.
+    Guard: all resources share one revision, which every change of any key increments, including keys of unknown resources."""
     world = World()
     await world.put(pod("a"))
     async with running(Cacher(world.storage)) as cacher:

@@ -73,7 +73,7 @@ def replaced(tmp_path: Path) -> Cluster:
 
 
 async def test_follow_ends_if_the_certificates_are_removed(replaced: Cluster) -> None:
-    """Regression: if the folder is being removed, the error was reported as a bug."""
+    """Regression: during the removal of the folder, an error was reported as a bug."""
     remove_tree(replaced.folder.path)
     await follow(replaced, [], str)
     with pytest.raises(FolderError, match="certificates"):

@@ -63,7 +63,7 @@ async def test_suspended_process_is_reported_as_frozen(component: Component) -> 
     observer.close()
 
 
-async def test_the_end_of_a_process_is_observed_before_the_next_poll(component: Component) -> None:
+async def test_end_of_a_process_is_observed_before_the_next_poll(component: Component) -> None:
     observer = ProcessObserver(lambda: component.records)
     observer.changes()
     waiting = asyncio.ensure_future(observer.wait(TIMEOUT))
@@ -75,7 +75,7 @@ async def test_the_end_of_a_process_is_observed_before_the_next_poll(component: 
     observer.close()
 
 
-async def test_a_replaced_process_is_down_and_up(component: Component) -> None:
+async def test_replaced_process_is_reported_as_down_and_up(component: Component) -> None:
     observer = ProcessObserver(lambda: component.records)
     observer.changes()
     component.kill()
@@ -84,7 +84,7 @@ async def test_a_replaced_process_is_down_and_up(component: Component) -> None:
     observer.close()
 
 
-async def test_a_recorder_writes_the_changes_into_a_history(component: Component, tmp_path: Path) -> None:
+async def test_recorder_writes_changes_into_a_history(component: Component, tmp_path: Path) -> None:
     file = tmp_path / "processes.jsonl"
 
     async def written(count: int) -> list[ProcessState]:
@@ -101,6 +101,6 @@ async def test_a_recorder_writes_the_changes_into_a_history(component: Component
     assert [(each.name, each.state) for each in found] == [(NAME, "up"), (NAME, "down")] and found[0].at < found[1].at
 
 
-async def test_a_full_disk_does_not_end_a_recorded_run(component: Component) -> None:
+async def test_full_disk_does_not_end_a_recorded_run(component: Component) -> None:
     async with ProcessRecorder(lambda: component.records, Path("/dev/full")):
         await asyncio.sleep(0.1)

@@ -13,7 +13,7 @@ async def test_undisturbed_data_passes_and_is_counted() -> None:
     async with echoing() as (echo, proxy), connected(proxy.endpoint) as client:
         assert await client.ask(b"one\n") == b"one\n"
         client.writer.write_eof()
-        assert await client.answer() == b"", "the end did not get there and back"
+        assert await client.answer() == b"", "the end of the stream is passed in both directions"
         assert (echo.received, proxy.requests.bytes, proxy.answers.bytes) == (b"one\n", 4, 4)
 
 
@@ -34,7 +34,7 @@ async def test_one_direction_can_be_held() -> None:
         with pytest.raises(TimeoutError):
             client.writer.write(b"one\n")
             await client.answer(within=MOMENT)
-        assert echo.received == b"one\n", "the request was held, too"
+        assert echo.received == b"one\n", "the request is not held"
         proxy.set(Mode.PASS)
         assert await client.answer() == b"one\n"
 

@@ -1,4 +1,4 @@
-"""Restart of ended processes, and the hints that name it."""
+"""Restart of ended processes, and the hints that suggest it."""
 
 import asyncio
 import os

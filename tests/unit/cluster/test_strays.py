@@ -90,7 +90,7 @@ async def test_strays_are_found_by_any_path_of_the_folder(tmp_path: Path, runnin
 
 
 async def test_processes_of_a_cluster_with_a_state_are_not_strays(tmp_path: Path, running: Running) -> None:
-    """Another `up` may have started the cluster: with a state it is not a stray."""
+    """Another `up` may have started the cluster. Processes of a cluster with a state are not strays."""
     ours = some(running, tmp_path)
     Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [], [], 1.0))
     assert await processes.end(tmp_path) == 0

@@ -71,7 +71,7 @@ def test_new_template_creates_a_replica_set() -> None:
     assert not deployment.spec.template.metadata.labels.get(HASH_LABEL)
 
 
-def test_a_template_with_equal_quantities_keeps_its_replica_set() -> None:
+def test_template_with_equal_quantities_keeps_its_replica_set() -> None:
     """Regression (argo-cd#21135, website#56075): `100m` instead of `0.1` made a new replica set, and all pods were
     replaced.
     """

@@ -81,7 +81,7 @@ class World:
     ],
     ids=["ready", "not ready", "ready and terminating", "terminating"],
 )
-def test_an_endpoint_is_ready_serving_terminating(builder: PodBuilder, conditions: tuple[bool, bool, bool]) -> None:
+def test_endpoint_conditions_follow_the_pod(builder: PodBuilder, conditions: tuple[bool, bool, bool]) -> None:
     made = endpoint(service(), builder.build(), "").conditions
     assert (made.ready, made.serving, made.terminating) == conditions
     impatient = service()

@@ -49,26 +49,26 @@ class Cluster:
         for watch in controller.watches:
             self.add_handler(watch.resource, lambda deltas, keys=watch.keys: self.working.handle(keys, deltas))
         for name in nodes:
-            self.comes(name)
+            self.add_lease(name)
             self.put(NODES, name, make_node(name).condition("Ready", "True").build())
 
     @asynccontextmanager
-    async def at_work(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
         running = asyncio.ensure_future(self.working.run())
         await self.clock.advance(0)
         yield
         running.cancel()
 
-    def comes(self, node: str) -> None:
+    def add_lease(self, node: str) -> None:
         self.put(
             LEASES, f"{NODE_LEASE_NAMESPACE}/{node}", Lease(metadata=ObjectMeta(name=node, namespace=NODE_LEASE_NAMESPACE))
         )
 
-    def falls(self, node: str) -> None:
+    def remove_lease(self, node: str) -> None:
         lease = self.stores[LEASES].pop(f"{NODE_LEASE_NAMESPACE}/{node}")
         self._tell(LEASES, Delta(DELETED, lease, lease))
 
-    def goes(self, node: str) -> None:
+    def delete_node(self, node: str) -> None:
         """Delete the node."""
         found = self.stores[NODES].pop(node)
         self._tell(NODES, Delta(DELETED, found, found))
@@ -132,8 +132,8 @@ async def test_rejected_pod_update_does_not_block_the_taints_of_its_node(caplog:
     cluster = Cluster("a", "b", refused=["held"])
     pods = [make_pod(name).uid(name).node("a").condition("Ready", "True").build() for name in ("held", "other")]
     cluster.bound.follow([Delta(ADDED, pod, None) for pod in pods])
-    async with cluster.at_work():
-        cluster.falls("a")
+    async with cluster.running():
+        cluster.remove_lease("a")
         await cluster.clock.advance(SILENT)
     assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
     assert cluster.marked.count("other") > 1, "the update is retried"
@@ -144,8 +144,8 @@ async def test_pod_observed_as_ready_after_the_node_failed_is_marked() -> None:
     cluster = Cluster("a", "b")
     before, after = (make_pod("p").node("a").condition("Ready", status).build() for status in ("False", "True"))
     cluster.bound.follow([Delta(ADDED, before, None)])
-    async with cluster.at_work():
-        cluster.falls("a")
+    async with cluster.running():
+        cluster.remove_lease("a")
         await cluster.clock.advance(SILENT)
         assert cluster.marked == []
         cluster.bound.follow([Delta(MODIFIED, after, before)])
@@ -156,24 +156,24 @@ async def test_pod_observed_as_ready_after_the_node_failed_is_marked() -> None:
 async def test_node_deleted_while_its_pods_are_marked_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster("a", "b")
     cluster.bound.follow([Delta(ADDED, make_pod("p").node("a").condition("Ready", "True").build(), None)])
-    cluster.meanwhile = lambda: cluster.goes("a")
-    async with cluster.at_work():
-        cluster.falls("a")
+    cluster.meanwhile = lambda: cluster.delete_node("a")
+    async with cluster.running():
+        cluster.remove_lease("a")
         await cluster.clock.advance(SILENT)
     assert cluster.marked == ["p"] and not caplog.records
 
 
 async def test_eviction_taints_are_removed_when_all_nodes_fail() -> None:
     cluster = Cluster("a", "b")
-    async with cluster.at_work():
-        cluster.falls("a")
+    async with cluster.running():
+        cluster.remove_lease("a")
         await cluster.clock.advance(SILENT)
         assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
         await cluster.clock.advance(60.0)
-        cluster.falls("b")
+        cluster.remove_lease("b")
         await cluster.clock.advance(SILENT)
         assert cluster.taints("a") == cluster.taints("b") == {NO_SCHEDULE}
-        cluster.comes("b")
+        cluster.add_lease("b")
         cluster.put(NODES, "b", make_node("b").condition("Ready", "True").build())
         await cluster.clock.advance(RECOVERY - 0.1)
         assert cluster.taints("a") == {NO_SCHEDULE}
@@ -185,15 +185,15 @@ async def test_node_already_tainted_takes_no_second_turn() -> None:
     """When the state of the zone changes, turns are assigned again."""
     names = ["a", "b", "c", "d", "e"]
     cluster = Cluster(*names, eviction=0.01)
-    async with cluster.at_work():
-        cluster.falls("a")
+    async with cluster.running():
+        cluster.remove_lease("a")
         await cluster.clock.advance(SILENT)
         assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
         for name in ("b", "c"):
-            cluster.falls(name)
+            cluster.remove_lease(name)
         await cluster.clock.advance(SILENT)
         assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE} and cluster.taints("b") == {NO_SCHEDULE}
-        cluster.comes("c")
+        cluster.add_lease("c")
         cluster.put(NODES, "c", make_node("c").condition("Ready", "True").build())
         await cluster.clock.advance(SILENT)
         assert cluster.taints("b") == {NO_SCHEDULE, NO_EXECUTE}
@@ -205,22 +205,22 @@ async def test_recovered_node_stays_ready_until_the_event_of_its_lease_arrives()
     def status() -> str:
         return ready(cluster.stores[NODES]["a"])
 
-    async with cluster.at_work():
-        cluster.falls("a")
+    async with cluster.running():
+        cluster.remove_lease("a")
         await cluster.clock.advance(SILENT)
         assert status() == "Unknown"
         cluster.put(NODES, "a", make_node("a").condition("Ready", "True").build())
         await cluster.clock.advance(0.9 * Options().grace)
         assert status() == "True"
-        cluster.comes("a")
+        cluster.add_lease("a")
         await cluster.clock.advance(SILENT)
         assert status() == "True"
 
 
 async def test_recovered_node_without_a_lease_is_unreachable_after_the_grace_period() -> None:
     cluster = Cluster("a", "b")
-    async with cluster.at_work():
-        cluster.falls("a")
+    async with cluster.running():
+        cluster.remove_lease("a")
         await cluster.clock.advance(SILENT)
         cluster.put(NODES, "a", make_node("a").condition("Ready", "True").build())
         await cluster.clock.advance(SILENT)
@@ -234,8 +234,8 @@ async def test_excluded_nodes_do_not_disrupt_their_zone() -> None:
     for name in ("a", "b"):
         excluded = make_node(name).label("node.kubernetes.io/exclude-disruption", "").condition("Ready", "True").build()
         cluster.put(NODES, name, excluded)
-    async with cluster.at_work():
+    async with cluster.running():
         for name in ("a", "b", "c"):
-            cluster.falls(name)
+            cluster.remove_lease(name)
         await cluster.clock.advance(SILENT)
         assert [cluster.taints(name) for name in ("a", "b", "c")] == [{NO_SCHEDULE, NO_EXECUTE}] * 3

@@ -58,7 +58,7 @@ async def test_rejected_deletion_does_not_block_other_kinds() -> None:
     asked, error = await emptied(**{first.plural: [denied("a")], second.plural: expired})
     assert asked == ["pods", *(resource.plural for resource in OTHERS)]
     assert isinstance(error, Forbidden) and error.message == f'{first.plural} "a": denied by a webhook', (
-        "the first, and of what"
+        "the first error names its object"
     )
 
 

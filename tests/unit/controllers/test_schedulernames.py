@@ -69,7 +69,7 @@ class World:
         return [name for name, *_ in self.events]
 
 
-async def test_a_pod_with_an_unknown_scheduler_gets_one_event() -> None:
+async def test_pod_with_an_unknown_scheduler_gets_one_event() -> None:
     """kubernetes#116982: such a pod stays pending, without an explanation."""
     world = World(make_pod("a").scheduler("cheap"), make_pod("b"))
     assert await world.look() == [], "the scheduler may become leader soon"

@@ -54,7 +54,7 @@ class Machine:
 
     @property
     def seconds(self) -> float:
-        """The seconds since the begin."""
+        """The seconds since the beginning."""
         return self.now.monotonic - BEGIN.monotonic
 
     def step(self) -> None:

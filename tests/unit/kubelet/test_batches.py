@@ -73,7 +73,7 @@ async def writer(server: Server) -> AsyncIterator[BatchWriter[StringValue]]:
     writer = server.writer(size=2, senders=1)
     running = asyncio.create_task(writer.run())
     yield writer
-    assert not running.done(), "the writer has died"
+    assert not running.done(), "the writer has ended"
     running.cancel()
 
 

@@ -12,7 +12,7 @@ async def test_due_keys_are_returned_together_in_order() -> None:
     assert await queue.take(2) == ["c"]
 
 
-async def test_a_key_is_in_the_queue_once_at_its_earliest_time() -> None:
+async def test_key_is_queued_once_at_its_earliest_time() -> None:
     clock = FakeClock(0.0)
     queue = DelayQueue(clock)
     queue.add_at("a", 5.0)

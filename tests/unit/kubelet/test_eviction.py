@@ -78,7 +78,7 @@ def test_critical_pods_are_not_evicted() -> None:
     assert order(Kind.MEMORY, Consumer("critical", CRITICAL, used=9 * GI, requested=0), Consumer("a", 0, 0, 0)) == ["a"]
 
 
-def test_available_amount_is_at_least_the_threshold_without_other_usage() -> None:
+def test_available_amount_decreases_with_other_usage() -> None:
     uses = [3 * GI, GI]
     assert available(uses, 4 * GI, others=0) == THRESHOLD, "exactly the threshold"
     assert available(uses, 4 * GI, others=1) == THRESHOLD - 1

@@ -131,7 +131,7 @@ def test_stop_before_the_start_kills_and_after_the_end_changes_nothing() -> None
     assert see(late, 3).exit == ended
 
 
-def test_a_removed_pod_has_no_containers() -> None:
+def test_removed_pod_has_no_containers() -> None:
     runtime = started()
     runtime.remove(UID)
     assert not runtime.observe(UID, NOW)
@@ -156,7 +156,7 @@ def test_restarted_process_continues_running_containers() -> None:
     assert see(fresh, 60) == see(runtime, 60)
 
 
-def test_a_restarted_process_remembers_exits_and_restarts() -> None:
+def test_restarted_process_keeps_exits_and_restarts() -> None:
     source = pod(run_seconds="1", exit_code="3")
     runtime = prepared(source, FakeRuntime(Behaviour()))
     runtime.start(UID, "c0", 1, at(1))  # the container is in back-off now
@@ -169,7 +169,7 @@ def test_a_restarted_process_remembers_exits_and_restarts() -> None:
     assert see(fresh, 12.5) == see(runtime, 12.5)
 
 
-def test_a_restarted_process_remembers_why_a_container_ended() -> None:
+def test_restarted_process_keeps_the_reason_of_an_exit() -> None:
     state = ContainerStateMessage()
     state.terminated.exitCode, state.terminated.reason, state.terminated.message = 137, "OOMKilled", "512Mi"
     remembered = reported_exit(state, NOW)
@@ -179,7 +179,7 @@ def test_a_restarted_process_remembers_why_a_container_ended() -> None:
     assert reported_exit(state, NOW) == remembered._replace(reason=""), "the reason is derived from the code"
 
 
-def test_a_container_that_had_not_started_is_not_adopted() -> None:
+def test_container_that_had_not_started_is_not_adopted() -> None:
     source = pod(start_seconds="60")
     runtime = prepared(source, FakeRuntime(Behaviour()))
     assert not restarted(runtime, source, 1).observe(UID, at(1))

@@ -151,8 +151,8 @@ def bare(name: str) -> Node:
 async def test_node_whose_taint_a_controller_removed_first_gets_its_labels(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: https://github.com/kubernetes/kubernetes/issues/47044 and https://github.com/kubernetes-
-    sigs/kwok/issues/1009
+    """Regression: https://github.com/kubernetes/kubernetes/issues/47044 and
+    https://github.com/kubernetes-sigs/kwok/issues/1009
 
     Nodes stayed without their labels. The write of the fleet, which removes the taint not-ready and sets the labels, lost
     against the node lifecycle controller, which also removes the taint. The fleet then found no difference.
@@ -178,7 +178,7 @@ async def test_node_whose_taint_a_controller_removed_first_gets_its_labels(
 
 
 async def test_pod_runs_with_a_resource_added_to_the_capacity(world: World) -> None:
-    """https://github.com/kubernetes/kubernetes/issues/115190"""
+    """Regression: https://github.com/kubernetes/kubernetes/issues/115190"""
 
     async with played(world):
         assert await world.runs("edge-0")

@@ -166,8 +166,8 @@ def allocatable_of(node: Node) -> dict[str, str]:
 
 
 def test_node_without_the_not_ready_taint_gets_its_labels() -> None:
-    """Regression: https://github.com/kubernetes/kubernetes/issues/47044 and https://github.com/kubernetes-
-    sigs/kwok/issues/1009
+    """Regression: https://github.com/kubernetes/kubernetes/issues/47044 and
+    https://github.com/kubernetes-sigs/kwok/issues/1009
 
     Nodes stayed without their labels if another writer was first. The fleet took the taint not-ready as the sign that
     labels and podCIDR were missing, and the node lifecycle controller may remove it first. The fleet now compares the
@@ -190,7 +190,7 @@ def test_missing_labels_are_restored() -> None:
         assert with_spec(node, "fleet", MACHINE).metadata.labels == LABELS
 
 
-def test_a_node_without_a_pod_cidr_gets_one() -> None:
+def test_node_without_a_pod_cidr_gets_one() -> None:
     node = fleet_node()
     node.spec.ClearField("podCIDR")
     assert needs_spec(node, "fleet", MACHINE)
@@ -213,7 +213,7 @@ def test_existing_zone_architecture_and_type_are_kept() -> None:
 
 
 def test_allocatable_follows_capacity() -> None:
-    """A resource that was added to a node's capacity did not become allocatable:
+    """Regression: a resource that was added to a node's capacity did not become allocatable:
     https://github.com/kubernetes/kubernetes/issues/115190 and
     https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/"""
     node = fleet_node()

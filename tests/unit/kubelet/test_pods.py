@@ -21,7 +21,7 @@ def small(name: str) -> PodBuilder:
     return make_pod(name).req(cpu="100m")
 
 
-async def test_a_bound_pod_runs_after_one_write(api: FakeApi) -> None:
+async def test_bound_pod_runs_after_one_write(api: FakeApi) -> None:
     api.create(small("a"))
     await api.clock.advance(0.0)
     assert api.history == [("a", "Running")]
@@ -46,7 +46,7 @@ async def test_status_has_the_generation_of_the_spec(api: FakeApi) -> None:
     assert len(api.history) == 2
 
 
-async def test_a_slow_start_is_reported_on_the_way(api: FakeApi) -> None:
+async def test_slow_start_is_reported_as_pending(api: FakeApi) -> None:
     api.create(small("a").declare(start_seconds="5"))
     await api.clock.advance(4.9)
     assert api.phases("a") == ["Pending"]
@@ -63,7 +63,7 @@ async def test_ended_pod_succeeds_or_fails_by_its_exit_code(api: FakeApi) -> Non
     assert api.events == [("bad", "Failed")]
 
 
-async def test_a_crashing_container_is_restarted_and_counted(api: FakeApi) -> None:
+async def test_crashing_container_is_restarted_and_counted(api: FakeApi) -> None:
     api.create(small("a").declare(run_seconds="1", exit_code="1"))
     await api.clock.advance(2.5)
     (container,) = api.pod("a").status.containerStatuses

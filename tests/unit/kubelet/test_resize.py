@@ -46,7 +46,7 @@ async def test_status_has_allocated_and_actual_resources(api: FakeApi) -> None:
     assert api.events == [("a", "ResizeCompleted")]
 
 
-async def test_a_resize_is_deferred_until_another_pod_frees_room(api: FakeApi) -> None:
+async def test_resize_is_deferred_until_another_pod_frees_room(api: FakeApi) -> None:
     api.create(make_pod("a").req(cpu="1"))
     api.create(make_pod("b").req(cpu="3"))
     await api.clock.advance(0.0)
@@ -67,7 +67,7 @@ async def test_a_resize_is_deferred_until_another_pod_frees_room(api: FakeApi) -
     assert api.events == [("a", "ResizeDeferred"), ("a", "ResizeCompleted")]
 
 
-async def test_a_deferred_resize_is_done_when_another_pod_shrinks(api: FakeApi) -> None:
+async def test_deferred_resize_is_applied_when_another_pod_shrinks(api: FakeApi) -> None:
     for name, amount in (("a", "1"), ("b", "3")):
         api.create(make_pod(name).req(cpu=amount))
     await api.clock.advance(0.0)
@@ -78,7 +78,7 @@ async def test_a_deferred_resize_is_done_when_another_pod_shrinks(api: FakeApi) 
     assert counted(api.pod("a")) == 2000
 
 
-async def test_the_deferred_resize_of_the_highest_priority_is_done_first(api: FakeApi) -> None:
+async def test_deferred_resize_of_the_highest_priority_is_applied_first(api: FakeApi) -> None:
     api.create(make_pod("blocker").req(cpu="2"))
     for name, priority in (("low", 1), ("high", 2)):
         api.create(make_pod(name).req(cpu="1").priority(priority))
@@ -92,7 +92,7 @@ async def test_the_deferred_resize_of_the_highest_priority_is_done_first(api: Fa
     assert condition(api.pod("low"), PENDING) is not None
 
 
-async def test_a_resize_beyond_the_node_is_infeasible_until_the_node_grows(api: FakeApi) -> None:
+async def test_resize_beyond_the_node_is_infeasible_until_the_node_grows(api: FakeApi) -> None:
     api.create(make_pod("a").req(cpu="1"))
     await api.clock.advance(0.0)
     api.resize("a", "8")
@@ -111,7 +111,7 @@ async def test_a_resize_beyond_the_node_is_infeasible_until_the_node_grows(api: 
     assert counted(api.pod("a")) == 8000
 
 
-async def test_a_pending_resize_ends_when_the_spec_is_set_back(api: FakeApi) -> None:
+async def test_pending_resize_ends_when_the_spec_is_reverted(api: FakeApi) -> None:
     api.create(make_pod("a").req(cpu="1"))
     await api.clock.advance(0.0)
     api.resize("a", "8")
@@ -121,7 +121,7 @@ async def test_a_pending_resize_ends_when_the_spec_is_set_back(api: FakeApi) -> 
     assert condition(api.pod("a"), PENDING) is None
 
 
-async def test_a_pod_shrinks_on_a_node_that_is_overcommitted(api: FakeApi) -> None:
+async def test_pod_can_shrink_on_an_overcommitted_node(api: FakeApi) -> None:
     api.create(make_pod("a").req(cpu="4"))
     await api.clock.advance(0.0)
     api.fleet.set_node(make_node("n").capacity(cpu=2, pods=10).build())
@@ -130,7 +130,7 @@ async def test_a_pod_shrinks_on_a_node_that_is_overcommitted(api: FakeApi) -> No
     assert cpu(api.pod("a").status.containerStatuses[0]) == ("3", "3")
 
 
-async def test_a_container_restarts_where_its_policy_says_so(api: FakeApi) -> None:
+async def test_resize_policy_restart_container_restarts_the_container(api: FakeApi) -> None:
     api.create(restarting("a"))
     await api.clock.advance(2.0)
     api.resize("a", "500m")
@@ -150,7 +150,7 @@ async def test_a_container_restarts_where_its_policy_says_so(api: FakeApi) -> No
     assert set(api.phases("a")) == {"Pending", "Running"}
 
 
-async def test_a_restart_for_new_resources_does_not_wait_for_the_back_off(api: FakeApi) -> None:
+async def test_restart_for_a_resize_skips_the_backoff(api: FakeApi) -> None:
     api.create(restarting("a"))
     await api.clock.advance(2.0)
     for restarts, amount in enumerate(("500m", "600m", "700m"), start=1):

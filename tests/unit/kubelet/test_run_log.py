@@ -65,7 +65,7 @@ async def test_pod_is_recorded_from_its_first_start_to_its_removal(
     assert records[1:] == [Ran(105.0, "n", "u", KEY, "stopped")]
 
 
-async def test_a_pod_runs_while_one_of_its_containers_does(runtime: Runtime, clock: FakeClock, records: Recorded) -> None:
+async def test_pod_is_running_while_one_of_its_containers_is(runtime: Runtime, clock: FakeClock, records: Recorded) -> None:
     runtime.prepare(pod().annotation("pinnace.io/run-seconds", "3").build(), ADDRESSES)
     for name, delay in (("first", 2.0), ("second", 2.0)):
         runtime.start("u", name, 0, read(clock))

@@ -75,7 +75,7 @@ async def test_node_without_a_lease_is_free_at_the_second_check(scene: Scene) ->
 
 
 async def test_node_with_an_own_lease_is_free(scene: Scene) -> None:
-    """The own session keeps the lease alive, so that the wait would never end."""
+    """The session of this fleet keeps the lease alive, so that the wait would never end."""
     scene.leases, scene.ours = {"a", "b"}, {"b"}
     scene.taken.add(["a", "b"])
     await scene.checks(2)

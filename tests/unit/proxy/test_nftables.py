@@ -17,7 +17,7 @@ def test_no_change_needs_no_command() -> None:
     assert transaction(4, [(of(*ENDPOINTS), of(*ENDPOINTS))], Counter(of(*ENDPOINTS).hairpins)) == []
 
 
-def test_a_changed_endpoint_replaces_the_rule_and_keeps_the_element() -> None:
+def test_changed_endpoint_replaces_the_rule_and_keeps_the_element() -> None:
     old, new = of(*ENDPOINTS[:2]), of(*ENDPOINTS[1:])
     commands = transaction(4, [(old, new)], Counter(old.hairpins))
     assert [each.split()[0:2] for each in commands] == [

@@ -81,7 +81,7 @@ async def test_first_sync_applies_all_services_and_removes_unknown_ones(backend:
     assert it.synced and it.checks["rules"]() is None
 
 
-async def test_a_change_is_planned_for_its_service_only(backend: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_change_is_planned_for_its_service_only(backend: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     it = Fed(backend)
     it.feed(services(), slices())
     await it._first_sync()
@@ -100,7 +100,7 @@ async def test_a_change_is_planned_for_its_service_only(backend: Recorder, monke
     assert planned == ["b"] and backend.calls[-1] == {"default/a"} and "default/a" not in backend.services
 
 
-async def test_a_failed_sync_is_repeated_with_later_changes(backend: Recorder) -> None:
+async def test_failed_sync_is_repeated_with_later_changes(backend: Recorder) -> None:
     it = Fed(backend)
     it.feed(services(), slices())
     await it._first_sync()

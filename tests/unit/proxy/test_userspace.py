@@ -110,7 +110,7 @@ async def test_endpoint_that_refuses_connections_is_skipped() -> None:
         assert it.open_connections == 0
 
 
-async def test_a_removed_endpoint_keeps_its_connections_and_gets_no_new_one() -> None:
+async def test_removed_endpoint_keeps_its_connections_and_gets_no_new_one() -> None:
     port = free_port()
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -266,7 +266,7 @@ async def test_address_in_use_is_reported_and_retried() -> None:
             assert await ask(port) == "127.251.7.2"
 
 
-async def test_an_address_moves_to_another_service() -> None:
+async def test_address_moves_to_another_service() -> None:
     port = free_port()
     async with endpoint("127.251.7.2") as a, endpoint("127.251.7.3") as b, proxy() as it:
         await it.apply({"default/one": rules(port, a)})

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 PRODUCT = ("apiserver", "scheduler", "kubelet", "controllers", "pinnace")
 
 
-def test_a_json_line_has_the_event_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_line_has_the_event_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("scheduler-0", form="json")
     logging.getLogger("a.b").warning("token %d is fenced", 7, extra=TokenFenced(7).extra)
     (text,) = capsys.readouterr().err.splitlines()
@@ -25,7 +25,7 @@ def test_a_json_line_has_the_event_and_its_fields(capsys: pytest.CaptureFixture[
     assert (line.severity, line.component, line.logger, line.message) == ("WARNING", "scheduler-0", "a.b", "token 7 is fenced")
 
 
-def test_a_text_line_has_the_sentence_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_line_has_only_the_message(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("scheduler-0")
     logging.getLogger("a.b").warning("token %d is fenced", 7, extra=TokenFenced(7).extra)
     assert capsys.readouterr().err.endswith("W scheduler-0 a.b: token 7 is fenced\n")
@@ -51,7 +51,7 @@ def _line(name: str, fields: dict[str, object]) -> str:
     return json.dumps(common | {"event": name, "fields": fields})
 
 
-def test_a_reader_ignores_events_and_fields_of_newer_versions() -> None:
+def test_reader_ignores_events_and_fields_of_newer_versions() -> None:
     unknown, extended = parse(_line("no.such", {"a": 1})), parse(_line("token.fenced", {"token": 7, "new": 1}))
     assert unknown is not None and unknown.event is None
     assert extended is not None and extended.event == TokenFenced(7)
@@ -96,7 +96,7 @@ SEARCHES = (
 )
 
 
-def test_an_event_is_a_value_with_the_declared_fields() -> None:
+def test_event_is_a_value_with_the_declared_fields() -> None:
     assert PluginFailed("A", "Filter", error="E") == PluginFailed("A", "Filter", "E", pod="")
     assert TokenFenced(7) != TokenFenced(8) and len({TokenFenced(7), TokenFenced(7)}) == 1
     for wrong in ({}, {"token": 7, "other": 1}):
@@ -166,7 +166,7 @@ def _name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def test_the_documentation_lists_every_event() -> None:
+def test_documentation_lists_every_event() -> None:
     def row(name: str) -> str:
         columns = ", ".join(f"`{field}`" for field in EVENTS[name].fields)
         return f"| `{name}` | {columns} | {' '.join(str(EVENTS[name].__doc__).split())} |"

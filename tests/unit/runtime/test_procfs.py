@@ -49,7 +49,7 @@ def test_signal_is_not_sent_to_a_reused_pid(child: subprocess.Popen[bytes]) -> N
     assert not procfs.send_signal(process, signal.SIGKILL)
 
 
-def test_a_process_is_found_by_its_command_line(child: subprocess.Popen[bytes]) -> None:
+def test_process_is_found_by_its_command_line(child: subprocess.Popen[bytes]) -> None:
     assert isinstance(child.args, list)
     found = procfs.find([*map(str, child.args)])
     assert found is not None and found.pid == child.pid

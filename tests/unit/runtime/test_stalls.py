@@ -63,7 +63,7 @@ async def test_blocking_plugin_is_interrupted_and_logged(plugin: Callable[[], No
     with watched(), pytest.raises(Stalled, match=r"the code blocked the event loop for 0\.\d s"):
         plugin()
     assert [each.culprit for each in logged(caplog, EventLoopStalled)] == [plugin.__name__]
-    assert f"in {plugin.__name__}" in caplog.text, "the stack"
+    assert f"in {plugin.__name__}" in caplog.text, "the log contains the stack"
 
 
 async def test_blocking_code_that_must_not_be_interrupted_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with a file of stages is told with its line and its field."""
+"""Parsing of stage files: errors name the line and the field."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ spec:
 """
 
 
-def test_the_words_of_kwok_are_understood() -> None:
+def test_stages_of_kwok_are_accepted() -> None:
     (stage,) = parse(GOOD, "good.yaml").stages
     assert (stage.name, stage.delay, stage.code) == ("a", (1.0, 1.0), 1)
 
@@ -96,7 +96,7 @@ def test_missing_field_is_reported_once() -> None:
     assert str(raised.value).splitlines() == ["x.yaml:1: apiVersion: is missing", "x.yaml:1: spec: is missing"]
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StagesError, match=r"No such file or directory; the sets are fast, realistic, chaos"):
         load(str(tmp_path / "none.yaml"))
     (tmp_path / "binary").write_bytes(b"\xff\xfe")

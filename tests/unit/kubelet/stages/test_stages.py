@@ -1,4 +1,4 @@
-"""What stages say of a pod."""
+"""The behavior of pods that stages define."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ DEFAULT = Behaviour(start_seconds=9.0)
 
 
 def stages(*specs: str) -> Stages:
-    """Each spec in YAML's short form, without the resourceRef."""
+    """Stages from specs in YAML's flow style, without the resourceRef."""
     head = "apiVersion: pinnace.io/v1alpha1\nkind: Stage\nspec: {resourceRef: {kind: Pod}, "
     return parse("\n---\n".join(f"{head}{spec}}}" for spec in specs), "test.yaml")
 
@@ -36,7 +36,7 @@ def numbered(number: int) -> Pod:
         ("{exit: never}", DEFAULT),
     ],
 )
-def test_what_comes_next(next_: str, behaviour: Behaviour) -> None:
+def test_next_sets_the_behaviour_after_the_delay(next_: str, behaviour: Behaviour) -> None:
     found = stages(f"delay: {{durationMilliseconds: 2000}}, next: {next_}")
     assert found.behaviour(make_pod("a").build(), DEFAULT) == behaviour
 
@@ -63,12 +63,12 @@ PLAIN = make_pod("a").build()
         ("{matchLabels: {app: web}, matchExpressions: [{key: .metadata.name, operator: In, values: [other]}]}", False),
     ],
 )
-def test_which_pods_a_stage_is_about(selector: str, selected: bool) -> None:
+def test_selector_selects_pods(selector: str, selected: bool) -> None:
     found = stages(f"selector: {selector}, next: {{exit: {{}}}}").behaviour(JOB, DEFAULT)
-    assert (found is not DEFAULT) == selected, "a pod that no stage is about has the default itself"
+    assert (found is not DEFAULT) == selected, "a pod without a matching stage has the default behavior"
 
 
-def test_weights_decide_between_stages_of_one_kind() -> None:
+def test_weights_choose_between_stages_of_one_kind() -> None:
     both = stages(
         "weight: 80, next: {exit: never}",
         "weight: 20, next: {exit: {code: 1}}",
@@ -79,16 +79,16 @@ def test_weights_decide_between_stages_of_one_kind() -> None:
     codes = Counter(each.exit_code for each in found)
     assert set(codes) == {0, 1}
     assert 60 < codes[1] < 140
-    assert {each.start_seconds for each in found} == {1.0}, "stages of other kinds go together with them"
+    assert {each.start_seconds for each in found} == {1.0}, "stages of other kinds apply in addition"
 
 
-def test_without_weights_all_are_alike() -> None:
+def test_stages_without_weights_are_equally_likely() -> None:
     both = stages("next: {exit: {code: 1}}", "next: {exit: {code: 2}}")
     codes = Counter(both.behaviour(numbered(number), DEFAULT).exit_code for number in range(200))
     assert min(codes[1], codes[2]) > 60
 
 
-def test_jitter_is_between_the_bounds_and_the_same_again_for_the_same_pod() -> None:
+def test_jitter_is_bounded_and_stable_for_each_pod() -> None:
     found = stages("delay: {durationMilliseconds: 1000, jitterDurationMilliseconds: 3000}, next: {start: {}}")
     delays = [found.behaviour(numbered(number), DEFAULT).start_seconds for number in range(100)]
     assert all(1.0 <= delay <= 3.0 for delay in delays)
@@ -97,14 +97,14 @@ def test_jitter_is_between_the_bounds_and_the_same_again_for_the_same_pod() -> N
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_the_sets_can_be_read(name: str) -> None:
+def test_built_in_sets_can_be_loaded(name: str) -> None:
     found = load(name)
     for number in range(50):
         found.behaviour(numbered(number), DEFAULT)
 
 
 def exits(pod: Pod, name: str) -> set[int | None]:
-    """The codes with which such pods end; None: they do not."""
+    """The exit codes of such pods. None stands for a pod that runs on."""
     stages, found = load(name), set[int | None]()
     for number in range(300):
         pod.metadata.uid = f"uid-{number}"
@@ -113,7 +113,7 @@ def exits(pod: Pod, name: str) -> set[int | None]:
     return found
 
 
-def test_what_the_sets_are_about() -> None:
+def test_built_in_sets_end_pods_as_described() -> None:
     assert exits(PLAIN, "fast") == {None}
     assert exits(JOB, "fast") == {0}
     assert exits(PLAIN, "realistic") == {None}

@@ -1,4 +1,4 @@
-"""What a FakeServer answers to calls about a pod, and such a call."""
+"""Responses of a FakeServer to calls about a pod, and a helper that makes such a call."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ METHOD = "/pinnace.v1.Pods/Get"
 
 
 def answering(server: FakeServer, *steps: Refusal | Callable[[Any], Any], method: str = METHOD) -> None:
-    """The first calls end as the steps say, those after them with a pod that is named after the server."""
+    """Script the first calls with the steps. Later calls return a pod that is named after the server."""
     script = list(steps)
 
     async def answer(request: GetRequest, context: Any) -> Pod:

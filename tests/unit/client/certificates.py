@@ -8,7 +8,10 @@ from pinnace.pki.folder import CertificateSpec, Folder
 
 
 def certificates(path: Path, *hosts: str, made: datetime | None = None) -> Folder:
-    """A folder with a CA, and of it: `server`, found at the hosts, and `client`. `made`: when; None: now."""
+    """A folder with a CA and two certificates that it issued: `server`, valid for the hosts, and `client`.
+
+    `made`: the time of issue, by default now.
+    """
     folder = Folder(path)
     folder.provide(
         [CertificateSpec("server", Subject("server"), hosts), CertificateSpec("client", Subject("client"))],

@@ -1,4 +1,4 @@
-"""An API server that does as it is told, over real gRPC on loopback."""
+"""An API server with scripted responses, over real gRPC on loopback."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -20,7 +20,7 @@ Unary = Callable[[Any, grpc.aio.ServicerContext], Awaitable[Message]]
 
 
 class FakeServer(grpc.GenericRpcHandler):
-    """`on` says how a method is answered; `calls` has the methods that were called, in order."""
+    """`on` sets the handler of a method; `calls` has the called methods in order."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -39,7 +39,7 @@ class FakeServer(grpc.GenericRpcHandler):
         return self
 
     async def stop(self) -> None:
-        """At once: streams break."""
+        """Stop at once; streams break."""
         await self._server.stop(None)
 
     def on(self, method: str, request: type[Message], answer: Unary) -> None:
@@ -65,10 +65,11 @@ Step: TypeAlias = bytes | Refusal | End
 
 
 class WatchScript:
-    """Answers watches: the first by the first list of steps, and so on; the last one's steps are followed by silence.
+    """Answers watches from lists of steps.
 
-    A step is an encoded response, or a Refusal that ends the stream, or an End. `asked` has the resourceVersion of each watch,
-    `known` what was known to its caller.
+    The first watch gets the first list, and so on. After its steps, the last stream stays silent. A step is an encoded
+    response, a Refusal that ends the stream, or an End. `asked` has the resourceVersion of each watch; `known` has the
+    revision and history that its client sent.
     """
 
     def __init__(self, *streams: Sequence[Step]) -> None:
@@ -78,7 +79,7 @@ class WatchScript:
         self._another = asyncio.Condition()
 
     async def wait_asked(self, times: int) -> None:
-        """Until that many watches have come."""
+        """Wait until that many watches were opened."""
         async with asyncio.timeout(5.0), self._another:
             await self._another.wait_for(lambda: len(self.asked) >= times)
 
@@ -100,19 +101,19 @@ class WatchScript:
 
 
 def events(revision: int | None, *changes: tuple[WatchEventType, Object], history: bytes = b"") -> bytes:
-    """A watch response; without a revision it is a part of the initial state."""
+    """A watch response. Without a revision it is a part of the initial state."""
     encoded = [wire.watch_event(kind, obj.SerializeToString()) for kind, obj in changes]
     return wire.watch_response(encoded, revision, history) if revision else b"".join(encoded)
 
 
 async def refuse(context: grpc.aio.ServicerContext, refusal: Refusal) -> None:
-    """As our servers do."""
+    """End the call as the API server does."""
     code = next(code for code in grpc.StatusCode if code.value[0] == int(refusal.code))
     await context.abort(code, refusal.message, ((DETAILS_KEY, encode(refusal).SerializeToString()),))
 
 
 async def lose(context: grpc.aio.ServicerContext) -> None:
-    """As when the connection breaks before the answer: no details of ours."""
+    """End the call as a broken connection does: without error details of the API server."""
     await context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
 
 
@@ -121,7 +122,7 @@ def unavailable(retry_after: float | None = 0.01) -> Refusal:
 
 
 class InOrder:
-    """A `random.Random` for Connection that leaves the servers in the order given, and waits as briefly as it may."""
+    """A `random.Random` for Connection that keeps the order of the servers and chooses the shortest delay."""
 
     def sample(self, population: list[str], k: int) -> list[str]:
         return population[:k]

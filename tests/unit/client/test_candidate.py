@@ -1,6 +1,7 @@
-"""The candidate's own part: what it believes, by its own clock, when servers lie, die and stall.
+"""The candidate's view of its term, by its own clock, when servers fail or stall.
 
-The clock stands still until a test moves it; the server answers as the test says. How real servers answer: tests/contract.
+The clock only moves when a test moves it, and the responses of the server are scripted. Tests with real servers:
+tests/contract.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ INTERVAL = 0.2
 
 
 class Conversation:
-    """One campaign, from the server's side: what the candidate said, and what it is to be told."""
+    """The server's side of one campaign: the received requests and the scripted responses."""
 
     markers = 0
 
@@ -34,12 +35,12 @@ class Conversation:
         self._answers: asyncio.Queue[CampaignResponse] = asyncio.Queue()
 
     async def opening(self) -> tuple[int, int]:
-        """The session and token that the candidate begins with."""
+        """The session and token of the first request."""
         request = await self.hear()
         return request.open.session, request.open.token
 
     async def ends(self, clock: FakeClock | None = None) -> None:
-        """Until the candidate has broken the stream off; time passes meanwhile if there is a clock."""
+        """Wait until the candidate has closed the stream. With a clock, advance it meanwhile."""
         async with asyncio.timeout(PATIENCE):
             while not (self.heard.qsize() and self.heard.get_nowait() is None):
                 if clock is not None:
@@ -49,7 +50,7 @@ class Conversation:
     async def hear(self) -> CampaignRequest:
         async with asyncio.timeout(PATIENCE):
             request = await self.heard.get()
-        assert request is not None, "the candidate has left"
+        assert request is not None, "the candidate closed the stream"
         return request
 
     def opened(self, session: int, *, secret_fences: bool = True) -> None:
@@ -71,7 +72,10 @@ class Conversation:
         self._answers.put_nowait(CampaignResponse(lost=CampaignResponse.Lost(reason=reason)))
 
     async def was_read(self) -> None:
-        """Until the candidate has read all that it was told so far: it logs who else leads, and does nothing about it."""
+        """Wait until the candidate has read all responses so far.
+
+        The marker is an `Observed` message, which the candidate only logs.
+        """
         Conversation.markers += 1
         marker = CampaignResponse.Observed(holder="marker", token=Conversation.markers)
         seen = asyncio.Event()
@@ -107,7 +111,7 @@ class Conversation:
 
 
 class Electorate:
-    """A server's campaigns, in the order in which they came."""
+    """The campaigns on a server, in order of arrival."""
 
     def __init__(self, server: FakeServer) -> None:
         self._campaigns: asyncio.Queue[Conversation] = asyncio.Queue()
@@ -124,7 +128,7 @@ class Electorate:
             return await self._campaigns.get()
 
     async def next(self, clock: FakeClock) -> Conversation:
-        """The next campaign; before each but the first the candidate waits a little, by its clock."""
+        """The next campaign. The candidate waits between campaigns, so the clock is advanced."""
         async with asyncio.timeout(PATIENCE):
             while self._campaigns.empty():
                 await clock.advance(0.01)
@@ -133,7 +137,7 @@ class Electorate:
 
 
 class History:
-    """What a candidate was told, in order."""
+    """The calls of the candidate's callbacks, in order."""
 
     def __init__(self) -> None:
         self.entries: list[int | str] = []
@@ -181,7 +185,7 @@ async def candidate(
 
 @pytest.fixture
 async def leading(servers: list[FakeServer], candidate: Candidate, history: History) -> Conversation:
-    """A campaign on the first server, session 5, elected with token 7 on the strength of its opening."""
+    """A campaign on the first server, with session 5 and token 7. No heartbeat was acknowledged yet."""
     conversation = await Electorate(servers[0]).first()
     assert await conversation.opening() == (0, 0)
     conversation.opened(session=5)
@@ -190,7 +194,7 @@ async def leading(servers: list[FakeServer], candidate: Candidate, history: Hist
     return conversation
 
 
-async def test_leads_as_long_as_its_opening_is_worth(leading: Conversation, candidate: Candidate, clock: FakeClock) -> None:
+async def test_opening_is_valid_for_one_validity_period(leading: Conversation, candidate: Candidate, clock: FakeClock) -> None:
     assert candidate.token == 7
     clock.stall(VALIDITY - 0.01)
     assert candidate.token == 7
@@ -198,15 +202,18 @@ async def test_leads_as_long_as_its_opening_is_worth(leading: Conversation, cand
     assert candidate.token is None
 
 
-async def test_candidate_is_notified_once_of_a_lapsed_term(leading: Conversation, clock: FakeClock, history: History) -> None:
+async def test_lapsed_term_is_reported_once(leading: Conversation, clock: FakeClock, history: History) -> None:
     await clock.advance(VALIDITY)
     assert await history.grows_to(2) == [7, "no heartbeat was acknowledged for 1.4 s"]
 
 
-async def test_a_leader_whose_writes_are_refused_leaves_its_session(
+async def test_leader_with_fenced_writes_abandons_its_session(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
 ) -> None:
-    """Else it would lead and do nothing for as long as it beats, if the refusal was wrong: as by a server with a stale view."""
+    """A server with a stale view may fence writes wrongly.
+
+    Without a new session, the leader would keep its term and do nothing.
+    """
     candidate.give_up(6, "its writes are fenced")
     assert candidate.token == 7, "a write of an earlier term"
     again = Electorate(servers[0])
@@ -216,7 +223,7 @@ async def test_a_leader_whose_writes_are_refused_leaves_its_session(
     assert (opening.session, opening.token, opening.forsaken) == (0, 0, 5)
 
 
-async def test_leader_is_visible_to_other_clients(leading: Conversation, clock: FakeClock, history: History) -> None:
+async def test_leader_status_metric_follows_the_term(leading: Conversation, clock: FakeClock, history: History) -> None:
     def status() -> float | None:
         return REGISTRY.get_sample_value("leader_election_master_status", {"name": "scheduler"})
 
@@ -226,7 +233,7 @@ async def test_leader_is_visible_to_other_clients(leading: Conversation, clock: 
     assert status() == 0
 
 
-async def test_an_answer_counts_from_when_its_beat_was_sent(
+async def test_acknowledgment_extends_the_term_from_the_send_time(
     leading: Conversation, candidate: Candidate, clock: FakeClock
 ) -> None:
     beat = (await leading.hear()).heartbeat.sequence  # sent at once, at 0
@@ -237,7 +244,7 @@ async def test_an_answer_counts_from_when_its_beat_was_sent(
     assert candidate.token is None
 
 
-async def test_answers_keep_it_in_office(
+async def test_acknowledged_heartbeats_keep_the_term(
     leading: Conversation, candidate: Candidate, clock: FakeClock, history: History
 ) -> None:
     for _ in range(20):
@@ -247,10 +254,10 @@ async def test_answers_keep_it_in_office(
     assert (candidate.token, history.entries) == (7, [7])
 
 
-async def test_a_lapse_is_final_whatever_is_answered_afterwards(
+async def test_late_acknowledgment_does_not_revive_a_lapsed_term(
     leading: Conversation, candidate: Candidate, clock: FakeClock, history: History
 ) -> None:
-    """The process was stopped; when it wakes, answers are waiting, and beats that it sends then are answered too."""
+    """The process was stopped. When it continues, an acknowledgment is waiting in the socket."""
     beat = (await leading.hear()).heartbeat.sequence
     leading.answer(beat)
     clock.stall(60.0)
@@ -260,10 +267,10 @@ async def test_a_lapse_is_final_whatever_is_answered_afterwards(
     assert history.entries[1:] == ["no heartbeat was acknowledged for 1.4 s"]
 
 
-async def test_says_how_long_ago_it_stood_down(
+async def test_opening_contains_the_time_since_the_lapse(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
 ) -> None:
-    """From when its term was over, though the process was stopped then."""
+    """The time counts from the end of the term, even if the process was stopped at that moment."""
     elsewhere, over = Electorate(servers[1]), clock.monotonic() + VALIDITY
     clock.stall(60.0)
     woken = clock.monotonic()
@@ -274,12 +281,12 @@ async def test_says_how_long_ago_it_stood_down(
     assert woken - over - 0.5 < opening.forsaken_ago_ms / 1000 < clock.monotonic() - over + 0.5
 
 
-async def test_says_nothing_of_standing_down_when_it_has_not(servers: list[FakeServer], candidate: Candidate) -> None:
+async def test_first_opening_has_no_time_since_a_lapse(servers: list[FakeServer], candidate: Candidate) -> None:
     opening = (await (await Electorate(servers[0]).first()).hear()).open
     assert not opening.HasField("forsaken_ago_ms")
 
 
-async def test_resumes_with_session_and_token_on_another_server(
+async def test_resumes_session_and_token_on_another_server(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
 ) -> None:
     elsewhere = Electorate(servers[1])
@@ -294,11 +301,14 @@ async def test_resumes_with_session_and_token_on_another_server(
 
 
 @pytest.mark.parametrize("elected", [True, False])
-async def test_a_token_that_was_given_up_does_not_come_back(
+async def test_lapsed_token_is_not_used_again(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History, elected: bool
 ) -> None:
-    """It lapses while another server is asked to go on with it. Binds under it may be on their way still, which the scheduler
-    takes for dead in its next term; so the next term must have another token."""
+    """The term lapses while the candidate resumes on another server.
+
+    Binds with the old token may still be in flight, and the scheduler treats them as failed in its next term. Therefore the
+    next term needs another token.
+    """
     elsewhere = Electorate(servers[1])
     for _ in range(4):
         await clock.advance(INTERVAL)
@@ -314,10 +324,9 @@ async def test_a_token_that_was_given_up_does_not_come_back(
     assert (candidate.token, history.entries) == (None, [7, "no heartbeat was acknowledged for 1.4 s"])
 
 
-async def test_leaves_a_server_that_does_not_answer(
+async def test_leaves_an_unresponsive_server_before_the_term_lapses(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock
 ) -> None:
-    """In time to go on elsewhere before the term lapses."""
     elsewhere = Electorate(servers[1])
     await leading.hear()
     for _ in range(4):
@@ -326,10 +335,10 @@ async def test_leaves_a_server_that_does_not_answer(
     assert candidate.token == 7
 
 
-async def test_leaves_a_server_that_does_not_fence(
+async def test_leaves_a_server_without_secret_fences(
     servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
 ) -> None:
-    """One that is older than the secrets of fences: other servers would refuse what the leader writes."""
+    """Newer servers would refuse the leader's writes, because its fence has no secret."""
     old, new = (Electorate(server) for server in servers)
     waiting = await old.first()
     await waiting.opening()
@@ -344,10 +353,10 @@ async def test_leaves_a_server_that_does_not_fence(
     assert candidate.healthy is None
 
 
-async def test_a_leader_does_not_go_on_with_a_server_that_is_too_old(
+async def test_leader_steps_down_on_a_server_without_secret_fences(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
 ) -> None:
-    """Its term ends at once, and the next server deletes its key."""
+    """The term ends at once, and the next opening asks for the deletion of the key."""
     old = Electorate(servers[1])
     await servers[0].stop()
     resumed = await old.next(clock)
@@ -361,7 +370,7 @@ async def test_a_leader_does_not_go_on_with_a_server_that_is_too_old(
 
 
 async def left(server: FakeServer, clock: FakeClock) -> Conversation:
-    """A leader whose beats are not answered has come to this server."""
+    """Move a leader without acknowledged heartbeats to this server."""
     elsewhere = Electorate(server)
     for _ in range(4):
         await clock.advance(INTERVAL)
@@ -370,10 +379,10 @@ async def left(server: FakeServer, clock: FakeClock) -> Conversation:
     return arrived
 
 
-async def test_breaks_off_when_it_has_arrived_elsewhere(
+async def test_keeps_the_old_stream_until_the_session_is_resumed(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server that it leaves would take it for dead, and delete its key."""
+    """The old server deletes the key when the stream ends too early."""
     cancelled, cancel = list[object](), Duplex.cancel
     monkeypatch.setattr(Duplex, "cancel", lambda stream: cancelled.append(stream) or cancel(stream))
     arrived = await left(servers[1], clock)
@@ -383,18 +392,20 @@ async def test_breaks_off_when_it_has_arrived_elsewhere(
     assert len(cancelled) == 1 and candidate.token == 7
 
 
-async def test_breaks_off_when_its_term_is_over(
+async def test_closes_the_old_stream_when_the_term_lapses(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock
 ) -> None:
-    """It has arrived nowhere in time: the server that it left may delete the key now."""
+    """The session was not resumed in time, so the old server may delete the key."""
     await left(servers[1], clock)
     await clock.advance(VALIDITY)
     await leading.ends()
     assert candidate.token is None
 
 
-async def test_non_leader_stops_immediately(servers: list[FakeServer], candidate: Candidate, clock: FakeClock) -> None:
-    """It is the next one's turn there."""
+async def test_non_leader_closes_an_unresponsive_stream(
+    servers: list[FakeServer], candidate: Candidate, clock: FakeClock
+) -> None:
+    """A candidate without a term has no key to keep."""
     waiting = await Electorate(servers[0]).first()
     await waiting.opening()
     waiting.opened(session=5)
@@ -402,7 +413,7 @@ async def test_non_leader_stops_immediately(servers: list[FakeServer], candidate
     await waiting.ends(clock)
 
 
-async def test_begins_anew_when_it_was_deposed(
+async def test_deposed_leader_starts_a_new_campaign(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
 ) -> None:
     again = Electorate(servers[0])
@@ -416,7 +427,7 @@ async def test_begins_anew_when_it_was_deposed(
     assert await history.grows_to(3) == [7, "the key was deleted", 9]
 
 
-async def test_does_not_act_on_an_election_that_comes_too_late(
+async def test_late_election_is_ignored(
     servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
 ) -> None:
     electorate = Electorate(servers[0])
@@ -430,7 +441,7 @@ async def test_does_not_act_on_an_election_that_comes_too_late(
     assert history.entries == []
 
 
-async def test_candidate_resigns_without_a_response(
+async def test_resigns_without_a_response(
     leading: Conversation, candidate: Candidate, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(election, "RESIGN_TIMEOUT", 0.05)
@@ -440,7 +451,7 @@ async def test_candidate_resigns_without_a_response(
     assert (await leading.hear()).HasField("resign")
 
 
-async def test_is_healthy_with_a_session(servers: list[FakeServer], candidate: Candidate, history: History) -> None:
+async def test_healthy_with_a_session(servers: list[FakeServer], candidate: Candidate, history: History) -> None:
     conversation = await Electorate(servers[0]).first()
     assert candidate.healthy == 'no session with an API server for election "scheduler"'
     conversation.opened(session=5)

@@ -1,4 +1,4 @@
-"""What the typed client asks for, and which of its calls it lets be repeated."""
+"""The requests of the typed client, and which of them are retried."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -33,7 +33,10 @@ EXPIRED = Refusal(Code.OUT_OF_RANGE, "Expired", "list again")
 
 
 class Answers:
-    """Answers a method of pods: each call by the next step, the last step for ever. `requests` has what came."""
+    """Answers calls of a method of pods with the steps, in order; the last step repeats.
+
+    `requests` has the received requests.
+    """
 
     def __init__(self, server: FakeServer, verb: str, request: type[Message], *steps: Message | Refusal | Callable[[Any], Any]):
         self.requests: list[Any] = []
@@ -74,14 +77,14 @@ def page(names: str, token: str) -> PodList:
     return answer
 
 
-async def test_create_and_dry_run(server: FakeServer, client: Client) -> None:
+async def test_create_sends_the_dry_run_option(server: FakeServer, client: Client) -> None:
     answers = Answers(server, "Create", CreatePodRequest, pod(version="7"))
     assert (await client.pods.create(pod())).metadata.resourceVersion == "7"
     await client.pods.create(pod(), dry_run=True)
     assert [list(request.options.dryRun) for request in answers.requests] == [[], ["All"]]
 
 
-async def test_a_list_is_all_pages(server: FakeServer, client: Client) -> None:
+async def test_list_returns_all_pages(server: FakeServer, client: Client) -> None:
     answers = Answers(server, "List", ListRequest, page("ab", "next"), page("c", ""))
     listing = await client.pods.list("default", labels="app=web", fields="status.phase=Running", page_size=2)
     assert ([item.metadata.name for item in listing.items], listing.resource_version) == (["a", "b", "c"], 42)
@@ -92,18 +95,18 @@ async def test_a_list_is_all_pages(server: FakeServer, client: Client) -> None:
     }
 
 
-async def test_a_list_whose_snapshot_expired_begins_anew(server: FakeServer, client: Client) -> None:
+async def test_list_restarts_when_its_snapshot_expired(server: FakeServer, client: Client) -> None:
     Answers(server, "List", ListRequest, page("ab", "next"), EXPIRED, page("d", ""))
     assert [item.metadata.name for item in (await client.pods.list()).items] == ["d"]
 
 
-async def test_a_list_that_always_expires_fails(server: FakeServer, client: Client) -> None:
+async def test_list_fails_when_each_snapshot_expires(server: FakeServer, client: Client) -> None:
     Answers(server, "List", ListRequest, EXPIRED)
     with pytest.raises(errors.Expired):
         await client.pods.list()
 
 
-async def test_a_watch_tells_parts_of_the_initial_state_from_what_can_be_resumed(server: FakeServer, client: Client) -> None:
+async def test_partial_initial_state_has_no_revision(server: FakeServer, client: Client) -> None:
     script = WatchScript([events(None, (1, pod("a"))), events(5, (1, pod("b"))), events(6)])  # type: ignore[arg-type]
     server.on_watch("/pinnace.v1.Pods/Watch", WatchRequest, script.answer)
     watch = client.pods.watch("default")
@@ -112,7 +115,7 @@ async def test_a_watch_tells_parts_of_the_initial_state_from_what_can_be_resumed
     assert [(len(batch.events), batch.resource_version) for batch in batches] == [(1, 0), (1, 5), (0, 6)]
 
 
-async def test_a_watch_that_the_server_ends_is_an_error(server: FakeServer, client: Client) -> None:
+async def test_watch_ended_by_the_server_is_an_error(server: FakeServer, client: Client) -> None:
     async def nothing(request: Any, context: Any) -> Any:
         for _ in ():
             yield b""
@@ -122,9 +125,7 @@ async def test_a_watch_that_the_server_ends_is_an_error(server: FakeServer, clie
         await anext(client.pods.watch())
 
 
-async def test_a_watch_leaves_a_server_that_falls_silent(
-    server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_silent_watch_is_an_error(server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pinnace.client.resource.WATCH_SILENCE", 0.05)
     server.on_watch("/pinnace.v1.Pods/Watch", WatchRequest, WatchScript([]).answer)
     with pytest.raises(errors.Unavailable, match="sent nothing"):
@@ -155,7 +156,7 @@ Write = Callable[[Client], Awaitable[object]]
         ("Get", GetRequest, lambda client: client.pods.get("a", "default"), True),
     ],
 )
-async def test_calls_repeated_after_a_lost_answer(
+async def test_calls_retried_after_a_lost_response(
     server: FakeServer, client: Client, verb: str, request_type: type[Message], write: Write, repeated: bool
 ) -> None:
     answers = Answers(server, verb, request_type, lose, pod())
@@ -167,20 +168,20 @@ async def test_calls_repeated_after_a_lost_answer(
     assert len(answers.requests) == (2 if repeated else 1)
 
 
-async def test_bindings_are_never_repeated(server: FakeServer, client: Client) -> None:
+async def test_bindings_are_never_retried(server: FakeServer, client: Client) -> None:
     answers = Answers(server, "BindBatch", BindBatchRequest, lose)
     with pytest.raises(errors.OutcomeUnknown):
         await client.pods.bind_batch([Binding()], Fence(election="scheduler", token=7))
     assert [request.fence.token for request in answers.requests] == [7]
 
 
-async def test_a_binding_by_hand_has_no_fence(server: FakeServer, client: Client) -> None:
+async def test_binding_without_an_election_has_no_fence(server: FakeServer, client: Client) -> None:
     answers = Answers(server, "BindBatch", BindBatchRequest, BatchResponse())
     await client.pods.bind_batch([Binding()], None)
     assert not answers.requests[0].HasField("fence")
 
 
-async def test_a_batch_has_an_outcome_for_each(server: FakeServer, client: Client) -> None:
+async def test_batch_has_an_outcome_per_item(server: FakeServer, client: Client) -> None:
     response = BatchResponse()
     response.items.add(name="a", uid="u", resourceVersion="7")
     response.items.add(error=encode(Refusal(Code.ALREADY_EXISTS, "AlreadyExists", "there is one")))
@@ -190,7 +191,7 @@ async def test_a_batch_has_an_outcome_for_each(server: FakeServer, client: Clien
     assert isinstance(from_status(refused.error), errors.AlreadyExists)
 
 
-async def test_a_collection_is_deleted_to_its_end(server: FakeServer, client: Client) -> None:
+async def test_delete_collection_follows_all_pages(server: FakeServer, client: Client) -> None:
     pages = [BatchResponse(), BatchResponse()]
     for response, name in zip(pages, "ab", strict=True):
         response.items.add(name=name)
@@ -204,7 +205,7 @@ async def test_a_collection_is_deleted_to_its_end(server: FakeServer, client: Cl
         assert (request.deleteOptions.gracePeriodSeconds, list(request.deleteOptions.dryRun)) == (3, ["All"])
 
 
-async def test_modify_reads_again_after_a_conflict(server: FakeServer, client: Client) -> None:
+async def test_modify_reads_again_after_a_conflict_and_retries(server: FakeServer, client: Client) -> None:
     Answers(server, "Get", GetRequest, pod(version="7"), pod(version="8"))
     updates = Answers(server, "Update", UpdatePodRequest, CONFLICT, pod(version="9"))
 
@@ -216,8 +217,8 @@ async def test_modify_reads_again_after_a_conflict(server: FakeServer, client: C
     assert [(each.resourceVersion, each.labels["app"]) for each in sent] == [("7", "web"), ("8", "web")]
 
 
-async def test_modify_does_nothing_again_that_was_done_though_its_answer_was_lost(server: FakeServer, client: Client) -> None:
-    """Or two replicas more were three."""
+async def test_modify_recognizes_its_update_after_a_lost_response(server: FakeServer, client: Client) -> None:
+    """Applying the change again would count it twice."""
     done = turned(1, version="8")
     Answers(server, "Get", GetRequest, pod(version="7"), done)
     updates = Answers(server, "Update", UpdatePodRequest, lose, CONFLICT)
@@ -226,7 +227,10 @@ async def test_modify_does_nothing_again_that_was_done_though_its_answer_was_los
 
 
 async def test_modify_retries_after_a_concurrent_equal_change(server: FakeServer, client: Client) -> None:
-    """Both had read none, and each adds one: the second was told that it had done what was the other's."""
+    """Both clients read no label, and each adds one.
+
+    The second client must not take the update of the first one for its own.
+    """
     Answers(server, "Get", GetRequest, pod(version="7"), turned(1, version="8"))
     updates = Answers(server, "Update", UpdatePodRequest, CONFLICT, turned(2, version="9"))
     assert await client.pods.modify("a", "default", turn) == turned(2, version="9")
@@ -244,7 +248,7 @@ def turn(found: Pod) -> None:
     found.metadata.labels["turns"] = str(int(found.metadata.labels["turns"] or 0) + 1)
 
 
-async def test_modify_gives_up_in_the_end(server: FakeServer, client: Client) -> None:
+async def test_modify_gives_up_after_a_number_of_conflicts(server: FakeServer, client: Client) -> None:
     Answers(server, "Get", GetRequest, pod(version="7"))
     updates = Answers(server, "Update", UpdatePodRequest, CONFLICT)
     with pytest.raises(errors.Conflict):
@@ -252,7 +256,7 @@ async def test_modify_gives_up_in_the_end(server: FakeServer, client: Client) ->
     assert len(updates.requests) == ATTEMPTS
 
 
-def test_delete_options_are_left_out_unless_given() -> None:
+def test_delete_request_contains_only_given_options() -> None:
     plain = delete_request("a", "default")
     assert not plain.options.HasField("gracePeriodSeconds")
     assert not plain.options.HasField("preconditions")
@@ -273,7 +277,7 @@ async def test_every_resource_has_a_client(server: FakeServer, client: Client, r
     assert (await client.of(resource).list()).resource_version == 3
 
 
-async def test_cluster_scoped_objects_need_no_namespace(server: FakeServer, client: Client) -> None:
+async def test_cluster_scoped_get_needs_no_namespace(server: FakeServer, client: Client) -> None:
     asked: list[GetRequest] = []
 
     async def answer(request: GetRequest, context: Any) -> Node:

@@ -1,4 +1,4 @@
-"""Where the client looks for its servers, and what it says when it finds none."""
+"""How the client finds its servers, and its errors when it finds none."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -56,7 +56,7 @@ def file(environ: dict[str, str]) -> Path:
         ("[::1]:7443", ("[::1]:7443",)),
     ],
 )
-def test_endpoints(text: str, endpoints: tuple[str, ...]) -> None:
+def test_endpoint_formats(text: str, endpoints: tuple[str, ...]) -> None:
     assert parse_endpoints(text) == endpoints
 
 
@@ -66,23 +66,23 @@ def test_malformed_endpoint_is_refused(text: str) -> None:
         parse_endpoints(text)
 
 
-def test_the_argument_goes_before_the_environment(file: Path, environ: dict[str, str]) -> None:
+def test_argument_overrides_the_environment(file: Path, environ: dict[str, str]) -> None:
     environ["PINNACE_SERVER"] = "env:1"
     assert load("arg:1", environ=environ).endpoints == ("arg:1",)
     assert load(environ=environ).endpoints == ("env:1",)
 
 
-def test_the_current_context(file: Path, environ: dict[str, str]) -> None:
+def test_current_context_is_loaded(file: Path, environ: dict[str, str]) -> None:
     config = load(environ=environ)
     assert (config.endpoints, config.namespace, config.data_dir) == (("far.example:7443",), "work", None)
 
 
-def test_the_users_folder(tmp_path: Path) -> None:
+def test_config_path_follows_xdg(tmp_path: Path) -> None:
     assert config_path({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "pinnace" / "config"
     assert config_path({}) == Path.home() / ".config" / "pinnace" / "config"
 
 
-def test_without_a_file_it_says_how_to_get_a_cluster(environ: dict[str, str]) -> None:
+def test_missing_file_error_has_a_hint(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="does not exist") as caught:
         load(environ=environ)
     assert "pinnace up" in caught.value.hint
@@ -90,30 +90,30 @@ def test_without_a_file_it_says_how_to_get_a_cluster(environ: dict[str, str]) ->
 
 
 @pytest.mark.parametrize("text", ["[", "- a", "kind: Pod", "\x00"])
-def test_a_file_that_is_no_configuration(file: Path, environ: dict[str, str], text: str) -> None:
+def test_malformed_file_is_named(file: Path, environ: dict[str, str], text: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
         load(environ=environ)
     assert str(file) in caught.value.hint
 
 
-def test_a_context_that_does_not_exist(file: Path, environ: dict[str, str]) -> None:
+def test_unknown_context_lists_the_known_ones(file: Path, environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r'no context "near" \(known: far, broken\)'):
         load(context="near", environ=environ)
 
 
-def test_a_context_whose_cluster_does_not_exist(file: Path, environ: dict[str, str]) -> None:
+def test_context_with_an_unknown_cluster(file: Path, environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match='no cluster "nowhere"'):
         load(context="broken", environ=environ)
 
 
-def test_a_written_context_is_found_again(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_written_context_can_be_loaded(tmp_path: Path, environ: dict[str, str]) -> None:
     found = ClientConfig(("127.0.0.1:1", "127.0.0.1:2"), data_dir=tmp_path / "data", tls=TLS)
     write_context("pinnace", found, environ=environ)
     assert load(environ=environ) == found
 
 
-def test_other_contexts_are_kept(file: Path, environ: dict[str, str]) -> None:
+def test_write_and_remove_keep_other_contexts(file: Path, environ: dict[str, str]) -> None:
     before = yaml.safe_load(KUBECONFIG)
     write_context("pinnace", ONE, environ=environ)
     write_context("pinnace", TWO, environ=environ)
@@ -124,12 +124,12 @@ def test_other_contexts_are_kept(file: Path, environ: dict[str, str]) -> None:
     assert after == {**before, "current-context": ""}
 
 
-def test_removing_what_is_not_there(environ: dict[str, str]) -> None:
+def test_remove_without_a_file_creates_none(environ: dict[str, str]) -> None:
     remove_context("pinnace", environ=environ)
     assert not config_path(environ).exists()
 
 
-def test_the_file_goes_with_the_last_context(tmp_path: Path) -> None:
+def test_file_is_deleted_with_the_last_context(tmp_path: Path) -> None:
     for environ, left in (
         ({"XDG_CONFIG_HOME": str(tmp_path / "a")}, tmp_path / "a"),
         ({"PINNACE_CONFIG": str(tmp_path / "b" / "config")}, tmp_path / "b"),
@@ -166,14 +166,14 @@ def test_unknown_kubeconfig_fields_are_kept(file: Path, environ: dict[str, str])
     assert yaml.safe_load(file.read_text())["extensions"] == [{"name": "theirs"}]
 
 
-def test_a_file_without_contexts_says_how_to_get_a_cluster(file: Path, environ: dict[str, str]) -> None:
+def test_file_without_contexts_error_has_a_hint(file: Path, environ: dict[str, str]) -> None:
     file.write_text("{apiVersion: v1, kind: Config, contexts: []}")
     with pytest.raises(ConfigError, match="no configuration has been provided") as caught:
         load(environ=environ)
     assert "pinnace up" in caught.value.hint
 
 
-def test_the_file_is_replaced_as_a_whole(file: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_file_unchanged(file: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **kwargs: object) -> None:
         raise OSError("disk full")
 
@@ -184,12 +184,12 @@ def test_the_file_is_replaced_as_a_whole(file: Path, environ: dict[str, str], mo
     assert [path.name for path in file.parent.iterdir()] == ["config"]
 
 
-def test_certificates_are_found_beside_the_file(file: Path, environ: dict[str, str]) -> None:
+def test_certificate_paths_are_relative_to_the_file(file: Path, environ: dict[str, str]) -> None:
     folder = file.parent
     assert load(environ=environ).tls == TlsFiles(folder / "ca.crt", folder / "me.crt", folder / "keys" / "me.key")
 
 
-def test_servers_that_are_named_replace_only_the_addresses_of_the_context(file: Path, environ: dict[str, str]) -> None:
+def test_given_servers_replace_only_the_endpoints_of_the_context(file: Path, environ: dict[str, str]) -> None:
     environ["PINNACE_CONFIG"] = str(write_context("local", LOCAL, file=file))
     for named in ("other:1", "https://other:1"):
         assert load(named, environ=environ) == replace(LOCAL, endpoints=("other:1",))
@@ -198,13 +198,13 @@ def test_servers_that_are_named_replace_only_the_addresses_of_the_context(file: 
     assert load("http://other:1", environ=environ) == replace(LOCAL, endpoints=("other:1",), tls=None)
 
 
-def test_a_context_that_is_named_goes_before_a_server_of_the_environment(file: Path, environ: dict[str, str]) -> None:
+def test_given_context_overrides_the_server_of_the_environment(file: Path, environ: dict[str, str]) -> None:
     environ["PINNACE_SERVER"] = "env:1"
     assert load(context="far", environ=environ).endpoints == ("far.example:7443",)
     assert load("arg:1", context="far", environ=environ).endpoints == ("arg:1",)
 
 
-def test_a_file_that_is_named_goes_before_the_environment(file: Path, tmp_path: Path) -> None:
+def test_given_file_overrides_the_environment(file: Path, tmp_path: Path) -> None:
     environ = {"PINNACE_CONFIG": str(tmp_path / "nothing")}
     assert load(file=file, environ=environ).endpoints == ("far.example:7443",)
     assert load("other:1", file=file, environ=environ).tls is not None
@@ -213,7 +213,7 @@ def test_a_file_that_is_named_goes_before_the_environment(file: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("user", ["{token: s3cret}", "{tokenFile: token}"])
-def test_a_user_may_have_a_token_instead(file: Path, environ: dict[str, str], user: str) -> None:
+def test_user_with_a_token(file: Path, environ: dict[str, str], user: str) -> None:
     (file.parent / "token").write_text("s3cret\n")
     file.write_text(KUBECONFIG.replace("{client-certificate: me.crt, client-key: keys/me.key}", user))
     assert load(environ=environ).tls == TlsFiles(file.parent / "ca.crt", token="s3cret")
@@ -227,7 +227,7 @@ def test_a_user_may_have_a_token_instead(file: Path, environ: dict[str, str], us
         ("{client-certificate-data: aGk=, client-key-data: aGk=}", "`client-certificate-data` is not supported: use a file"),
     ],
 )
-def test_certificates_that_cannot_be_found(file: Path, environ: dict[str, str], user: str, message: str) -> None:
+def test_unusable_credentials(file: Path, environ: dict[str, str], user: str, message: str) -> None:
     file.write_text(KUBECONFIG.replace("{client-certificate: me.crt, client-key: keys/me.key}", user))
     with pytest.raises(ConfigError, match=message):
         load(environ=environ)

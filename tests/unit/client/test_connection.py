@@ -1,4 +1,4 @@
-"""Where a call goes, and what it raises, when servers fail it. What is sent again: test_repetition.py."""
+"""How a connection chooses servers, and the errors that it raises. Retries: test_repetition.py."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ from tests.unit.client.fakeserver import FakeServer, refuse
 UNKNOWN = "/pinnace.v1.Pods/CreateBatch"
 
 
-async def test_sticks_to_one_server(serve: Serve, connect: Connect) -> None:
+async def test_connection_keeps_its_server(serve: Serve, connect: Connect) -> None:
     one, two = await serve(), await serve()
     answering(one)
     answering(two)
@@ -31,22 +31,20 @@ async def test_sticks_to_one_server(serve: Serve, connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("retry", [True, False])
-async def test_goes_to_the_next_server_when_one_cannot_be_reached(
-    serve: Serve, connect: Connect, free_port: Callable[[], int], retry: bool
-) -> None:
+async def test_unreachable_server_is_skipped(serve: Serve, connect: Connect, free_port: Callable[[], int], retry: bool) -> None:
     two = await serve()
     answering(two)
     connection = connect(f"127.0.0.1:{free_port()}", two)
     assert await get(connection, retry=retry) == two.address
 
 
-async def test_fails_when_no_server_can_be_reached(connect: Connect, free_port: Callable[[], int]) -> None:
+async def test_call_fails_when_no_server_is_reachable(connect: Connect, free_port: Callable[[], int]) -> None:
     connection = connect(f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}")
     with pytest.raises(errors.Unavailable, match="cannot connect to the API server at 127"):
         await get(connection, timeout=0.3)
 
 
-async def test_says_why_no_server_can_be_reached(
+async def test_error_has_a_reason_per_unreachable_server(
     connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pinnace.client.connection.PROBE_AFTER", 0.1)
@@ -74,9 +72,13 @@ async def test_earlier_error_is_not_reported_for_the_next_failure(
         await get(connection, timeout=0.05)
 
 
-async def test_a_call_whose_channel_was_closed(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As another caller does, to show a new certificate, or when a name stands for other addresses. Nobody has cancelled this
-    one."""
+async def test_closed_channel_fails_a_create_and_retries_a_read(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another caller closes the channel to present a new certificate, or because a name resolves to other addresses.
+
+    These calls were not cancelled.
+    """
     peers: list[Peer] = []
 
     class Known(Peer):
@@ -104,7 +106,7 @@ async def test_a_call_whose_channel_was_closed(serve: Serve, connect: Connect, m
     assert await reading == server.address
 
 
-async def test_closing_cancels_what_is_under_way(serve: Serve, connect: Connect) -> None:
+async def test_close_cancels_pending_calls(serve: Serve, connect: Connect) -> None:
     server = await serve()
     held = asyncio.Event()
 
@@ -121,8 +123,8 @@ async def test_closing_cancels_what_is_under_way(serve: Serve, connect: Connect)
         await calling
 
 
-async def test_a_cancellation_is_heard_whenever_it_comes(serve: Serve, connect: Connect) -> None:
-    """Also just as the server refuses, when gRPC forgets it: a candidate that was stopped then went on for ever."""
+async def test_cancellation_is_never_lost(serve: Serve, connect: Connect) -> None:
+    """gRPC loses a cancellation at the moment of the server's refusal. A stopped candidate then continued forever."""
     server = await serve()
     connection = connect(server)
 
@@ -137,7 +139,7 @@ async def test_a_cancellation_is_heard_whenever_it_comes(serve: Serve, connect: 
         for _ in range(1 + turn % 15):
             await asyncio.sleep(0)
         if turn % 2:
-            await asyncio.sleep(turn % 30 * 5e-5)  # the answer comes after some 0.3 to 1 ms
+            await asyncio.sleep(turn % 30 * 5e-5)  # the response arrives after 0.3 to 1 ms
         if talking.cancel():
             with pytest.raises(asyncio.CancelledError):
                 await talking
@@ -146,7 +148,7 @@ async def test_a_cancellation_is_heard_whenever_it_comes(serve: Serve, connect: 
                 await talking
 
 
-async def test_survives_a_server_that_is_killed_and_comes_back(serve: Serve, connect: Connect) -> None:
+async def test_call_survives_a_server_restart(serve: Serve, connect: Connect) -> None:
     server = await serve()
     answering(server)
     connection = connect(server)
@@ -162,7 +164,7 @@ async def test_survives_a_server_that_is_killed_and_comes_back(serve: Serve, con
         await again.stop()
 
 
-async def test_errors_say_everything_that_the_server_said(serve: Serve, connect: Connect) -> None:
+async def test_error_contains_all_details_of_the_server(serve: Serve, connect: Connect) -> None:
     violations = (Violation("spec.containers", "Required value"), Violation("metadata.name", "Invalid value"))
     server = await serve()
     answering(server, Refusal(Code.INVALID_ARGUMENT, "Invalid", 'Pod "ä" is invalid', violations, metadata=(("a", "b"),)))
@@ -173,7 +175,7 @@ async def test_errors_say_everything_that_the_server_said(serve: Serve, connect:
     assert (error.violations, error.metadata, error.retry_after) == (violations, (("a", "b"),), None)
 
 
-async def test_a_method_that_a_server_lacks_is_asked_of_one_that_may_be_newer(serve: Serve, connect: Connect) -> None:
+async def test_unimplemented_method_is_sent_to_the_next_server(serve: Serve, connect: Connect) -> None:
     one, two, three = await serve(), await serve(), await serve()
     answering(three)
     connection = connect(one, two, three)
@@ -181,8 +183,8 @@ async def test_a_method_that_a_server_lacks_is_asked_of_one_that_may_be_newer(se
     assert (one.calls, two.calls) == ([METHOD], [METHOD])
 
 
-async def test_a_method_that_all_servers_lack(serve: Serve, connect: Connect, free_port: Callable[[], int]) -> None:
-    """Each is asked once, and the connection is as it was: other methods are answered where they have been."""
+async def test_method_that_no_server_implements(serve: Serve, connect: Connect, free_port: Callable[[], int]) -> None:
+    """Each server is called once. Afterwards the connection uses its old server for other methods."""
     one, two = await serve(), await serve()
     answering(one)
     answering(two)
@@ -198,7 +200,7 @@ async def test_a_method_that_all_servers_lack(serve: Serve, connect: Connect, fr
     assert await get(connection) == one.address
 
 
-async def test_a_method_that_the_only_server_lacks(serve: Serve, connect: Connect) -> None:
+async def test_method_that_the_only_server_does_not_implement(serve: Serve, connect: Connect) -> None:
     server = await serve()
     with pytest.raises(
         errors.Unimplemented, match=f"^the API server at {server.address} does not implement pods.Get: it is older"
@@ -222,7 +224,7 @@ async def test_search_for_a_server_with_a_method_ends_at_the_deadline(
 
 
 async def test_method_missing_on_a_kubelet_is_called_once(serve: Serve, connect: Connect) -> None:
-    """The API server knows the method, and tells what the kubelet said."""
+    """The API server implements the method and forwards the kubelet's error."""
     one, two = await serve(), await serve()
     answering(one, Refusal(Code.UNIMPLEMENTED, "InternalError", "Method not found!"))
     answering(two)
@@ -231,7 +233,7 @@ async def test_method_missing_on_a_kubelet_is_called_once(serve: Serve, connect:
     assert two.calls == []
 
 
-async def test_a_stream_that_a_server_lacks_is_begun_at_another(serve: Serve, connect: Connect) -> None:
+async def test_unimplemented_stream_opens_on_the_next_server(serve: Serve, connect: Connect) -> None:
     one, two = await serve(), await serve()
     two.on_watch(METHOD, GetRequest, two_pods)
     stream = await connect(one, two).stream(METHOD, GetRequest(name="a"), Pod)
@@ -247,7 +249,7 @@ async def two_pods(request: GetRequest, context: Any) -> AsyncIterator[bytes]:
         yield named(request.name).SerializeToString()
 
 
-async def test_a_stream_in_both_directions_that_a_server_lacks_is_begun_at_another(serve: Serve, connect: Connect) -> None:
+async def test_unimplemented_duplex_stream_opens_on_the_next_server(serve: Serve, connect: Connect) -> None:
     async def echo(requests: AsyncIterator[GetRequest], context: object) -> AsyncIterator[Pod]:
         async for request in requests:
             yield named(request.name)
@@ -264,18 +266,18 @@ async def test_a_stream_in_both_directions_that_a_server_lacks_is_begun_at_anoth
 
     stream = await connect(one, three).duplex(METHOD, GetRequest, Pod)
     await stream.write(GetRequest(name="a"))
-    await stream._call.code()  # what is written while gRPC hears of the end makes it "Internal error from Core"
+    await stream._call.code()  # a write while gRPC receives the end becomes "Internal error from Core"
     await stream.write(GetRequest(name="b"))
     with pytest.raises(errors.Unimplemented, match=f"the API server at {one.address} does not implement pods.Get"):
         await stream.read()
 
 
-def test_a_connection_needs_a_server() -> None:
+def test_connection_needs_a_server() -> None:
     with pytest.raises(ValueError, match="no API server"):
         Connection([])
 
 
-async def test_a_name_stands_for_all_of_its_addresses_and_is_looked_up_again(
+async def test_name_is_resolved_again_when_all_its_addresses_fail(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two, three = await serve(), await serve(), await serve()
@@ -299,13 +301,13 @@ async def test_a_name_stands_for_all_of_its_addresses_and_is_looked_up_again(
     assert await get(connection) == three.address
 
 
-async def test_addresses_are_their_own() -> None:
+async def test_unresolvable_endpoints_are_returned_unchanged() -> None:
     assert await addresses("127.0.0.1:7443") == ["127.0.0.1:7443"]
     assert await addresses("[::1]:7443") == ["[::1]:7443"]
     assert await addresses("no-such-host.invalid:7443") == ["no-such-host.invalid:7443"]
 
 
-async def test_a_server_that_takes_no_requests_is_left(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_blocked_write_changes_the_server(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     async def deaf(requests: object, context: object) -> AsyncIterator[HeartbeatResponse]:
         await asyncio.get_running_loop().create_future()
         yield HeartbeatResponse()
@@ -322,7 +324,7 @@ async def test_a_server_that_takes_no_requests_is_left(serve: Serve, connect: Co
     assert connection.endpoint == two.address
 
 
-async def test_no_attempt_is_sent_when_the_term_is_over(serve: Serve, connect: Connect) -> None:
+async def test_no_retry_after_the_end_of_the_term(serve: Serve, connect: Connect) -> None:
     server, asked = await serve(), list[None]()
     terms = iter([Fence(election="scheduler", token=7), None])
 
@@ -337,14 +339,14 @@ async def test_no_attempt_is_sent_when_the_term_is_over(serve: Serve, connect: C
 
 
 class Unreadable:
-    """An answer of a server."""
+    """A response that does not decode."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802 (protobuf's name)
         return b"\xff"
 
 
-async def test_an_answer_that_cannot_be_read_is_an_error(serve: Serve, connect: Connect) -> None:
-    """gRPC makes None of it, which was taken for the answer, and for the end of a stream."""
+async def test_undecodable_response_is_an_error(serve: Serve, connect: Connect) -> None:
+    """gRPC returns None for it, which also marks the end of a stream."""
     server = await serve()
 
     async def answer(request: GetRequest, context: Any) -> Any:
@@ -357,7 +359,7 @@ async def test_an_answer_that_cannot_be_read_is_an_error(serve: Serve, connect: 
     assert server.calls == [METHOD]
 
 
-async def test_a_part_of_a_stream_that_cannot_be_read_is_not_its_end(serve: Serve, connect: Connect) -> None:
+async def test_undecodable_stream_message_is_an_error(serve: Serve, connect: Connect) -> None:
     server = await serve()
 
     async def watch(request: GetRequest, context: Any) -> AsyncIterator[bytes]:

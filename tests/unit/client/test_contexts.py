@@ -1,4 +1,4 @@
-"""Choosing, changing, renaming and removing contexts; all else in the file stays as it is."""
+"""Selecting, changing, renaming and removing contexts. The rest of the file is preserved."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def document(environ: dict[str, str]) -> dict[str, Any]:
     return read(Path(environ["PINNACE_CONFIG"]))
 
 
-def test_another_context_is_chosen(environ: dict[str, str]) -> None:
+def test_use_context_changes_only_the_current_context(environ: dict[str, str]) -> None:
     use_context("near", environ=environ)
     assert document(environ) == {**THEIRS, "current-context": "near"}
     with pytest.raises(ConfigError, match=r'config: no context "gone" \(known: far, near\)'):
@@ -58,13 +58,13 @@ def test_another_context_is_chosen(environ: dict[str, str]) -> None:
     assert current_context(environ=environ) == "near"
 
 
-def test_a_context_keeps_its_place_and_what_is_not_said(environ: dict[str, str]) -> None:
+def test_set_context_keeps_position_and_other_fields(environ: dict[str, str]) -> None:
     assert not set_context("far", {"namespace": "play"}, environ=environ)
     changed = {"name": "far", "context": {"cluster": "far", "user": "me", "namespace": "play", "extensions": []}}
     assert document(environ) == {**THEIRS, "contexts": [changed, THEIRS["contexts"][1]]}
 
 
-def test_a_new_context_needs_a_cluster_that_is_there(environ: dict[str, str]) -> None:
+def test_new_context_needs_an_existing_cluster(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="needs a cluster") as caught:
         set_context("mine", {"namespace": "play"}, environ=environ)
     assert "far, near" in caught.value.hint
@@ -76,7 +76,7 @@ def test_a_new_context_needs_a_cluster_that_is_there(environ: dict[str, str]) ->
     assert load(context="mine", environ=environ).namespace == "play"
 
 
-def test_a_context_has_another_name(environ: dict[str, str]) -> None:
+def test_rename_context_updates_the_current_context(environ: dict[str, str]) -> None:
     rename_context("far", "away", environ=environ)
     assert current_context(environ=environ) == "away"
     assert document(environ)["contexts"][0] == {**THEIRS["contexts"][0], "name": "away"}
@@ -84,7 +84,7 @@ def test_a_context_has_another_name(environ: dict[str, str]) -> None:
         rename_context("away", "near", environ=environ)
 
 
-def test_a_context_goes_and_its_cluster_and_user_stay(environ: dict[str, str]) -> None:
+def test_delete_context_keeps_cluster_and_user(environ: dict[str, str]) -> None:
     assert not delete_context("near", environ=environ)
     assert delete_context("far", environ=environ)
     assert document(environ) == {**THEIRS, "contexts": [], "current-context": ""}
@@ -92,13 +92,13 @@ def test_a_context_goes_and_its_cluster_and_user_stay(environ: dict[str, str]) -
         current(document(environ), Path("config"))
 
 
-def test_what_one_context_needs(environ: dict[str, str]) -> None:
+def test_minified_contains_only_the_context(environ: dict[str, str]) -> None:
     least = minified(document(environ), "near", Path("config"))
     assert [each["name"] for kind in ("clusters", "users", "contexts") for each in least[kind]] == ["near", "me", "near"]
     assert least["current-context"] == "near" and least["preferences"] == {"colors": True}
 
 
-def test_a_local_cluster_goes_with_all_its_contexts_whatever_they_are_called(environ: dict[str, str]) -> None:
+def test_removing_a_local_cluster_removes_all_its_contexts(environ: dict[str, str]) -> None:
     write_context("local", LOCAL, environ=environ)
     rename_context("local", "home", environ=environ)
     set_context("team", {"cluster": "local", "namespace": "team"}, environ=environ)
@@ -107,7 +107,7 @@ def test_a_local_cluster_goes_with_all_its_contexts_whatever_they_are_called(env
     assert document(environ) == {**THEIRS, "current-context": ""}
 
 
-def test_a_cluster_that_is_started_again_keeps_its_namespace(environ: dict[str, str]) -> None:
+def test_rewritten_context_keeps_its_namespace(environ: dict[str, str]) -> None:
     write_context("local", LOCAL, environ=environ)
     set_context("local", {"namespace": "team"}, environ=environ)
     write_context("local", ClientConfig(("127.0.0.1:2",)), environ=environ)
@@ -122,8 +122,8 @@ def test_missing_file_is_not_created(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_link_stays_a_link(environ: dict[str, str], tmp_path: Path) -> None:
-    """Whoever keeps it in a repository of dotfiles finds it there."""
+def test_symbolic_link_is_preserved(environ: dict[str, str], tmp_path: Path) -> None:
+    """The file may be part of a repository of dotfiles."""
     real, link = tmp_path / "dotfiles" / "config", tmp_path / "link"
     real.parent.mkdir()
     real.write_bytes(Path(environ["PINNACE_CONFIG"]).read_bytes())

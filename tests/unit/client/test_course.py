@@ -1,4 +1,4 @@
-"""What is told of a call that is given up."""
+"""The error of a call that is given up."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def told(course: CallState, now: float) -> tuple[type[Unavailable], str] | None:
     return (type(found), found.message) if found is not None else None
 
 
-def test_nothing_of_a_call_that_has_just_been_sent() -> None:
+def test_recently_sent_call_has_no_error() -> None:
     for method in (READ, WRITE):
         course = CallState(method)
         course.sent("a:1", 10)
@@ -34,7 +34,7 @@ def test_call_without_an_answer_times_out() -> None:
 
 
 @pytest.mark.parametrize("later", [LOST, REFUSED], ids=["lost", "refused"])
-def test_a_write_whose_answer_was_lost_stays_in_doubt(later: ApiError) -> None:
+def test_write_with_a_lost_response_stays_unknown(later: ApiError) -> None:
     course = CallState(WRITE)
     course.sent("a:1", 1)
     course.failed(LOST)
@@ -44,7 +44,7 @@ def test_a_write_whose_answer_was_lost_stays_in_doubt(later: ApiError) -> None:
     assert isinstance(course.told(3), OutcomeUnknown) and str(later) in str(course.told(3))
 
 
-def test_a_write_that_was_only_refused_has_not_happened() -> None:
+def test_refused_write_has_a_known_outcome() -> None:
     course = CallState(WRITE)
     course.failed(unavailable("cannot connect"))
     course.sent("a:1", 1)
@@ -52,7 +52,7 @@ def test_a_write_that_was_only_refused_has_not_happened() -> None:
     assert told(course, 2) == (Unavailable, "no leader")
 
 
-def test_an_answer_is_no_trouble() -> None:
+def test_response_clears_the_error() -> None:
     course = CallState(READ)
     course.sent("a:1", 1)
     course.failed(NotFound(Refusal(Code.NOT_FOUND, "NotFound", "gone")))

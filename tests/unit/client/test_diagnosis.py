@@ -1,4 +1,4 @@
-"""Why there is no connection."""
+"""Diagnosis of failed connections."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.conftest import free_port
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:99999", "127.0.0.1:http", "localhost"])
-async def test_a_port_that_is_none_ends_no_diagnosis(endpoint: str) -> None:
+async def test_invalid_port_is_diagnosed(endpoint: str) -> None:
     assert await probe(endpoint, None) == ConnectionProblem("no such port")
 
 

@@ -1,4 +1,4 @@
-"""The recorder: it counts like events, bounds what waits, and survives servers that are away."""
+"""The recorder aggregates events, bounds its queue, and survives unavailable servers."""
 
 import asyncio
 from typing import Any
@@ -26,7 +26,7 @@ POD = make_pod("a").build()
 
 
 class Sink:
-    """Takes events; the first calls end with the refusals."""
+    """Receives events. The first calls are refused with `refusals`."""
 
     def __init__(self, server: FakeServer, *refusals: Refusal, refuse_items: bool = False) -> None:
         self.received: list[Event] = []
@@ -70,7 +70,7 @@ def recorder(server: FakeServer, connect: Connect, clock: FakeClock) -> EventRec
     return EventRecorder(EventClient(connect(server), EVENTS), "default-scheduler", "s1", clock=clock)
 
 
-async def test_an_event_says_what_happened_to_what(server: FakeServer, recorder: EventRecorder) -> None:
+async def test_event_has_reason_message_and_involved_object(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server)
     recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
     await recorder.flush()
@@ -84,17 +84,17 @@ async def test_an_event_says_what_happened_to_what(server: FakeServer, recorder:
     assert event.firstTimestamp.seconds == event.lastTimestamp.seconds == 1_000_000
 
 
-async def test_each_component_of_a_process_reports_in_its_own_name(server: FakeServer, recorder: EventRecorder) -> None:
+async def test_component_of_a_process_reports_under_its_own_name(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server)
     for name in ("job-controller", "node-controller"):
         recorder.of(name).event(POD, "Normal", "Seen", "it was seen")
     await recorder.flush()
     assert [each.reportingComponent for each in sink.received] == ["job-controller", "node-controller"]
     assert [each.source.component for each in sink.received] == ["job-controller", "node-controller"]
-    assert len({each.metadata.name for each in sink.received}) == 2, "they are not one event"
+    assert len({each.metadata.name for each in sink.received}) == 2, "events of two components are not aggregated"
 
 
-async def test_like_events_are_counted(server: FakeServer, recorder: EventRecorder, clock: FakeClock) -> None:
+async def test_equal_events_are_counted(server: FakeServer, recorder: EventRecorder, clock: FakeClock) -> None:
     sink = Sink(server)
     for _ in range(3):
         recorder.event(POD, "Warning", "FailedScheduling", "0/5 nodes are available")
@@ -106,10 +106,8 @@ async def test_like_events_are_counted(server: FakeServer, recorder: EventRecord
     assert (second.count, second.metadata.name != first.metadata.name) == (1, True)
 
 
-async def test_an_object_has_few_events_of_one_reason_whatever_they_say(
-    server: FakeServer, recorder: EventRecorder, clock: FakeClock
-) -> None:
-    """A Job of a hundred thousand pods would have as many otherwise, each of them an object for an hour."""
+async def test_similar_events_of_an_object_are_combined(server: FakeServer, recorder: EventRecorder, clock: FakeClock) -> None:
+    """Otherwise a Job of 100,000 pods would store as many events for an hour."""
     sink = Sink(server)
     for number in range(1000):
         recorder.event(POD, "Normal", "SuccessfulCreate", f"Created pod: job-{number}")
@@ -126,13 +124,11 @@ async def test_an_object_has_few_events_of_one_reason_whatever_they_say(
     await clock.advance(1)
     recorder.event(POD, "Normal", "SuccessfulCreate", "Created pod: job-1001")
     await recorder.flush()
-    assert sink.received[-1].metadata.name == combined.metadata.name, "it goes on counting"
+    assert sink.received[-1].metadata.name == combined.metadata.name, "later events are combined, too"
     assert sink.received[-1].message.endswith("job-1001")
 
 
-async def test_similar_events_are_combined_only_as_long_as_they_come(
-    server: FakeServer, recorder: EventRecorder, clock: FakeClock
-) -> None:
+async def test_combining_ends_after_a_pause(server: FakeServer, recorder: EventRecorder, clock: FakeClock) -> None:
     sink = Sink(server)
     for number in range(20):
         recorder.event(POD, "Normal", "ScalingReplicaSet", f"Scaled up to {number}")
@@ -143,8 +139,10 @@ async def test_similar_events_are_combined_only_as_long_as_they_come(
 
 
 @pytest.mark.parametrize("letter", ["a", "ä"])
-async def test_a_long_message_is_cut_to_what_the_api_takes(server: FakeServer, recorder: EventRecorder, letter: str) -> None:
-    """20 nodes with as many taints are enough, and then nobody would know why the pod waits."""
+async def test_long_message_is_truncated_to_the_limit_of_the_api(
+    server: FakeServer, recorder: EventRecorder, letter: str
+) -> None:
+    """The taints of 20 nodes already exceed the limit. An event that is refused would not explain the pending pod."""
     sink = Sink(server)
     for length in (MAX_MESSAGE, MAX_MESSAGE + 1):
         recorder.event(POD, "Warning", "FailedScheduling", letter * length)
@@ -156,14 +154,14 @@ async def test_a_long_message_is_cut_to_what_the_api_takes(server: FakeServer, r
     assert cut.message == letter * (MAX_MESSAGE - 4) + " ..."
 
 
-async def test_events_of_nodes_go_to_the_default_namespace(server: FakeServer, recorder: EventRecorder) -> None:
+async def test_node_events_are_in_the_default_namespace(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server)
     recorder.event(make_node("n1").build(), "Normal", "NodeReady", "it is ready")
     await recorder.flush()
     assert (sink.received[0].metadata.namespace, sink.received[0].involvedObject.kind) == ("default", "Node")
 
 
-async def test_many_events_go_in_several_requests(server: FakeServer, recorder: EventRecorder) -> None:
+async def test_many_events_are_split_into_requests(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server)
     for number in range(events.FLUSH_SIZE + 1):
         recorder.event(make_pod(f"pod-{number}").build(), "Normal", "Scheduled", "assigned to n1")
@@ -171,7 +169,7 @@ async def test_many_events_go_in_several_requests(server: FakeServer, recorder: 
     assert sink.batches == [events.FLUSH_SIZE, 1]
 
 
-async def test_runs_by_itself(server: FakeServer, recorder: EventRecorder) -> None:
+async def test_run_sends_events_periodically(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server)
     running = asyncio.ensure_future(recorder.run())
     recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
@@ -180,7 +178,7 @@ async def test_runs_by_itself(server: FakeServer, recorder: EventRecorder) -> No
     running.cancel()
 
 
-async def test_keeps_what_could_not_be_sent(server: FakeServer, recorder: EventRecorder) -> None:
+async def test_refused_batch_is_sent_again(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server, Refusal(Code.UNAVAILABLE, "StorageUnavailable", "no etcd", retry_after=60.0))
     recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
     await recorder.flush()
@@ -190,7 +188,7 @@ async def test_keeps_what_could_not_be_sent(server: FakeServer, recorder: EventR
     assert [event.count for event in sink.received] == [2]
 
 
-async def test_does_not_count_twice_what_may_have_been_recorded(server: FakeServer, recorder: EventRecorder) -> None:
+async def test_batch_with_unknown_outcome_is_dropped(server: FakeServer, recorder: EventRecorder) -> None:
     before = dropped("OutcomeUnknown")
     sink = Sink(server, Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "etcd did not answer"))
     recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
@@ -199,7 +197,7 @@ async def test_does_not_count_twice_what_may_have_been_recorded(server: FakeServ
     assert (sink.received, dropped("OutcomeUnknown") - before) == ([], 1)
 
 
-async def test_counts_what_the_server_refuses(server: FakeServer, recorder: EventRecorder) -> None:
+async def test_refused_events_are_counted_as_dropped(server: FakeServer, recorder: EventRecorder) -> None:
     before = dropped("Refused")
     Sink(server, refuse_items=True)
     recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
@@ -216,13 +214,13 @@ async def test_pending_events_are_bounded(recorder: EventRecorder, monkeypatch: 
     assert dropped("Full") - before == 2
 
 
-def test_names_are_the_same_for_like_events_and_fit() -> None:
+def test_event_names_are_deterministic_and_bounded() -> None:
     assert event_name("a", ["x", "y"]) == event_name("a", ["x", "y"])
     assert event_name("a", ["x", "y"]) != event_name("a", ["xy", ""])
     assert len(event_name("a" * 253, ["x"])) == 253
 
 
 @pytest.mark.parametrize("cut", ["-", ".", "--"])
-def test_a_name_is_not_cut_where_no_name_ends(cut: str) -> None:
+def test_truncated_event_name_is_a_valid_name(cut: str) -> None:
     name = "a" * (MAX_NAME - len(cut)) + cut + "b"
     assert dns_subdomain(event_name(name, ["x"])) == OK

@@ -1,4 +1,4 @@
-"""Calls in the name of a leader."""
+"""Calls with the fence of a leader."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ NOT_NOW = Refusal(Code.UNAVAILABLE, "", "not now", retry_after=0.0)
 
 
 class Answers:
-    """Refuses the first calls, as often as it is told to. `fences`: what each call has carried."""
+    """Refuses the first `refusals` calls. `fences` has the fence of each call."""
 
     def __init__(self, server: FakeServer, refusals: int = 0, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.fences: list[str | None] = []
@@ -40,7 +40,7 @@ async def write(guarded: Guarded) -> None:
     await guarded.call(METHOD, GetRequest(name="a"), Pod, timeout=5.0)
 
 
-async def test_each_attempt_carries_the_fence(serve: Serve, connect: Connect) -> None:
+async def test_fence_is_sent_with_each_attempt(serve: Serve, connect: Connect) -> None:
     server = await serve()
     answers = Answers(server, refusals=1)
     await write(Guarded(connect(server), lambda: Fence(election="controllers", token=7)))
@@ -56,7 +56,7 @@ async def test_guarded_call_of_a_non_leader_is_not_sent(serve: Serve, connect: C
 
 
 async def test_call_of_one_term_is_not_retried_in_the_next(serve: Serve, connect: Connect) -> None:
-    """What it rests on may be out of date: the new term begins with a new look."""
+    """The call may rest on outdated state, and the new term starts with a fresh view."""
     server, tokens = await serve(), [7]
     answers = Answers(server, refusals=1, meanwhile=lambda: tokens.append(9))
     with pytest.raises(errors.Fenced):

@@ -1,4 +1,4 @@
-"""Whether informers follow: what a replica, and a fleet, answer on /readyz when every API server is behind them."""
+"""The health of informers: the /readyz of a replica and a fleet when each API server is behind."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +19,7 @@ BEHIND = unavailable("API server a:1 is at revision 53, behind 107")
 
 
 class Server:
-    """Its watches, of any resource, tell of revision 107; from `restore` on it is behind that."""
+    """Watches of all resources send revision 107. After `restore`, the server is behind this revision."""
 
     def __init__(self) -> None:
         self._ended = asyncio.Event()
@@ -67,8 +67,8 @@ def of_scheduler(client: Any, clock: FakeClock) -> Any:
 
 
 @pytest.mark.parametrize(("make", "named"), [(of_controllers, "deployments"), (of_scheduler, "pods")])
-async def test_a_replica_that_no_server_can_tell_anything_is_not_ready(make: Callable[..., Any], named: str) -> None:
-    """It was: whoever had been synced once counted as ready, and stood still, after etcd was restored from a backup."""
+async def test_replica_is_unready_without_a_watch(make: Callable[..., Any], named: str) -> None:
+    """A replica that had been synced once counted as ready. After a restore of etcd it was ready and made no progress."""
     server, clock = Server(), FakeClock()
     informers: Informed = make(FakeClient(server), clock)
     nobody: Any = None  # campaigns
@@ -79,7 +79,7 @@ async def test_a_replica_that_no_server_can_tell_anything_is_not_ready(make: Cal
     assert ready() is None
     server.restore()
     await clock.advance(STALE_AFTER - 1)
-    assert ready() is None, "another server may be found"
+    assert ready() is None, "the informer may still find another server"
     await clock.advance(1.0)
     wrong = ready() or ""
     assert wrong.startswith(f"{named}: no watch for 10 s: ") and wrong.endswith(f"{BEHIND} (and 1 more)")

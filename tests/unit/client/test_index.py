@@ -1,4 +1,4 @@
-"""An index says what its informer's store says, whatever has happened."""
+"""An index agrees with the store of its informer after any changes."""
 
 import random
 
@@ -21,7 +21,7 @@ def names(index: Index[Pod], app: str) -> list[str]:
     return [each.metadata.name for each in index.under(app).values()]
 
 
-def test_objects_stand_under_their_key() -> None:
+def test_index_follows_the_keys_of_objects() -> None:
     index = Index(by_app, [pod("a", "x"), pod("b", "y")])
     index.follow([Delta(ADDED, pod("c", "x"), None), Delta(ADDED, pod("d"), None)])
     assert names(index, "x") == ["a", "c"] and names(index, "") == names(index, "z") == []
@@ -37,7 +37,7 @@ def test_changed_object_keeps_its_position() -> None:
     assert names(index, "x") == ["a", "b"]
 
 
-def test_a_namesake_takes_the_place_of_one_whose_deletion_was_missed() -> None:
+def test_recreated_object_replaces_the_old_one() -> None:
     index = Index(by_app, [pod("a", "x", uid="1")])
     index.follow([Delta(ADDED, pod("a", "x", uid="2"), pod("a", "x", uid="1"))])
     assert list(index.under("x")) == ["2"]

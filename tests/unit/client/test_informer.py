@@ -1,4 +1,4 @@
-"""The informer against a server that breaks, expires, is behind, or sends its state in parts."""
+"""The informer with servers that fail, expire, are behind, or send the initial state in parts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -35,7 +35,7 @@ def script(server: FakeServer, *streams: Sequence[Step]) -> WatchScript:
 
 
 class Log:
-    """A handler that remembers: one entry for each call, one word for each delta."""
+    """A handler that records one entry per call and one text per delta."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -62,7 +62,7 @@ async def informing(connection: Connection) -> AsyncIterator[tuple[Informer[Pod]
         await asyncio.wait((running,))
 
 
-async def test_initial_state_in_parts_then_changes(serve: Serve, connect: Connect) -> None:
+async def test_initial_state_in_parts_is_delivered_at_once(serve: Serve, connect: Connect) -> None:
     server = await serve()
     watch = script(
         server,
@@ -94,7 +94,7 @@ async def test_late_handler_receives_existing_objects(serve: Serve, connect: Con
         assert later.calls == log.calls == [["ADDED a 1", "ADDED b 2"]]
 
 
-async def test_an_empty_cluster_is_synced(serve: Serve, connect: Connect) -> None:
+async def test_empty_collection_is_synced(serve: Serve, connect: Connect) -> None:
     server = await serve()
     script(server, [events(7)])
     async with informing(connect(server)) as (informer, log):
@@ -102,7 +102,7 @@ async def test_an_empty_cluster_is_synced(serve: Serve, connect: Connect) -> Non
         assert (informer.revision, dict(informer.store), log.calls) == (7, {}, [])
 
 
-async def test_bookmarks_move_the_revision(serve: Serve, connect: Connect) -> None:
+async def test_bookmark_advances_the_revision(serve: Serve, connect: Connect) -> None:
     server = await serve()
     script(server, [events(7), events(9)])
     async with informing(connect(server)) as (informer, log):
@@ -111,7 +111,7 @@ async def test_bookmarks_move_the_revision(serve: Serve, connect: Connect) -> No
 
 
 class Alarm(FakeClock):
-    """Tells for how long somebody sleeps."""
+    """Records the duration of each sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,21 +123,21 @@ class Alarm(FakeClock):
 
 
 async def test_refused_informer_retries_after_the_given_delay(serve: Serve, connect: Connect) -> None:
-    """Servers let those whom they refuse come back one after the other: to refuse is work, too."""
+    """The delay spreads the retries of refused clients, because each refusal costs the server CPU time."""
     server, clock = await serve(), Alarm()
     script(server, [unavailable(retry_after=7.0)], [events(7)])
     informer: Informer[Pod] = Informer(ResourceClient(connect(server), PODS), clock=clock)
     running = asyncio.ensure_future(informer.run())
     async with asyncio.timeout(PATIENCE):
         while (seconds := await clock.slept.get()) != 7.0:
-            assert seconds > 7.0, "before it comes back, nothing else is waited for but the log's silence"
+            assert seconds > 7.0, "a shorter sleep before the retry"
     await clock.advance(7.0)
     await informer.wait_synced(PATIENCE)
     running.cancel()
     await asyncio.wait((running,))
 
 
-async def test_waiting_has_a_deadline(serve: Serve, connect: Connect) -> None:
+async def test_wait_for_a_revision_times_out(serve: Serve, connect: Connect) -> None:
     server = await serve()
     script(server, [events(7)])
     async with informing(connect(server)) as (informer, _):
@@ -145,7 +145,7 @@ async def test_waiting_has_a_deadline(serve: Serve, connect: Connect) -> None:
             await informer.wait_for(8, 0.1)
 
 
-async def test_resumes_on_another_server_where_the_stream_broke(serve: Serve, connect: Connect) -> None:
+async def test_broken_stream_resumes_on_another_server(serve: Serve, connect: Connect) -> None:
     one, two = await serve(), await serve()
     script(one, [events(5, (ADDED, pod("a", 1))), unavailable()])
     watch = script(two, [events(6, (MODIFIED, pod("a", 6)))])
@@ -155,7 +155,7 @@ async def test_resumes_on_another_server_where_the_stream_broke(serve: Serve, co
     assert log.calls == [["ADDED a 1"], ["MODIFIED a 6 (was 1)"]]
 
 
-async def test_resumes_when_the_server_dies(serve: Serve, connect: Connect) -> None:
+async def test_stopped_server_is_replaced_and_the_watch_resumes(serve: Serve, connect: Connect) -> None:
     one, two = await serve(), await serve()
     script(one, [events(5, (ADDED, pod("a", 1)))])
     watch = script(two, [events(6)])
@@ -166,7 +166,7 @@ async def test_resumes_when_the_server_dies(serve: Serve, connect: Connect) -> N
     assert watch.asked == ["5"]
 
 
-async def test_a_part_of_the_initial_state_is_forgotten_when_the_stream_breaks(serve: Serve, connect: Connect) -> None:
+async def test_partial_initial_state_is_discarded_when_the_stream_breaks(serve: Serve, connect: Connect) -> None:
     server = await serve()
     watch = script(server, [events(None, (ADDED, pod("a", 1))), unavailable()], [events(8, (ADDED, pod("b", 7)))])
     async with informing(connect(server)) as (informer, log):
@@ -175,7 +175,7 @@ async def test_a_part_of_the_initial_state_is_forgotten_when_the_stream_breaks(s
     assert (watch.asked, log.calls) == (["", ""], [["ADDED b 7"]])
 
 
-async def test_relists_when_the_revision_expired_and_tells_only_the_difference(serve: Serve, connect: Connect) -> None:
+async def test_relist_after_expiry_delivers_only_the_difference(serve: Serve, connect: Connect) -> None:
     server = await serve()
     before = [pod("same", 1), pod("changed", 2), pod("gone", 3), pod("reborn", 4, uid="first")]
     after = [pod("same", 1), pod("changed", 20), pod("reborn", 21, uid="second"), pod("new", 22)]
@@ -197,7 +197,7 @@ async def test_relists_when_the_revision_expired_and_tells_only_the_difference(s
     ]
 
 
-async def test_the_store_stays_while_it_relists(serve: Serve, connect: Connect) -> None:
+async def test_store_is_unchanged_during_a_relist(serve: Serve, connect: Connect) -> None:
     server = await serve()
     watch = script(server, [events(5, (ADDED, pod("a", 1))), EXPIRED], [events(None, (ADDED, pod("b", 2)))])
     async with informing(connect(server)) as (informer, _):
@@ -206,7 +206,7 @@ async def test_the_store_stays_while_it_relists(serve: Serve, connect: Connect) 
         assert list(informer.store) == ["default/a"]
 
 
-async def test_leaves_a_server_that_is_behind(serve: Serve, connect: Connect) -> None:
+async def test_server_that_is_behind_is_left(serve: Serve, connect: Connect) -> None:
     one, two, three = await serve(), await serve(), await serve()
     watch = script(one, [events(50, (ADDED, pod("a", 40))), EXPIRED])
     script(two, [events(45, (ADDED, pod("a", 30)))])
@@ -220,7 +220,7 @@ async def test_leaves_a_server_that_is_behind(serve: Serve, connect: Connect) ->
     assert log.calls == [["ADDED a 40"], ["MODIFIED a 51 (was 40)"]]
 
 
-async def test_names_alone_are_the_keys_of_cluster_scoped_objects(serve: Serve, connect: Connect) -> None:
+async def test_cluster_scoped_objects_are_keyed_by_name(serve: Serve, connect: Connect) -> None:
     server = await serve()
     watch = WatchScript([events(3, (ADDED, make_node("n1").build()))])
     server.on_watch("/pinnace.v1.Nodes/Watch", WatchRequest, watch.answer)
@@ -231,7 +231,7 @@ async def test_names_alone_are_the_keys_of_cluster_scoped_objects(serve: Serve, 
     assert list(informer.store) == ["n1"]
 
 
-async def test_a_handler_that_raises_ends_the_informer(serve: Serve, connect: Connect) -> None:
+async def test_failing_handler_ends_the_informer(serve: Serve, connect: Connect) -> None:
     server = await serve()
     script(server, [events(5, (ADDED, pod("a", 1)))])
     informer: Informer[Pod] = Informer(ResourceClient(connect(server), PODS))
@@ -259,8 +259,8 @@ async def test_informer_sends_its_history_when_resuming(serve: Serve, connect: C
     assert (watch.asked, watch.known) == (["", "6", ""], [Known(), six, six])
 
 
-async def test_in_another_history_it_ends(serve: Serve, connect: Connect) -> None:
-    """It would go on with what its handlers know, once the revisions of the new one had come to where it was."""
+async def test_changed_history_ends_the_informer(serve: Serve, connect: Connect) -> None:
+    """Otherwise its handlers would keep outdated state when the revisions of the new history reach the old one."""
     server = await serve()
     script(server, [events(5, (ADDED, pod("a", 1)), history=b"five"), EXPIRED], [HISTORY_CHANGED])
     informer: Informer[Pod] = Informer(ResourceClient(connect(server), PODS))
@@ -269,8 +269,8 @@ async def test_in_another_history_it_ends(serve: Serve, connect: Connect) -> Non
             await informer.run()
 
 
-async def test_without_a_stream_no_revision_is_reached(serve: Serve, connect: Connect) -> None:
-    """Who is elected after etcd was restored may get a token that is lower than what was known before."""
+async def test_wait_for_a_revision_needs_a_watch(serve: Serve, connect: Connect) -> None:
+    """A leader elected after a restore of etcd may have a token below the last revision of the informer."""
     server = await serve()
     script(server, [events(50), unavailable()], [unavailable(retry_after=5.0)])
     async with informing(connect(server)) as (informer, _):
@@ -281,8 +281,8 @@ async def test_without_a_stream_no_revision_is_reached(serve: Serve, connect: Co
             await informer.wait_for(40, 0.1)
 
 
-async def test_between_a_stream_that_has_ended_and_the_next_no_revision_is_reached(serve: Serve, connect: Connect) -> None:
-    """Streams end without an error as well, after an hour, and so that the next one may be slow to tell anything."""
+async def test_wait_for_a_revision_fails_between_two_watches(serve: Serve, connect: Connect) -> None:
+    """Streams also end without an error after an hour, and the first message of the next one may be slow."""
     server = await serve()
     watch = script(server, [events(50), End.OVER], [])
     async with informing(connect(server)) as (informer, _):
@@ -293,7 +293,7 @@ async def test_between_a_stream_that_has_ended_and_the_next_no_revision_is_reach
 
 
 async def test_partial_initial_state_reaches_no_revision(serve: Serve, connect: Connect) -> None:
-    """Nobody knows yet whether it is of the same history."""
+    """Its history is not known yet."""
     server = await serve()
     watch = script(server, [events(50), EXPIRED], [events(0, (ADDED, pod("a", 1)))])
     async with informing(connect(server)) as (informer, _):
@@ -305,7 +305,7 @@ async def test_partial_initial_state_reaches_no_revision(serve: Serve, connect: 
             await informer.wait_for(40, 0.1)
 
 
-async def test_a_watch_that_has_been_open_for_long_enough_is_resumed_without_a_word(
+async def test_expired_watch_resumes_without_a_log_message(
     serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = await serve()

@@ -15,7 +15,7 @@ class Bug(Exception):
 
 
 class Life:
-    """Ends with the next error; the last of all lives on."""
+    """Ends with the next error. Without further errors it runs forever."""
 
     def __init__(self, number: int, errors: list[Exception]) -> None:
         self.number = number
@@ -44,14 +44,14 @@ def lives_of(*errors: Exception, clock: Clock = SYSTEM_CLOCK) -> tuple[RestartSu
     left = list(errors)
 
     def make() -> Life:
-        assert all(life.ended for life in made), "one at a time"
+        assert all(life.ended for life in made), "two instances run at once"
         made.append(Life(len(made), left))
         return made[-1]
 
     return RestartSupervisor(make, clock), made
 
 
-async def test_in_another_history_another_one_is_made() -> None:
+async def test_changed_history_starts_a_new_instance() -> None:
     lives, made = lives_of(OtherHistory("gone"), OtherHistory("gone again"))
     shown = lives.checks["number"]
     assert shown() == "0"
@@ -65,8 +65,8 @@ async def test_in_another_history_another_one_is_made() -> None:
     assert made[2].ended
 
 
-async def test_between_lives_that_were_short_there_is_a_pause() -> None:
-    """Two API servers of two histories, of which one was stopped and woke up, would send a component to and fro."""
+async def test_short_lived_instances_are_restarted_with_backoff() -> None:
+    """With two API servers of different histories, a component could switch between them without a pause."""
     clock = FakeClock()
     lives, made = lives_of(*[OtherHistory("gone")] * 100, clock=clock)
     running = asyncio.ensure_future(lives.run())
@@ -76,7 +76,7 @@ async def test_between_lives_that_were_short_there_is_a_pause() -> None:
     await asyncio.wait((running,))
 
 
-async def test_after_a_term_that_failed_another_one_is_made_and_readyz_says_so_meanwhile() -> None:
+async def test_failed_term_is_reported_by_readyz_until_the_restart() -> None:
     clock = FakeClock()
     lives, made = lives_of(TermFailed("no pod has been tried"), clock=clock)
     running = asyncio.ensure_future(lives.run())
@@ -88,7 +88,7 @@ async def test_after_a_term_that_failed_another_one_is_made_and_readyz_says_so_m
     await asyncio.wait((running,))
 
 
-async def test_unexpected_error_ends_the_activity() -> None:
+async def test_error_outside_the_causes_is_raised() -> None:
     failing, _ = lives_of(TermFailed("no"))
     lives = RestartSupervisor(lambda: failing.now, causes=(OtherHistory,))
     with pytest.raises(ExceptionGroup) as raised:
@@ -96,7 +96,7 @@ async def test_unexpected_error_ends_the_activity() -> None:
     assert raised.group_contains(TermFailed)
 
 
-async def test_a_bug_ends_it() -> None:
+async def test_unknown_error_is_raised() -> None:
     lives, made = lives_of(OtherHistory("gone"), Bug())
     with pytest.raises(ExceptionGroup) as raised:
         await lives.run()

@@ -1,16 +1,16 @@
-"""Which beat an answer is for, and when the server owes one for too long."""
+"""The heartbeat timer: which heartbeat a response acknowledges, and when the server is silent for too long."""
 
 from pinnace.runtime.clock import HeartbeatTimer
 
 
-def test_an_answer_is_worth_the_time_at_which_its_beat_was_sent() -> None:
+def test_acknowledgment_counts_from_the_send_time() -> None:
     pulse = HeartbeatTimer(0.2, 0.5, 0.0)
     first, second = pulse.beat(1.0), pulse.beat(1.2)
     assert (first, second) == (1, 2)
     assert pulse.answered(second, 1.3) == 1.2
 
 
-def test_an_answer_to_an_older_beat_than_one_that_was_answered_is_worth_nothing() -> None:
+def test_out_of_order_acknowledgment_is_ignored() -> None:
     pulse = HeartbeatTimer(0.2, 0.5, 0.0)
     pulse.beat(1.0)
     pulse.beat(1.2)
@@ -18,16 +18,16 @@ def test_an_answer_to_an_older_beat_than_one_that_was_answered_is_worth_nothing(
     assert pulse.answered(1, 1.4) is None
 
 
-def test_an_answer_to_a_beat_that_was_never_sent() -> None:
+def test_acknowledgment_of_an_unsent_heartbeat_is_ignored() -> None:
     assert HeartbeatTimer(0.2, 0.5, 0.0).answered(7, 1.0) is None
 
 
-def test_silent_without_answers() -> None:
+def test_server_without_acknowledgments_is_silent() -> None:
     pulse = HeartbeatTimer(0.2, 0.5, 0.0)
     assert [pulse.silent(now) for now in (0.2, 0.4, 0.6)] == [False, False, True]
 
 
-def test_not_silent_with_answers() -> None:
+def test_server_with_acknowledgments_is_not_silent() -> None:
     pulse = HeartbeatTimer(0.2, 0.5, 0.0)
     for number in range(1, 20):
         pulse.beat(number * 0.2)

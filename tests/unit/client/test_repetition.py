@@ -1,4 +1,4 @@
-"""Which calls a Connection sends again, until when, and what it says of those that failed all the same."""
+"""Which calls a Connection retries, until when, and the errors of those that fail."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.unit.client.fakeserver import lose, refuse, unavailable
 UPDATE = "/pinnace.v1.Pods/Update"
 
 
-async def test_repeats_what_the_server_says_did_not_happen(serve: Serve, connect: Connect) -> None:
+async def test_refused_call_is_retried_on_another_server(serve: Serve, connect: Connect) -> None:
     one, two = await serve(), await serve()
     answering(one, unavailable())
     answering(two)
@@ -27,7 +27,7 @@ async def test_repeats_what_the_server_says_did_not_happen(serve: Serve, connect
 
 @pytest.mark.parametrize("retry", [True, False])
 async def test_unauthenticated_call_is_retried_once(serve: Serve, connect: Connect, retry: bool) -> None:
-    """Nothing happened, and what is shown with the next connection may be another certificate."""
+    """The request was not executed, and the next connection may present another certificate."""
     unknown = Refusal(Code.UNAUTHENTICATED, "CertificateExpired", "renew it")
     server = await serve()
     answering(server, unavailable(), unknown, unknown, unknown, unknown)
@@ -39,7 +39,7 @@ async def test_unauthenticated_call_is_retried_once(serve: Serve, connect: Conne
     assert await get(connection, retry=retry) == server.address
 
 
-async def test_waits_as_long_as_the_server_asks(serve: Serve, connect: Connect) -> None:
+async def test_retry_waits_for_the_delay_of_the_server(serve: Serve, connect: Connect) -> None:
     server = await serve()
     answering(server, unavailable(retry_after=0.2))
     started = asyncio.get_running_loop().time()
@@ -49,7 +49,7 @@ async def test_waits_as_long_as_the_server_asks(serve: Serve, connect: Connect) 
 
 @pytest.mark.parametrize("retry", [True, False])
 async def test_call_is_not_retried_after_the_deadline(serve: Serve, connect: Connect, retry: bool) -> None:
-    """The time that the first attempt took was not counted: a call took up to as long again, and its write was sent then."""
+    """The duration of the first attempt was not counted, so a call could take twice its timeout and send its write late."""
     server, asked = await serve(), asyncio.Event()
 
     async def late(context: Any) -> None:
@@ -75,14 +75,14 @@ async def test_call_without_time_left_is_not_sent(serve: Serve, connect: Connect
     assert server.calls == [METHOD]
 
 
-async def test_repeats_a_read_whose_answer_was_lost(serve: Serve, connect: Connect) -> None:
+async def test_read_with_a_lost_response_is_retried(serve: Serve, connect: Connect) -> None:
     one, two = await serve(), await serve()
     answering(one, lose)
     answering(two)
     assert await get(connect(one, two)) == two.address
 
 
-async def test_does_not_repeat_a_create_whose_answer_was_lost(serve: Serve, connect: Connect) -> None:
+async def test_create_with_a_lost_response_is_not_retried(serve: Serve, connect: Connect) -> None:
     one, two = await serve(), await serve()
     answering(one, lose)
     answering(two)
@@ -91,7 +91,7 @@ async def test_does_not_repeat_a_create_whose_answer_was_lost(serve: Serve, conn
     assert (one.calls, two.calls) == ([METHOD], [])
 
 
-async def test_repeats_what_is_unknown_to_the_server_only_where_that_is_safe(serve: Serve, connect: Connect) -> None:
+async def test_unknown_outcome_is_retried_only_for_safe_calls(serve: Serve, connect: Connect) -> None:
     unknown = Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "etcd did not answer")
     server = await serve()
     answering(server, unknown, unknown)
@@ -101,10 +101,10 @@ async def test_repeats_what_is_unknown_to_the_server_only_where_that_is_safe(ser
     assert await get(connection) == server.address
 
 
-async def test_repeats_what_was_never_sent(
+async def test_unsent_call_is_retried(
     serve: Serve, connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server has closed its connection and its port after we looked, and before we sent."""
+    """The server closes its connection and its port between the check and the call."""
 
     async def there_was_one(peer: Peer) -> bool:
         return True
@@ -115,7 +115,7 @@ async def test_repeats_what_was_never_sent(
     assert await get(connect(f"127.0.0.1:{free_port()}", server), retry=False) == server.address
 
 
-async def test_a_read_without_an_answer_times_out(serve: Serve, connect: Connect) -> None:
+async def test_read_without_a_response_times_out(serve: Serve, connect: Connect) -> None:
     server = await serve()
     answering(server, hang)
     with pytest.raises(errors.Timeout):
@@ -123,18 +123,14 @@ async def test_a_read_without_an_answer_times_out(serve: Serve, connect: Connect
 
 
 @pytest.mark.parametrize("retry", [True, False])
-async def test_a_write_without_an_answer_is_unknown_also_where_it_may_be_repeated(
-    serve: Serve, connect: Connect, retry: bool
-) -> None:
+async def test_write_without_a_response_has_an_unknown_outcome(serve: Serve, connect: Connect, retry: bool) -> None:
     server = await serve()
     answering(server, hang, method=UPDATE)
     with pytest.raises(errors.OutcomeUnknown, match="outcome of the request is unknown"):
         await connect(server).call(UPDATE, GetRequest(), Pod, timeout=0.2, retry=retry)
 
 
-async def test_a_write_whose_first_answer_was_lost_may_have_happened_whatever_the_second_says(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_write_stays_unknown_when_its_retry_is_refused(serve: Serve, connect: Connect) -> None:
     one, two = await serve(), await serve()
     answering(one, lose, method=UPDATE)
     answering(two, unavailable(retry_after=30.0), method=UPDATE)
@@ -150,7 +146,7 @@ async def test_timeout_reports_the_error_of_an_earlier_attempt(serve: Serve, con
     assert server.calls == [METHOD, METHOD]
 
 
-async def test_a_create_without_an_answer_is_unknown(serve: Serve, connect: Connect) -> None:
+async def test_create_without_a_response_has_an_unknown_outcome(serve: Serve, connect: Connect) -> None:
     server = await serve()
     answering(server, hang)
     with pytest.raises(errors.OutcomeUnknown):

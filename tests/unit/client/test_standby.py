@@ -1,4 +1,4 @@
-"""One term after another: when it begins, what ends it, and that the next one waits for that."""
+"""Terms of a standby: their start, their end, and their order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -15,7 +15,7 @@ from tests.logged import logged
 
 
 class FakeCandidate:
-    """Is told what becomes of it."""
+    """A candidate whose election is decided by the test."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class Informers:
         self.reached.set()
 
     async def wait_synced(self, timeout: float) -> None:
-        """They are."""
+        """Return at once: these informers are always synced."""
 
     async def wait_for(self, revision: int, timeout: float) -> None:
         await self.reached.wait()
 
 
 class Replica:
-    """`history`: what it does. While `tidying` is clear, it takes its time to end a term."""
+    """`history` has the steps of the replica. While `tidying` is clear, a term does not finish."""
 
     def __init__(self) -> None:
         self.history: list[str] = []
@@ -132,13 +132,13 @@ async def replica(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replica]:
     await asyncio.wait([replica.running])
 
 
-async def test_standby_leads_after_it_was_elected(replica: Replica) -> None:
+async def test_standby_leads_after_its_election(replica: Replica) -> None:
     replica.candidate.win(7)
     await turns(1)
     assert replica.history == ["leads 7"] and replica.standby.token == 7
 
 
-async def test_a_term_begins_at_the_barrier(replica: Replica) -> None:
+async def test_term_starts_at_the_barrier(replica: Replica) -> None:
     replica.informers.reached.clear()
     replica.candidate.win(7)
     await turns()
@@ -148,7 +148,7 @@ async def test_a_term_begins_at_the_barrier(replica: Replica) -> None:
     assert replica.history == ["leads 7"]
 
 
-async def test_a_term_that_is_over_before_the_barrier_never_begins(replica: Replica) -> None:
+async def test_term_lost_before_the_barrier_never_starts(replica: Replica) -> None:
     replica.informers.reached.clear()
     replica.candidate.win(7)
     await turns()
@@ -158,14 +158,14 @@ async def test_a_term_that_is_over_before_the_barrier_never_begins(replica: Repl
     assert replica.history == ["lost"]
 
 
-async def test_a_term_that_has_run_out_by_the_clock_does_not_begin(replica: Replica) -> None:
+async def test_term_lapsed_by_the_clock_does_not_start(replica: Replica) -> None:
     replica.candidate.win(7)
-    replica.candidate.token = None  # and nobody has been told yet
+    replica.candidate.token = None  # lapsed, but not reported yet
     await turns()
     assert replica.history == [] and replica.standby.token is None
 
 
-async def test_the_next_term_waits_for_the_end_of_those_before(replica: Replica) -> None:
+async def test_next_term_waits_for_the_end_of_earlier_terms(replica: Replica) -> None:
     replica.candidate.win(7)
     await turns()
     replica.tidying.clear()
@@ -179,11 +179,11 @@ async def test_the_next_term_waits_for_the_end_of_those_before(replica: Replica)
     assert replica.history == ["leads 7", "lost", "lost", "ends 7", "leads 9"]
 
 
-async def test_first_detection_steps_down_and_is_logged_once(replica: Replica) -> None:
+async def test_fenced_write_of_the_current_term_ends_it_once(replica: Replica) -> None:
     replica.candidate.win(7)
     await turns()
     replica.standby.fenced(6)
-    assert replica.standby.token == 7, "a write of the term before"
+    assert replica.standby.token == 7, "a fenced write of an earlier term changes nothing"
     replica.standby.fenced(7)
     assert replica.standby.token is None and replica.history == ["leads 7", "lost"]
     await turns()
@@ -192,7 +192,7 @@ async def test_first_detection_steps_down_and_is_logged_once(replica: Replica) -
 
 
 def returns() -> None:
-    """At once."""
+    """Return at once."""
 
 
 def cancelled() -> None:
@@ -218,11 +218,10 @@ def fails() -> None:
 
 
 @pytest.mark.parametrize("end", [returns, cancelled, cancels_itself, exits, generator_exits, fails])
-async def test_a_term_that_ends_early_is_resigned_and_logged(
+async def test_early_end_of_a_term_is_resigned_and_logged(
     replica: Replica, caplog: pytest.LogCaptureFixture, end: Callable[[], None]
 ) -> None:
-    """TaskGroup takes no notice of a child that returns, or ends with a CancelledError of its own; SystemExit ends the process
-    without a word."""
+    """TaskGroup ignores a child that returns or cancels itself. SystemExit ends the process without a message."""
     replica.end = end
     replica.candidate.win(7)
     with pytest.raises(ExceptionGroup) as raised:
@@ -234,8 +233,8 @@ async def test_a_term_that_ends_early_is_resigned_and_logged(
     assert replica.standby.checks["progress"]() is not None
 
 
-async def test_a_term_that_has_run_out_by_the_clock_may_end(replica: Replica) -> None:
-    """The event loop stood still: `lead` returns before the candidate notices."""
+async def test_end_of_a_lapsed_term_is_no_failure(replica: Replica) -> None:
+    """The event loop was blocked: `lead` returns before the candidate reports the lapse."""
 
     def lapses() -> None:
         replica.candidate.token = None
@@ -246,7 +245,7 @@ async def test_a_term_that_has_run_out_by_the_clock_may_end(replica: Replica) ->
     assert not replica.running.done() and not replica.candidate.resigned
 
 
-async def test_a_leader_that_does_not_go_on_gives_the_election_up(replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
+async def test_leader_without_progress_resigns(replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
     replica.candidate.win(7)
     replica.stuck = 'plugin "X" hangs'
     await replica.clock.advance(9.0)
@@ -259,7 +258,7 @@ async def test_a_leader_that_does_not_go_on_gives_the_election_up(replica: Repli
     assert 'plugin "X" hangs' in abandoned.reason
 
 
-async def test_a_leader_that_goes_on_again_keeps_the_election(replica: Replica) -> None:
+async def test_leader_with_short_stalls_keeps_its_term(replica: Replica) -> None:
     replica.candidate.win(7)
     for _ in range(5):
         replica.stuck = "a hitch"
@@ -269,7 +268,7 @@ async def test_a_leader_that_goes_on_again_keeps_the_election(replica: Replica) 
     assert replica.standby.token == 7 and replica.standby.checks["progress"]() is None
 
 
-async def test_a_leader_whose_informers_do_not_follow_gives_the_election_up(replica: Replica) -> None:
+async def test_leader_with_stale_informers_resigns(replica: Replica) -> None:
     replica.candidate.win(7)
     replica.informers.healthy = "pods: no watch for 10 s"
     await replica.clock.advance(12.0)
@@ -278,7 +277,7 @@ async def test_a_leader_whose_informers_do_not_follow_gives_the_election_up(repl
     assert replica.candidate.resigned
 
 
-async def test_a_leader_that_does_not_get_past_the_barrier_gives_the_election_up(replica: Replica) -> None:
+async def test_leader_that_does_not_reach_the_barrier_resigns(replica: Replica) -> None:
     replica.informers.reached.clear()
     replica.candidate.win(7)
     await replica.clock.advance(17.0)
@@ -287,20 +286,20 @@ async def test_a_leader_that_does_not_get_past_the_barrier_gives_the_election_up
     assert replica.candidate.resigned and "leads 7" not in replica.history
 
 
-async def test_a_standby_is_not_asked_what_it_does(replica: Replica) -> None:
+async def test_progress_is_not_checked_without_a_term(replica: Replica) -> None:
     replica.stuck = "nothing to do"
     await replica.clock.advance(60.0)
     assert not replica.running.done() and replica.standby.checks["progress"]() is None
 
 
-def test_patience_doubles_with_each_term_that_was_given_up() -> None:
+def test_progress_timeout_doubles_with_each_failed_term() -> None:
     patience = ProgressTimeout(first=10.0, longest=60.0)
     for seconds in (10.0, 20.0, 40.0, 60.0, 60.0):
         assert patience.seconds == seconds
         patience.failures += 1
 
 
-async def test_patience_is_reset_by_a_term_that_goes_on(replica: Replica) -> None:
+async def test_progress_timeout_is_reset_by_a_term_with_progress(replica: Replica) -> None:
     replica.patience.failures = 3
     replica.candidate.win(7)
     await replica.clock.advance(25.0)

@@ -1,4 +1,7 @@
-"""Both sides show a certificate. Who shows none, or one of somebody else, has no connection; and they may be renewed."""
+"""Client and server present certificates.
+
+A side without a certificate of the authority gets no connection, and certificates can be renewed.
+"""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -28,7 +31,7 @@ def pki(tmp_path: Path) -> Folder:
 
 @pytest.fixture
 async def server(pki: Folder) -> AsyncIterator[FakeServer]:
-    """Tells the serial number of the certificate that it was shown."""
+    """A server that returns the serial number of the client's certificate."""
 
     async def answer(request: object, context: Any) -> Node:
         (shown,) = context.auth_context()["x509_pem_cert"]
@@ -46,18 +49,18 @@ def serial(tls: TlsFiles) -> str:
 
 
 async def shown(connection: Connection, timeout: float = 5.0) -> str:
-    """Raises ApiError when there is no connection."""
+    """The serial number that the server received. Raises ApiError without a connection."""
     return (await connection.call(GET, GetRequest(name="a"), Node, timeout=timeout)).metadata.name
 
 
-async def test_each_side_knows_the_other(server: FakeServer, pki: Folder) -> None:
+async def test_mutual_tls_connection(server: FakeServer, pki: Folder) -> None:
     client = pki.files("client")
     connection = Connection([server.address], tls=client)
     assert await shown(connection) == serial(client)
     await connection.close()
 
 
-async def test_a_server_is_known_by_the_name_that_was_looked_up(server: FakeServer, pki: Folder) -> None:
+async def test_server_is_verified_by_the_requested_name(server: FakeServer, pki: Folder) -> None:
     connection = Connection([f"localhost:{server.address.rpartition(':')[2]}"], tls=pki.files("client"))
     assert await shown(connection)
     await connection.close()
@@ -103,7 +106,7 @@ async def test_server_with_another_name_receives_nothing(tmp_path: Path) -> None
 
 
 async def test_renewed_certificate_is_used_for_the_next_connection(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
-    """The authority is replaced, and with it everybody's certificate; nobody is restarted."""
+    """The authority and all certificates are replaced without a restart."""
     client = pki.files("client")
     before = serial(client)
     connection = Connection([server.address], tls=client)
@@ -111,7 +114,7 @@ async def test_renewed_certificate_is_used_for_the_next_connection(server: FakeS
     other = certificates(tmp_path / "other", "127.0.0.1", "localhost").path
     for name in ("ca.crt", "server.key", "server.crt", "client.key", "client.crt"):
         shutil.copy2(other / name, pki.path / name)
-    assert await shown(connection) == before, "what is connected stays connected"
+    assert await shown(connection) == before, "an open connection keeps its certificate"
     fresh = Connection([server.address], tls=client)
     assert await shown(fresh) == serial(client) != before
     await fresh.close()
@@ -121,12 +124,12 @@ async def test_renewed_certificate_is_used_for_the_next_connection(server: FakeS
     again = FakeServer()
     again._handlers = server._handlers
     await again.start(address, tls=pki.files("server"))
-    assert await shown(connection) == serial(client), "a client that connects anew, too"
+    assert await shown(connection) == serial(client), "a reconnecting client uses the new certificate"
     await connection.close()
     await again.stop()
 
 
-async def test_a_certificate_that_has_expired_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_certificate_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pinnace.client.connection.PROBE_AFTER", 0.1)
     pki = certificates(tmp_path / "old", "127.0.0.1", made=datetime(2001, 1, 1, tzinfo=UTC))
     server = await FakeServer().start(tls=pki.files("server"))

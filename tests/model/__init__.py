@@ -1,12 +1,12 @@
-"""Exhaustive models of the election: within bounds, every interleaving of what the code may do and what may befall it.
+"""Exhaustive models of the election: within bounds, all interleavings of actions of the code and of faults.
 
 checker.py   a small explicit-state model checker
-lease.py     clocks: may a leader believe in itself longer than its lease lives?
-protocol.py  the states of the election protocol: etcd, API servers, candidates, what is on its way between them
-rules.py     its actions by name, with the code that each abstracts; its faults, and its guards
-candidates.py, campaigns.py, world.py   the actions: of candidates, of API servers, of everything else
-election.py  put together, with the invariants
-runs.py      what is checked, within which bounds
+lease.py     clocks: a term must end before the lease expires
+protocol.py  the states of the election protocol: etcd, API servers, candidates, messages in flight
+rules.py     the actions with the code that each abstracts, the faults, and the guards
+candidates.py, campaigns.py, world.py   the actions of candidates, of API servers, and of their environment
+election.py  the complete model with its invariants
+runs.py      the runs of the checker and their bounds
 
-What it shows, and what it leaves out, is told in docs/design/election.md. `python -m tests.model --help` runs it by hand.
+docs/design/election.md describes the results and the limits of the models. `python -m tests.model --help` lists the commands.
 """

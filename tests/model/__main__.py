@@ -1,10 +1,10 @@
-"""python -m tests.model                    check the models within small bounds (some ten seconds)
-python -m tests.model --large            and within larger ones (many minutes, a few GB)
-python -m tests.model --break NAME       take a guard away, and print the shortest way in which that does harm
-python -m tests.model --list             the guards
-python -m tests.model --two-leaders      how two candidates can believe to lead for a moment
+"""python -m tests.model                    check the models within small bounds (about ten seconds)
+python -m tests.model --large            also check them within larger bounds (many minutes, a few GB)
+python -m tests.model --break NAME       remove a guard and print the shortest counterexample
+python -m tests.model --list             list the guards
+python -m tests.model --two-leaders      print how the terms of two candidates can overlap
 
-A check exits with 1 when something fails, and with 3 when nothing does but a model has more states than were looked at.
+The exit code of a check is 1 if an invariant fails. Otherwise it is 3 if a model exceeds the limit of states.
 """
 
 import sys
@@ -18,9 +18,9 @@ from tests.model.rules import Guard
 from tests.model.runs import BREAKS, LARGE, SMALL, TWO_LEADERS, Run, describe
 
 LIMIT = 2_000_000
-"""States; some 1.5 KB each."""
+"""States, of about 1.5 KB each."""
 FAILED, OPEN = 1, 3
-"""Exit codes: what was not looked at to its end is not proven, and whoever runs this in a script must not take it for that."""
+"""Exit codes. A run that was not completed proves nothing, so scripts must be able to distinguish it from success."""
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
             run, broken = BREAKS[name]
             _print(run, broken)
         case ["--break", name]:
-            print(f'"{name}" cannot be taken away; --list says what can', file=sys.stderr)
+            print(f'unknown guard "{name}": see --list', file=sys.stderr)
             return 2
         case ["--two-leaders"]:
             _print(TWO_LEADERS, ())
@@ -48,14 +48,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _check(runs: Collection[Run]) -> int:
-    """The exit code."""
+    """Run the checks and return the exit code."""
     failed = unfinished = False
     for run in runs:
         started = time.monotonic()
         try:
             result = check(run.make(()), recovery=run.recovery, limit=LIMIT)
         except TooManyStates as error:
-            print(f"open   {run.title}: {error}, and nothing wrong with those", flush=True)
+            print(f"open   {run.title}: {error}, no failure so far", flush=True)
             unfinished = True
             continue
         size = f"{result.states:,} states, {result.transitions:,} transitions, depth {result.depth}"
@@ -69,10 +69,10 @@ def _check(runs: Collection[Run]) -> int:
 
 def _print(run: Run, broken: Collection[Any]) -> None:
     for guard in broken:
-        print(f"taken away: {guard.statement}")
+        print(f"removed: {guard.statement}")
     result = check(run.make(broken), recovery=run.recovery, limit=LIMIT)
     if result.counterexample is None:
-        print("nothing is wrong")
+        print("no counterexample")
     else:
         _print_trace(result.counterexample)
 

@@ -1,7 +1,7 @@
-"""What an API server does for one candidate: apiserver/election/candidates.py, with etcd's answers.
+"""The actions of an API server for one candidate (apiserver/election/candidates.py), with the responses of etcd.
 
-A request to etcd is one action that sends it and one in which it takes effect and is answered; between the two anything else
-may happen.
+Each request to etcd consists of two actions: the server sends it, and it takes effect with a response. Any other actions can
+happen between them.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ LOST = (Message.LOST, 0)
 
 
 def campaign_steps(rules: Rules, state: State, number: int, place: int, campaign: Campaign) -> Steps:
-    """`place`: NOBODY for the candidate's current stream, else where it is among those that it has left."""
+    """`place` is NOBODY for the candidate's current stream, otherwise the index among the streams that it has left."""
     who = _Who(rules, state, number, place, campaign)
     match campaign.phase:
         case Phase.OPENING:
@@ -39,7 +39,7 @@ def campaign_steps(rules: Rules, state: State, number: int, place: int, campaign
 
 
 class _Who:
-    """One campaign in one state, and what may become of it."""
+    """One campaign in one state, and its possible steps."""
 
     def __init__(self, rules: Rules, state: State, number: int, place: int, campaign: Campaign) -> None:
         self.rules = rules
@@ -51,34 +51,34 @@ class _Who:
 
     @property
     def alive(self) -> bool:
-        """Does the lease live?"""
+        """Whether the lease has not expired."""
         return self.campaign.lease in self.state.leases
 
     @property
     def ended(self) -> bool:
-        """Has the stream ended?"""
+        """Whether the stream has ended."""
         return self.place != NOBODY or self.campaign.cut
 
     @property
     def noticed(self) -> bool:
-        """Will the server hear that the stream has ended?"""
+        """Whether the server can notice the end of the stream."""
         return self.ended and Guard.NOTICE in self.rules.guards
 
     def step(
         self, action: str, *subjects: object, state: State | None = None, fault: bool = False, **changes: Any
     ) -> Step[State]:
-        """Goes on with these changes of the campaign."""
+        """Continue the campaign with these changes."""
         action_ = (action, *self.names, *map(str, subjects))
         return Step(action_, self._with(state or self.state, self.campaign._replace(**changes)), fault)
 
     def say(self, *messages: tuple[Message, int]) -> tuple[tuple[Message, int], ...]:
-        """All that is said, with these; nothing on a stream that has ended."""
+        """Return the pending messages and the new ones, or none if the stream has ended."""
         return () if self.ended else self.campaign.said + messages
 
     def over(
         self, action: str, *subjects: object, state: State | None = None, fault: bool = False, lost: bool = True
     ) -> Step[State]:
-        """The campaign ends, and tells the candidate, `lost`, that its session is over."""
+        """End the campaign. With `lost`, notify the candidate of the end of its session."""
         action_ = (action, *self.names, *map(str, subjects))
         over = NO_CAMPAIGN
         if self.place == NOBODY:
@@ -97,7 +97,7 @@ class _Who:
 
 
 def _open(who: _Who) -> Steps:
-    """Reads the key, if there is a session to be resumed; else opens one."""
+    """Read the key to resume a session, or open a session."""
     campaign, key = who.campaign, who.state.key
     if who.place != NOBODY:
         yield who.over("never")
@@ -116,7 +116,7 @@ def _open(who: _Who) -> Steps:
 
 
 def _cleared(who: _Who) -> Steps:
-    """The delete of the key of a session that the candidate has forsaken; then it goes on with the opening."""
+    """Delete the key of a session that the candidate has forsaken, then continue to open the session."""
     if who.state.key.token and who.state.key.mod == who.campaign.mod:
         yield who.step("cleared", state=_without_key(who), phase=Phase.OPENING, mod=0, forsaken=0)
     else:
@@ -124,13 +124,13 @@ def _cleared(who: _Who) -> Steps:
 
 
 def _without_key(who: _Who) -> State:
-    """The key is deleted from here; that is wrong if its holder leads by it on another stream."""
+    """Delete the key. This is wrong if its holder leads on another stream."""
     wrong = "a server deletes the key of a session that leads from another stream" if _leads_elsewhere(who) else ""
     return who.state._replace(revision=who.state.revision + 1, key=NO_KEY, wrong=wrong)
 
 
 def _resume(who: _Who) -> Steps:
-    """Resumes the session, if its lease lives; then there is a key to be put again, or not."""
+    """Resume the session if its lease has not expired, and take over its key if it has one."""
     campaign = who.campaign
     if who.alive and campaign.token:
         if Guard.TAKE_OVER in who.rules.guards:
@@ -161,7 +161,7 @@ def _highest_lease(state: State) -> int:
 
 
 def _taken(who: _Who) -> Steps:
-    """The put of a key that exists, at the mod_revision at which it was read."""
+    """Put the existing key with a compare of the mod_revision at which it was read."""
     campaign, key = who.campaign, who.state.key
     adopting = campaign.phase == Phase.ADOPTING
     if key.token and key.mod == campaign.mod:
@@ -196,7 +196,7 @@ def _wait(who: _Who) -> Steps:
 
 
 def _accept(who: _Who) -> Steps:
-    """A nomination for a transfer from another candidate becomes the transfer's delete."""
+    """Accept the nomination for a transfer from another candidate. The delete of the transfer follows."""
     for place, sent in enumerate(who.state.orphans):
         if sent.kind == Sent.NOMINATION and sent.holder != who.number:
             transfer = sent._replace(kind=Sent.TRANSFER, holder=who.number)
@@ -205,7 +205,7 @@ def _accept(who: _Who) -> Steps:
 
 
 def _created(who: _Who) -> Steps:
-    """The create of the key, if it does not exist, attached to the lease."""
+    """Create the key with the lease if it does not exist."""
     campaign, state = who.campaign, who.state
     if state.key.token:
         yield who.step("beaten", phase=Phase.WAITING)
@@ -223,11 +223,11 @@ def _created(who: _Who) -> Steps:
 
 
 def _find_out(who: _Who) -> Steps:
-    """After a create without an answer: is the key there, with the bytes that were sent?"""
+    """After a create without a response, check whether the key contains the bytes of the request."""
     campaign, key = who.campaign, who.state.key
     if key.lease == campaign.lease and key.maker == campaign.server:
         said = who.say((Message.ELECTED, key.token))
-        told = who.state._replace(key=key._replace(maker=NOBODY))  # no other create has these bytes
+        told = who.state._replace(key=key._replace(maker=NOBODY))  # the bytes of each create are unique
         yield who.step("found", state=told, phase=Phase.LEADING, token=key.token, mod=key.token, said=said)
         return
     yield who.step("in-doubt", phase=Phase.WAITING)
@@ -240,7 +240,7 @@ def _find_out(who: _Who) -> Steps:
 
 
 def _lead(who: _Who) -> Steps:
-    """A candidate that has gone, or seems to have, is deposed; or, while the store is away, its key is left to the lease."""
+    """Depose a candidate that has disconnected or is silent. If the store is unavailable, leave the key to its lease."""
     campaign, key = who.campaign, who.state.key
     if key.token != campaign.token or key.mod != campaign.mod:
         yield who.over("verdict")
@@ -263,7 +263,7 @@ def _deleted(who: _Who) -> Steps:
 
 
 def _leads_elsewhere(who: _Who) -> bool:
-    """Does anybody lead by the key as it is now, on a stream other than this one?"""
+    """Whether a candidate leads with the current key on another stream."""
     key = who.state.key
     return any(
         each.phase == Phase.LEADING and each.token == key.token and each.mod == key.mod

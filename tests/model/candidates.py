@@ -1,4 +1,4 @@
-"""What a candidate does, and what may happen to it: pinnace/client/election.py, and the scheduler behind it."""
+"""The actions and faults of a candidate (pinnace/client/election.py) and of its scheduler."""
 
 from tests.model.checker import Step
 from tests.model.protocol import NO_CAMPAIGN, Campaign, Candidate, Message, Phase, State
@@ -29,7 +29,7 @@ def put(state: State, number: int, candidate: Candidate) -> State:
 
 
 def leaving(candidate: Candidate) -> tuple[Campaign, ...]:
-    """The streams that it has left, once it leaves the current one too."""
+    """Return the streams that the candidate has left, including the current one."""
     current = candidate.current
     if current.phase in (Phase.NONE, Phase.OVER):
         return candidate.left
@@ -64,7 +64,7 @@ def hear(rules: Rules, state: State, number: int, candidate: Candidate) -> Steps
             left = _forsaking(heard)._replace(current=NO_CAMPAIGN, left=leaving(heard))
             yield Step(("hear-old", name, str(content)), put(state, number, left))
         case Message.ELECTED:
-            # the clock allows it only while the lease lives (lease.py); and assumed pods of earlier terms are forgotten
+            # The term is valid only while the lease has not expired (lease.py). A new term drops earlier assumed pods.
             valid = candidate.session in state.leases or Guard.LEASE_ORDER not in rules.guards
             won = heard._replace(token=content, valid=valid, decided=False)
             yield Step(("hear-elected", name, str(content)), put(state, number, won))

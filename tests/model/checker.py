@@ -1,12 +1,12 @@
-"""A small explicit-state model checker: breadth first, so that a counterexample is a shortest one.
+"""A small explicit-state model checker. It searches breadth first, so counterexamples are as short as possible.
 
-A model gives the initial states, the steps from a state, and what is wrong with a state (an invariant that it breaks). States
-are compared after `canonical`, which maps states that differ in names only to one of them.
+A model defines the initial states, the steps from a state, and the invariant that a state violates. The checker compares states
+after `canonical`, which maps states that only differ in names to one of them.
 
-Two kinds of properties:
-* safety: no reachable state is wrong;
-* recovery: from every reachable state a good one can be reached by steps that are not faults. It is weaker than liveness (the
-  good state *can* be reached, nothing says that it will), and finds what liveness is mostly lost to: states without a way out.
+It checks two properties:
+* Safety: no reachable state is wrong.
+* Recovery: from every reachable state, steps without faults can reach a good state. This is weaker than liveness, because the
+  good state need not be reached. It finds the most common violations of liveness: states without recovery.
 """
 
 import gc
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 class Step(NamedTuple, Generic[S]):
-    """`action` names it, with its subjects, for a trace. `fault`: no recovery may count on it."""
+    """`action` is the name of the step and its subjects, for traces. Recovery does not use steps with `fault`."""
 
     action: tuple[str, ...]
     state: S
@@ -29,41 +29,41 @@ class Model(Protocol[S]):
     def initial(self) -> Iterable[S]: ...
 
     def steps(self, state: S) -> Iterable[Step[S]]:
-        """All that can happen next."""
+        """Return all possible steps."""
         ...
 
     def ample(self, state: S) -> Iterable[Step[S]]:
-        """As many of the steps as are enough: what the others lead to is found later, all the same."""
+        """Return a sufficient subset of the steps. The checker reaches the states of the other steps later."""
         ...
 
     def canonical(self, state: S) -> S:
-        """Of states that behave alike, always the same one."""
+        """Return the representative of all states that behave alike."""
         ...
 
     def wrong(self, state: S) -> str | None:
-        """The invariant that does not hold, in words; None: all hold."""
+        """Describe the violated invariant, or return None."""
         ...
 
     def good(self, state: S) -> bool:
-        """What the system recovers to."""
+        """Whether the system has recovered."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Counterexample(Generic[S]):
-    """`trace` leads from an initial state, whose action is (), to the last one. Its names and numbers stay what they are."""
+    """`trace` leads from an initial state, whose action is (), to the last one. Its states are not canonical."""
 
     problem: str
     trace: list[Step[S]]
 
     def __len__(self) -> int:
-        """Steps."""
+        """Return the number of steps."""
         return len(self.trace) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[S]):
-    """`counterexample` None: nothing is wrong with any of the states, and all of them were seen."""
+    """If `counterexample` is None, all states were checked and none is wrong."""
 
     states: int
     transitions: int
@@ -72,12 +72,12 @@ class Result(Generic[S]):
 
 
 class TooManyStates(Exception):
-    """There are more than were allowed for: nothing was proven."""
+    """The model exceeds the limit of states, so the result is open."""
 
 
 def check(model: Model[S], *, recovery: bool = True, limit: int = 1_000_000) -> Result[S]:
-    """Explores all states. Raises TooManyStates."""
-    gc.disable()  # states are tuples by the million, none in a cycle: to look for those takes a quarter of the time
+    """Explore all states. Raises TooManyStates."""
+    gc.disable()  # millions of tuples without cycles: the collector would use a quarter of the time
     try:
         return _Exploration(model, limit).run(recovery)
     finally:
@@ -89,8 +89,8 @@ class _Exploration(Generic[S]):
         self._model = model
         self._limit = limit
         self._ids: dict[S, int] = {}
-        self._origins: list[tuple[int, Step[S]]] = []  # each state, with how and from which it was reached first
-        self._before: list[list[int]] = []  # from which states it is reached by steps that are not faults
+        self._origins: list[tuple[int, Step[S]]] = []  # for each state, its first predecessor and step
+        self._before: list[list[int]] = []  # for each state, its predecessors by steps without faults
         self._transitions = 0
 
     def run(self, recovery: bool) -> Result[S]:
@@ -136,7 +136,7 @@ class _Exploration(Generic[S]):
         return number
 
     def _stuck(self) -> int | None:
-        """The first state from which no good one can be reached."""
+        """Return the first state from which no good state can be reached."""
         good = [number for number, (_, step) in enumerate(self._origins) if self._model.good(step.state)]
         recovers = set(good)
         while good:
@@ -147,7 +147,7 @@ class _Exploration(Generic[S]):
         return next((number for number in range(len(self._origins)) if number not in recovers), None)
 
     def _trace(self, number: int) -> list[Step[S]]:
-        """Goes the way again, without renaming anything on it."""
+        """Repeat the steps to a state without canonical names."""
         path: list[S] = []
         while number >= 0:
             number, (_, state, _) = self._origins[number]

@@ -1,4 +1,4 @@
-"""The model of the election protocol, put together: its actions, its invariants, and what it recovers to."""
+"""The complete model of the election protocol: actions, invariants and recovery."""
 
 from collections.abc import Iterable
 
@@ -11,9 +11,8 @@ from tests.model.world import world_steps
 
 
 class Election:
-    """`broken`: guards that are taken away. `one_leader`: also wrong is what the fence makes harmless, that two candidates
-    believe to lead. `steady`: also wrong is
-    that the key goes while a candidate believes to lead by it."""
+    """`broken` are the removed guards. With `one_leader`, overlapping terms of two candidates are wrong, although the fence
+    makes them harmless. With `steady`, a key that is deleted during the term of its leader is wrong."""
 
     def __init__(
         self,
@@ -59,11 +58,11 @@ class Election:
                 and candidate.session == current.lease
                 and candidate.token != (current.token if current.phase == Phase.LEADING else 0)
             ):
-                return "a candidate and its API server do not agree on whether it leads, and nothing will tell them"
+                return "a candidate and its API server permanently disagree on whether it leads"
         return None
 
     def good(self, state: State) -> bool:
-        """Somebody leads, or there is nobody to lead."""
+        """Whether a candidate leads, or no candidate is up."""
         return not any(candidate.up for candidate in state.candidates) or any(
             candidate.valid
             and candidate.token == state.key.token
@@ -87,8 +86,9 @@ class Election:
 
 
 def _alone(rules: Rules, state: State) -> Step[State] | None:
-    """Once no more faults can happen: a step that nothing else can prevent or change, and that no invariant and no other step
-    can tell from having happened later. Then it is enough to look at what comes after it (partial order reduction)."""
+    """Return a step that is independent of all others, once no more faults can happen. No other step can prevent or change it,
+    and no invariant or other step depends on when it happens. The checker then only explores this step (partial order
+    reduction)."""
     for number, candidate in enumerate(state.candidates):
         for place, campaign in campaigns(candidate):
             if _is_alone(rules, state, place, campaign):

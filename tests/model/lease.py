@@ -1,11 +1,11 @@
-"""Clocks: may a leader act by its own clock when its lease may have run out?
+"""Clocks: can a leader act by its own clock after its lease has expired?
 
-    candidate: sends a beat --.                                    .--> may act until `sent + validity`
-    server:                    '-> asks etcd to renew --.      .--'    answers the beats that had come when it asked
-    etcd:                                                '----'        the lease lives until `then + ttl`
+    candidate: sends a heartbeat --.                                .--> may act until `sent + validity`
+    server:                         '-> sends a renewal --.     .--'    answers heartbeats that preceded the renewal
+    etcd:                                                  '---'        the lease expires at `then + ttl`
 
-Whatever is on its way takes as long as it likes. Time is monotonic and goes on at the same pace for all; the code's MARGIN is
-for clocks that do not tick alike. Times are kept as differences to now, so that there are finitely many states.
+Messages can take any time. Time is monotonic and runs at the same rate for all processes. The MARGIN of the code covers clocks
+that differ in rate. Times are relative to the current time, so that the number of states is finite.
 
 Abstracts apiserver.services.sessions (Session.beat, Session.keep, Timing), pinnace.client.election (Candidate._extend, Term)
 and etcd's leases.
@@ -19,11 +19,14 @@ from tests.model.checker import Step
 
 
 class Rule(Enum):
-    """What the proof rests on, apart from the numbers."""
+    """Conditions for the safety of a term, besides the timing."""
 
-    COUNT_FROM_SENT = "count-from-answer", "the candidate counts from when it sent the beat, not from when the answer came"
-    ANSWER_EARLIER = "answer-later", "a renewal answers only the beats that had come when it was asked for"
-    ANSWER_RENEWED = "answer-anyway", "a beat is answered only once the lease was renewed for it"
+    COUNT_FROM_SENT = (
+        "count-from-answer",
+        "the validity of a term starts when the candidate sends a heartbeat, not when it receives the response",
+    )
+    ANSWER_EARLIER = "answer-later", "a renewal acknowledges only heartbeats that arrived before it was sent"
+    ANSWER_RENEWED = "answer-anyway", "the server acknowledges a heartbeat only after a renewal of the lease"
 
     def __init__(self, breaking: str, statement: str) -> None:
         self.breaking = breaking
@@ -31,33 +34,33 @@ class Rule(Enum):
 
 
 class Clocks(NamedTuple):
-    """All times are ticks from now: what is past is negative. None: there is no such thing."""
+    """All times are ticks relative to now, negative in the past. None means that there is no such event."""
 
     lease: int
-    """When the lease runs out."""
+    """When the lease expires."""
     until: int
-    """Until when the candidate may act."""
+    """When the candidate's term ends."""
     beat: int | None = None
-    """When the beat that is on its way was sent."""
+    """When the heartbeat in flight was sent."""
     latest: int | None = None
-    """When the last beat that has come to the server, and was not answered, was sent."""
+    """When the last unanswered heartbeat that has arrived at the server was sent."""
     asked: int | None = None
-    """The same of the beat for which etcd was asked to renew."""
+    """When the heartbeat that caused the pending renewal was sent."""
     granted: bool = False
-    """etcd has renewed the lease; the server does not know yet."""
+    """etcd has renewed the lease, and the response is in flight."""
     answered: int | None = None
-    """When the beat whose answer is on its way was sent."""
+    """When the heartbeat whose response is in flight was sent."""
 
 
 TEXTS = {
-    "tick": "a tick passes",
-    "beat": "the candidate sends a beat",
-    "arrive": "the beat comes to the server",
-    "ask": "the server asks etcd to renew the lease",
-    "answer-anyway": "the server answers the beat, whatever etcd says",
+    "tick": "time advances by one tick",
+    "beat": "the candidate sends a heartbeat",
+    "arrive": "the heartbeat arrives at the server",
+    "ask": "the server sends the renewal of the lease to etcd",
+    "answer-anyway": "the server acknowledges the heartbeat without a renewal",
     "grant": "etcd renews the lease",
-    "told": "the server is told, and answers the beat",
-    "hear": "the candidate hears the answer",
+    "told": "the server receives the response and acknowledges the heartbeat",
+    "hear": "the candidate receives the acknowledgment",
 }
 
 
@@ -70,13 +73,13 @@ class LeaseModel:
         self._rules = frozenset(Rule) - frozenset(broken)
 
     def initial(self) -> Iterable[Clocks]:
-        """The session has just been opened, and its opening counts as a beat that was answered."""
+        """The session has just been opened. Its opening counts as an acknowledged heartbeat."""
         yield Clocks(lease=self._ttl, until=self._validity)
 
     def steps(self, state: Clocks) -> Iterator[Step[Clocks]]:
         yield Step(("tick",), Clocks._make(_earlier(value) for value in state))
         if state.until <= 0 or state.lease <= 0:
-            return  # a lapse is final, and so is the end of a lease
+            return  # the end of a term and the expiry of a lease are final
         if state.beat is None:
             yield Step(("beat",), state._replace(beat=0))
         else:
@@ -99,18 +102,18 @@ class LeaseModel:
         return self.steps(state)
 
     def canonical(self, state: Clocks) -> Clocks:
-        """What is so long ago that it makes no difference how long."""
+        """Limit times in the past to the earliest relevant one."""
         floor = -self._ttl - 1
         return Clocks._make(value if value is None or value > floor else floor for value in state)
 
     def wrong(self, state: Clocks) -> str | None:
-        return "the candidate may act, and its lease has run out" if state.until > 0 >= state.lease else None
+        return "the candidate may act after its lease has expired" if state.until > 0 >= state.lease else None
 
     def good(self, state: Clocks) -> bool:
-        """There is nothing to recover to: a candidate whose term has lapsed begins a new session."""
+        """Recovery is not modeled: a candidate whose term has ended opens a new session."""
         return True
 
 
 def _earlier(value: int | None) -> int | None:
-    """A time, a tick later. What is no time stays what it is."""
+    """Shift a time by one tick. Other values are unchanged."""
     return value if value is None or isinstance(value, bool) else value - 1

@@ -1,19 +1,18 @@
-"""The states of the election protocol: etcd, candidates, the campaigns that API servers hold for them, what is on its way.
+"""The states of the election protocol: etcd, candidates, their campaigns on API servers, and messages in flight.
 
-What is not here, and why nothing is lost by it:
+The model omits the following:
 
-* Time. A deadline is an action that may happen at any moment: a process that is stopped (SIGSTOP) or slow is one whose actions
-  do not come up. Only one order of events is taken for granted: a lease does not run out while its owner's clock still allows
-  it to lead. That is what lease.py shows.
-* Whether a server is up. One that crashes is one that forgets; while it is down, nothing happens there.
-* The servers' caches. A server acts on what etcd has, but as late as it likes. What a stale cache could add is an attempt to
-  create a key that exists, which fails.
-* Binds between the candidate and etcd: an API server holds nothing about them. They arrive at any time, or never.
-* What the informers of a leader have seen: the least that the barrier lets pass, everything up to the election. More knowledge
-  forbids more.
-* The line of candidates on one server: any of them may stand.
+* Time. A deadline is an action that can happen at any moment. The actions of a slow or stopped (SIGSTOP) process do not happen.
+  The model only assumes that a lease does not expire during the term of its owner, which lease.py checks.
+* Down servers. A crash clears the state of a server, and no actions happen while it is down.
+* The caches of servers. A server acts on the state of etcd, with any delay. A stale cache could only add an attempt to create
+  an existing key, which fails.
+* Binds in API servers, which keep no state about them. A bind arrives at any time, or never.
+* The informers of a leader. They have seen everything up to the election, which is the minimum that the barrier requires. More
+  recent informers permit fewer binds.
+* The queue of candidates on one server. Any of them can create the key.
 
-Revisions and leases are numbered anew in every state, in their order, so that there are finitely many of both.
+Each state renumbers revisions and leases in their order, so that their number is finite.
 """
 
 from collections.abc import Iterator
@@ -22,33 +21,33 @@ from typing import NamedTuple
 
 NOBODY = -1
 DEAD = -1
-"""Stands for every lease that has run out."""
+"""Represents all expired leases."""
 Order = tuple[int, int, int]
-"""The new number of each, and NOBODY's."""
+"""The new number of each, and that of NOBODY."""
 KEEP: Order = (0, 1, NOBODY)
 SWAP: Order = (1, 0, NOBODY)
 Look = tuple[int, ...]
 
 
 class Phase(IntEnum):
-    """Of a campaign (apiserver.election.candidates): which of its requests is on its way, to it or to etcd."""
+    """The phase of a campaign (apiserver.election.candidates) states which of its requests is in flight."""
 
     NONE = 0
-    OPENING = 1  # the candidate's first message
-    CLEARING = 2  # delete the key of the session that the candidate has forsaken
-    RESUMING = 3  # the election's key has been read, the session is to be resumed
-    TAKING = 4  # put the key again, for a session that moved here
+    OPENING = 1  # the first message of the candidate
+    CLEARING = 2  # delete the key of the forsaken session
+    RESUMING = 3  # resume the session after the read of the election's key
+    TAKING = 4  # take over the key of a session that moved to this server
     WAITING = 5
     CREATING = 6  # create the key
-    UNKNOWN = 7  # the create's answer was lost
-    ADOPTING = 8  # put the key again, which was created for this session by a server that is gone, or late
+    UNKNOWN = 7  # the response to the create was lost
+    ADOPTING = 8  # take over a key that another server created for this session
     LEADING = 9
     DEPOSING = 10  # delete the key
     OVER = 11
 
 
 class Message(IntEnum):
-    """From a server to its candidate."""
+    """A message from a server to its candidate."""
 
     OPENED = 1
     ELECTED = 2
@@ -56,7 +55,7 @@ class Message(IntEnum):
 
 
 class Key(NamedTuple):
-    """The election's key in etcd. `maker`: the server that created it without getting an answer; it would know its bytes."""
+    """The election's key in etcd. `maker` is the server that created it without a response and can recognize its bytes."""
 
     token: int
     mod: int
@@ -69,30 +68,30 @@ NO_KEY = Key(0, 0, 0, NOBODY, NOBODY)
 
 
 class Campaign(NamedTuple):
-    """One stream: the server's side of it, and what was said on it and not heard yet."""
+    """The server side of one stream, and its messages in flight."""
 
     server: int
     phase: Phase
     lease: int
-    """Of the session; before it is opened, the one to be resumed."""
+    """The lease of the session. Before the session is open, that of the session to resume."""
     token: int
-    """Before the session is opened, the one that the candidate claims; then the one that it holds from here."""
+    """The token of the term on this stream. Before the session is open, the token that the candidate claims."""
     mod: int
-    """The key's mod_revision, as this server knows it."""
+    """The mod_revision of the key that this server knows."""
     cut: bool
-    """The stream is broken: nothing arrives any more, and each end finds out when it does."""
+    """The stream is broken. No messages arrive, and each end detects this at any later time."""
     said: tuple[tuple[Message, int], ...]
     forsaken: int
-    """The session of a term that the candidate has stood down from by its own clock; its key is to go."""
+    """The session of a term that ended by the candidate's clock. The server deletes its key."""
 
 
 NO_CAMPAIGN = Campaign(NOBODY, Phase.NONE, 0, 0, 0, False, (), 0)
 
 
 class Candidate(NamedTuple):
-    """`current` is the campaign of the stream that it uses, `left` those of streams that it has left, where the servers do not
-    know it yet. `forsaken`: see Campaign. `token` is that of its term; `valid`: its clock allows it to lead. `decided`: it has
-    given away the node's one slot in this term. `ended`: the highest token that it has stood down from."""
+    """`current` is the campaign of the current stream. `left` are those of streams that the candidate has left and whose
+    servers have not noticed. For `forsaken`, see Campaign. `token` is that of the term, which is `valid` by the candidate's
+    clock. `decided`: it has assigned the node's only slot in this term. `ended` is the highest token that it has given up."""
 
     up: bool
     session: int
@@ -106,18 +105,18 @@ class Candidate(NamedTuple):
 
 
 class Sent(IntEnum):
-    """A request to etcd that no campaign waits for."""
+    """A request to etcd whose sender does not wait for the response."""
 
     CREATE = 1
     PUT = 2
     DELETE = 3
-    NOMINATION = 4  # somebody asks for a transfer
+    NOMINATION = 4  # a request for a transfer
     TRANSFER = 5  # the delete of the key, once a candidate has accepted the nomination
 
 
 class Orphan(NamedTuple):
-    """`holder`: for whom it is. `mod`: what it compares, the key's mod_revision; of a transfer, the key's token. A CREATE
-    compares that there is no key; there it is the server that sent it."""
+    """A request for candidate `holder`. `mod` is the compared value: the key's mod_revision, or the key's token for a transfer.
+    For a CREATE, which compares that no key exists, it is the server that sent the request."""
 
     kind: Sent
     holder: int
@@ -129,37 +128,37 @@ class State(NamedTuple):
     revision: int
     key: Key
     leases: tuple[int, ...]
-    """Those that have not run out."""
+    """The leases that have not expired."""
     candidates: tuple[Candidate, ...]
     orphans: tuple[Orphan, ...]
     binds: tuple[int, ...]
-    """Tokens of those on their way. Each is of another pod, to the same node, which has room for one."""
+    """The tokens of binds in flight. Each binds a different pod to the same node, which has room for one pod."""
     bound: int
-    """The revision at which a pod was bound to the node; 0: it is free."""
+    """The revision at which a pod was bound to the node, or 0 if the node is free."""
     faults: int
-    """How many may happen yet."""
+    """The number of remaining faults."""
     decisions: int
-    """How many may be made yet."""
+    """The number of remaining scheduling decisions."""
     wrong: str
-    """What an action has found to be wrong."""
+    """The violation that an action has detected."""
 
 
 def start(candidates: int, faults: int, decisions: int) -> State:
-    """All candidates run, and none has a stream yet."""
+    """Return the initial state: all candidates run without a stream."""
     candidate = Candidate(True, 0, 0, 0, False, False, 0, NO_CAMPAIGN, ())
     return State(0, NO_KEY, (), (candidate,) * candidates, (), (), 0, faults, decisions, "")
 
 
 def campaigns(candidate: Candidate) -> Iterator[tuple[int, Campaign]]:
-    """Those of a candidate, with where they are: NOBODY for the current one, else the place in `left`."""
+    """Yield the campaigns of a candidate with their place: NOBODY for the current one, otherwise the index in `left`."""
     if candidate.current.phase:
         yield NOBODY, candidate.current
     yield from enumerate(candidate.left)
 
 
 def canonical(state: State, servers: int, *, dead: bool = False) -> State:
-    """Candidates and servers are alike; of states that differ in their order, in numbers only, or in what can have no effect
-    any more, always the same one. `dead`: keep also what the guards would stop."""
+    """Return the representative of states that only differ in the order of candidates and servers, in numbers, or in requests
+    without effect. With `dead`, keep requests that the guards would stop."""
     key = state.key
     orphans = tuple([each for each in state.orphans if dead or _can_happen(each, state)])
     binds = state.binds if dead else tuple([each for each in state.binds if each == key.token])
@@ -178,20 +177,20 @@ def canonical(state: State, servers: int, *, dead: bool = False) -> State:
 
 
 def _orders(looks: list[Look]) -> tuple[Order, ...]:
-    """The order that puts what looks smaller first; both when they look alike."""
+    """Return the order that sorts by look, or both orders if the looks are equal."""
     if len(looks) < 2 or looks[0] < looks[1]:
         return (KEEP,)
     return (SWAP,) if looks[1] < looks[0] else (KEEP, SWAP)
 
 
 def _looks(candidate: Candidate) -> Look:
-    """What can be told of a candidate without names and numbers."""
+    """Describe a candidate without names and numbers."""
     current = candidate.current
     return candidate.up, candidate.valid, candidate.decided, current.phase, current.cut, candidate.token, len(candidate.left)
 
 
 def _business(state: State, server: int) -> Look:
-    """What can be told of a server, likewise."""
+    """Describe a server without names and numbers."""
     phases = sorted(each.phase for candidate in state.candidates for _, each in campaigns(candidate) if each.server == server)
     return (state.key.maker == server, *phases)
 
@@ -207,14 +206,14 @@ def _can_happen(orphan: Orphan, state: State) -> bool:
 
 
 def _renamed(state: State, revisions: dict[int, int], holders: Order, servers: Order) -> State:
-    """`holders`, `servers`: the new number of each candidate and server."""
+    """`holders` and `servers` contain the new number of each candidate and server."""
     candidates = [state.candidates[holders[number]] for number in range(len(state.candidates))]
     key = state.key
     alive = state.leases
     names = {0: 0}
 
     def lease_of(lease: int) -> int:
-        """Numbered in the order in which they come up. Those that have run out are all alike."""
+        """Number leases in order of occurrence. All expired leases have the number DEAD."""
         if lease not in names:
             names[lease] = max(names.values()) + 1 if lease in alive else DEAD
         return names[lease]
@@ -236,7 +235,7 @@ def _renamed(state: State, revisions: dict[int, int], holders: Order, servers: O
         return Campaign(servers[server], phase, lease_of(lease), revisions[token], known, cut, said, max(lease_of(forsaken), 0))
 
     def several(old: tuple[Campaign, ...]) -> tuple[Campaign, ...]:
-        """In an order that does not depend on how their leases were numbered."""
+        """Sort independently of the numbers of the leases."""
         if len(old) > 1:
             looks = [
                 (

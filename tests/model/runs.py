@@ -1,4 +1,4 @@
-"""What is checked: bounds under which nothing may be wrong, and for each guard those under which its absence shows."""
+"""The runs of the checker: runs without violations, and for each guard a run in which its removal has a counterexample."""
 
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from tests.model.rules import ACTIONS, Fault, Guard
 
 
 class Run(NamedTuple):
-    """`make` takes the guards that are taken away. `recovery`: is there anything to recover to?"""
+    """`make` takes the removed guards. `recovery` states whether to check recovery."""
 
     title: str
     make: Callable[[Collection[Any]], Model[Any]]
@@ -24,9 +24,9 @@ def election(title: str, **bounds: Any) -> Run:
 LEASE = Run("lease and clocks: TTL and validity of 5 ticks", lambda broken: LeaseModel(5, 5, broken=broken), recovery=False)
 PAIR = election("two candidates, two servers, any fault", faults=1)
 ALONE = election("one candidate, two servers, any two faults", candidates=1, faults=2)
-ROLLED = election("a server is killed or rolled: no leader loses its key", faults=1, kinds={Fault.RESTART}, steady=True)
+ROLLED = election("one server restart: no leader loses its key", faults=1, kinds={Fault.RESTART}, steady=True)
 ROLLED_TWICE = election(
-    "one candidate, servers killed or rolled twice: it keeps its key",
+    "one candidate, two server restarts: it keeps its key",
     candidates=1,
     faults=2,
     kinds={Fault.RESTART},
@@ -35,21 +35,21 @@ ROLLED_TWICE = election(
 SMALL = (LEASE, PAIR, ALONE, ROLLED, ROLLED_TWICE)
 
 LARGE = (
-    election("two candidates, servers killed or rolled twice", faults=2, kinds={Fault.RESTART}, steady=True),
+    election("two candidates, two server restarts", faults=2, kinds={Fault.RESTART}, steady=True),
     election("two candidates, one server, any two faults", servers=1, faults=2),
-    election("two candidates, killed twice", faults=2, kinds={Fault.CRASH}),
-    election("two candidates, servers and candidates killed", faults=2, kinds={Fault.CRASH, Fault.RESTART}),
+    election("two candidates, two crashes of candidates", faults=2, kinds={Fault.CRASH}),
+    election("two candidates, crashes of servers and candidates", faults=2, kinds={Fault.CRASH, Fault.RESTART}),
     election("two candidates, two delays", faults=2, kinds={Fault.SLOW}),
-    election("two candidates, delays and answers of etcd lost", faults=2, kinds={Fault.SLOW, Fault.LOST}),
-    election("two candidates, servers killed and answers of etcd lost", faults=2, kinds={Fault.RESTART, Fault.LOST}),
+    election("two candidates, delays and lost responses of etcd", faults=2, kinds={Fault.SLOW, Fault.LOST}),
+    election("two candidates, server restarts and lost responses of etcd", faults=2, kinds={Fault.RESTART, Fault.LOST}),
     election("one candidate, any three faults", candidates=1, faults=3),
 )
-"""Many minutes, and a few GB; the last one may be beyond the limit, which the exit code says."""
+"""Runs of many minutes and a few GB. The last one may exceed the limit of states, which the exit code reports."""
 
 TWO_LEADERS = election("two candidates believe to lead", faults=1, one_leader=True)
-"""Not an invariant: the counterexample shows how it comes about, and why it does no harm."""
+"""Not an invariant. The counterexample shows how terms overlap and why this is harmless."""
 
-_CROSSED = election("a transfer, and a delay", servers=1, faults=2, kinds={Fault.SLOW, Fault.TRANSFER})
+_CROSSED = election("a transfer and a delay", servers=1, faults=2, kinds={Fault.SLOW, Fault.TRANSFER})
 _KILLED = election("a candidate is killed", faults=1, kinds={Fault.CRASH})
 
 BREAKS: dict[str, tuple[Run, tuple[Guard | Rule, ...]]] = {
@@ -74,13 +74,13 @@ BREAKS: dict[str, tuple[Run, tuple[Guard | Rule, ...]]] = {
     "validity-above-ttl": (Run("validity of 6 ticks, TTL of 5", lambda broken: LeaseModel(5, 6), recovery=False), ()),
     "no-notice,server-renews": (_KILLED, (Guard.NOTICE, Guard.BEATEN)),
 }
-"""By name: where it shows that these are missing."""
+"""By name: the run and the guards to remove for a counterexample."""
 
 SPARE = (Guard.NOTICE, Guard.BEATEN)
-"""Each stands in for the other: one of them may be missing."""
+"""Redundant guards: either of them can be missing."""
 
 
 def describe(step: Step[Any]) -> str:
-    """A step of a trace, in words."""
+    """Describe a step of a trace."""
     action, *subjects = step.action
     return ACTIONS[action].text.format(*subjects) if action in ACTIONS else TEXTS[action]

@@ -1,4 +1,4 @@
-"""The model checker itself: on models so small that their answers can be seen."""
+"""The model checker on models with a few states."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from tests.model.runs import Run
 
 
 class Counter:
-    """Counts up from 0 by 1 or 2, to 5 at most; by 7 is a fault, from which nothing leads back."""
+    """Counts from 0 to 5 in steps of 1 or 2. A fault leads from 5 to 7, which has no further steps."""
 
     def __init__(self, wrong: int = -1, good: int = 5) -> None:
         self._wrong = wrong
@@ -39,41 +39,41 @@ class Counter:
         return state in (self._good, 7)
 
 
-def test_every_state_is_seen_once() -> None:
+def test_check_visits_every_state_once() -> None:
     result = check(Counter())
     assert (result.states, result.transitions, result.counterexample) == (7, 10, None)
 
 
-def test_a_counterexample_is_a_shortest_one() -> None:
+def test_counterexample_is_as_short_as_possible() -> None:
     counterexample = check(Counter(wrong=4)).counterexample
     assert counterexample is not None
     assert counterexample.problem == "it is 4"
     assert [step.state for step in counterexample.trace] == [0, 2, 4]
 
 
-def test_a_state_without_a_way_out_is_found() -> None:
+def test_check_finds_a_state_without_recovery() -> None:
     counterexample = check(Counter(good=3)).counterexample
     assert counterexample is not None
     assert (counterexample.problem, counterexample.trace[-1].state) == ("there is no way out", 4)
 
 
-def test_a_fault_is_no_way_out() -> None:
+def test_fault_does_not_count_as_recovery() -> None:
     assert check(Counter(good=-1)).counterexample is not None
 
 
-def test_no_verdict_without_all_states() -> None:
+def test_check_fails_above_the_state_limit() -> None:
     with pytest.raises(TooManyStates):
         check(Counter(), limit=3)
 
 
 @pytest.mark.parametrize(("limit", "code"), [(100, 0), (3, command.OPEN)])
-def test_the_exit_code_says_whether_all_was_proven(monkeypatch: pytest.MonkeyPatch, limit: int, code: int) -> None:
+def test_exit_code_depends_on_whether_all_states_were_checked(monkeypatch: pytest.MonkeyPatch, limit: int, code: int) -> None:
     monkeypatch.setattr(command, "SMALL", (Run("counts", lambda _: Counter()),))
     monkeypatch.setattr(command, "LIMIT", limit)
     assert command.main([]) == code
 
 
-def test_the_exit_code_says_what_fails_before_what_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_takes_precedence_over_an_unfinished_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "SMALL", (Run("fails", lambda _: Counter(wrong=0)), Run("stays open", lambda _: Counter())))
     monkeypatch.setattr(command, "LIMIT", 3)
     assert command.main([]) == command.FAILED

@@ -1,6 +1,6 @@
-"""The election protocol, exhaustively within bounds; and without each of its guards, which must show.
+"""Exhaustive checks of the election protocol within bounds. The removal of each guard must lead to a counterexample.
 
-The largest of the small bounds takes as long as all others: `make model` has it too.
+The tests skip the largest of the small runs, which takes as long as all others. `make model` includes it.
 """
 
 import importlib
@@ -15,20 +15,20 @@ from tests.model.lease import LeaseModel, Rule
 from tests.model.rules import ACTIONS, Guard
 from tests.model.runs import ALONE, BREAKS, PAIR, SMALL, SPARE, TWO_LEADERS, Run, describe
 
-pytestmark = pytest.mark.timeout(300)  # they only compute: seconds, but many on a machine that is busy
+pytestmark = pytest.mark.timeout(300)  # only computation: seconds on an idle machine
 SHORT = 20
-"""Steps of a counterexample that a person can follow."""
+"""Maximum number of steps of a readable counterexample."""
 
 
 @pytest.mark.parametrize("run", [run for run in SMALL if run is not ALONE], ids=lambda run: run.title)
-def test_nothing_is_wrong(run: Run) -> None:
+def test_invariants_hold(run: Run) -> None:
     result = check(run.make(()), recovery=run.recovery)
     assert result.counterexample is None, "\n".join(map(describe, result.counterexample.trace[1:]))
     assert result.states > 300
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_without_its_guards_it_is_not_safe(name: str) -> None:
+def test_removal_of_a_guard_has_a_counterexample(name: str) -> None:
     run, broken = BREAKS[name]
     counterexample = check(run.make(broken), recovery=run.recovery).counterexample
     assert counterexample is not None
@@ -36,39 +36,39 @@ def test_without_its_guards_it_is_not_safe(name: str) -> None:
     assert all(map(describe, counterexample.trace[1:]))
 
 
-def test_no_guard_is_left_out() -> None:
+def test_every_guard_is_removed_by_a_test() -> None:
     tried = {guard for _, broken in BREAKS.values() for guard in broken}
     assert tried == {*Guard, *Rule}
 
 
 @pytest.mark.parametrize("guard", SPARE, ids=lambda guard: guard.breaking)
-def test_each_of_two_guards_stands_in_for_the_other(guard: Guard) -> None:
+def test_one_of_two_redundant_guards_can_be_missing(guard: Guard) -> None:
     assert check(PAIR.make((guard,))).counterexample is None
 
 
-def test_two_may_believe_to_lead_for_a_moment() -> None:
-    """It is no invariant of the protocol, and nothing rests on it: the one whose token is not the key's binds nothing."""
+def test_two_candidates_can_have_overlapping_terms() -> None:
+    """Disjoint terms are not an invariant. Binds of a candidate whose token differs from that of the key fail."""
     counterexample = check(TWO_LEADERS.make(())).counterexample
     assert counterexample is not None
     assert counterexample.problem == "two candidates believe to lead"
 
 
 @pytest.mark.parametrize("ttl", [2, 3, 5])
-def test_a_leader_may_believe_in_itself_for_as_long_as_the_lease_lives(ttl: int) -> None:
+def test_term_is_safe_if_and_only_if_validity_does_not_exceed_the_ttl(ttl: int) -> None:
     for validity in range(1, ttl + 3):
         counterexample = check(LeaseModel(ttl, validity), recovery=False).counterexample
         assert (counterexample is None) == (validity <= ttl)
 
 
-def test_the_code_keeps_the_inequalities() -> None:
-    """docs/design/election.md, "Timing", says what each is for."""
+def test_default_timing_satisfies_the_inequalities() -> None:
+    """docs/design/election.md, "Timing", explains each inequality."""
     assert TIMING.interval < ANSWER_TIMEOUT < TIMING.silence < TIMING.validity < TIMING.ttl
     assert TIMING.validity > ANSWER_TIMEOUT + OPEN_TIMEOUT
     assert 2 * TIMING.interval < TIMING.recent < TIMING.silence
 
 
-def test_renaming_candidates_servers_and_numbers_changes_nothing() -> None:
-    """The canonical form of a canonical form is itself, along some thousand states."""
+def test_canonical_state_is_its_own_canonical_state() -> None:
+    """The test checks some thousand states."""
     model = Election(faults=2)
     seen = frontier = set(model.initial())
     while len(seen) < 3000:
@@ -79,8 +79,8 @@ def test_renaming_candidates_servers_and_numbers_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("code", sorted({action.code for action in ACTIONS.values()}))
-def test_what_an_action_abstracts_is_there(code: str) -> None:
-    """Renamed or removed: then look at the model again."""
+def test_code_of_each_action_exists(code: str) -> None:
+    """If the code was renamed or removed, check whether the model still matches it."""
     parts = code.split(".")
     for split in range(len(parts) - 1, 0, -1):
         try:
@@ -90,9 +90,9 @@ def test_what_an_action_abstracts_is_there(code: str) -> None:
         for part in parts[split:]:
             found = getattr(found, part)
         return
-    pytest.fail(f"no module of {code}")
+    pytest.fail(f"{code} does not exist")
 
 
-def test_candidates_do_not_leave_a_server_with_longer_leases() -> None:
+def test_maximum_lease_is_compatible_with_the_candidate_timeouts() -> None:
     longest = timing_of(MAX_LEASE)
     assert 2 * longest.interval < ANSWER_TIMEOUT < longest.silence < longest.validity

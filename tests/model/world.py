@@ -1,4 +1,4 @@
-"""What happens by itself, or by what is on its way: etcd, networks, the processes of the API servers."""
+"""Actions of the environment: etcd, networks, and the processes of the API servers."""
 
 from tests.model.candidates import put
 from tests.model.checker import Step
@@ -32,15 +32,15 @@ def _binds(rules: Rules, state: State) -> Steps:
             continue
         wrong = ""
         if token != state.key.token:
-            wrong = f"a bind under token {token} commits, which is not the key's"
+            wrong = f"a bind with token {token} commits, which is not the token of the key"
         elif state.bound:
-            wrong = "two pods are bound to a node that has room for one"
+            wrong = "two pods are bound to a node with room for one pod"
         revision = state.revision + 1
         yield Step(("bind", str(token), str(revision)), arrived._replace(revision=revision, bound=revision, wrong=wrong))
 
 
 def _orphans(rules: Rules, state: State) -> Steps:
-    """Requests to etcd that nobody waits for take effect, or are found not to."""
+    """Apply the requests to etcd whose sender does not wait, or drop them if their compare fails."""
     for place, orphan in enumerate(state.orphans):
         rest = state._replace(orphans=state.orphans[:place] + state.orphans[place + 1 :])
         key, revision = state.key, state.revision + 1
@@ -56,7 +56,7 @@ def _orphans(rules: Rules, state: State) -> Steps:
             case Sent.NOMINATION:
                 pass
             case Sent.TRANSFER if key.token and (key.token == orphan.mod or Guard.TRANSFER_TOKEN not in rules.guards):
-                wrong = "" if key.token == orphan.mod else "a transfer deposes a leader that it was not asked about"
+                wrong = "" if key.token == orphan.mod else "a transfer deposes a leader other than that of the request"
                 action = ("transfer", NAMES[orphan.holder], NAMES[key.holder])
                 yield Step(action, rest._replace(revision=revision, key=NO_KEY, wrong=wrong))
             case _:
@@ -64,7 +64,7 @@ def _orphans(rules: Rules, state: State) -> Steps:
 
 
 def _leases(rules: Rules, state: State) -> Steps:
-    """A lease runs out: by itself when nobody beats on it, else only because something is slow."""
+    """Expire a lease. If a candidate sends heartbeats for it, this needs a SLOW fault."""
     for lease in state.leases:
         if any(each.valid and each.session == lease for each in state.candidates) and Guard.LEASE_ORDER in rules.guards:
             continue
@@ -77,7 +77,7 @@ def _leases(rules: Rules, state: State) -> Steps:
 
 
 def _beats(rules: Rules, candidate: Candidate, lease: int) -> bool:
-    """Is the lease renewed for this candidate?"""
+    """Whether the lease is renewed for this candidate."""
     if Guard.BEATEN not in rules.guards and any(each.lease == lease for each in candidate.left):
         return True
     current = candidate.current
@@ -94,7 +94,7 @@ def _cut(after: State) -> Steps:
 
 
 def _restart(rules: Rules, after: State, number: int) -> Step[State]:
-    """The server's campaigns are gone, what they had sent to etcd is on its way, and their streams have ended."""
+    """Restart a server. Its campaigns and streams end, and their requests to etcd stay in flight."""
     orphans = list(after.orphans)
     key, candidates = after.key, []
     for holder, candidate in enumerate(after.candidates):
@@ -113,7 +113,7 @@ def _restart(rules: Rules, after: State, number: int) -> Step[State]:
         current = NO_CAMPAIGN if candidate.current.server == number else candidate.current
         left = tuple(each for each in candidate.left if each.server != number)
         candidates.append(candidate._replace(current=current, left=left))
-    wrong = "" if key is after.key else "a server that stops deposes a leader that is well"
+    wrong = "" if key is after.key else "a stopping server deposes a healthy leader"
     name = "restart" if Guard.POLITE_DRAIN in rules.guards else "drain"
     restarted = after._replace(key=key, candidates=tuple(candidates), orphans=tuple(orphans), wrong=wrong)
     return Step((name, server(number)), restarted, fault=True)

@@ -30,7 +30,7 @@ from tests.storage.mvcc import Mvcc
 
 KEYS = ("/r/a", "/r/b", "/r/b/1", "/r/c", "/q", "/r0")
 PREFIXES = ("/r/", "/r", "/r/b", "/", "/z")
-NOBODY = 0x7FFF
+MISSING_LEASE = 0x7FFF
 """A lease that does not exist."""
 
 
@@ -51,17 +51,17 @@ def _transact(rng: random.Random, store: Mvcc, first: int, leases: Sequence[int]
     keys = rng.sample(KEYS, rng.choice((1, 1, 2, 3, len(KEYS))))
     writes = [_write(rng, store, key, leases) for key in keys]
     match rng.random():
-        case luck if luck < 0.02:  # too many operations
+        case draw if draw < 0.02:  # too many operations
             writes += [Write(f"/many/{number}", b"", 0) for number in range(MAX_OPERATIONS)]
-        case luck if luck < 0.03:  # too many guards, with few writes
+        case draw if draw < 0.03:  # too many guards, with few writes
             guards = tuple(Guard(f"/many/{number}", 1) for number in range(MAX_OPERATIONS))
             writes[0] = writes[0]._replace(guards=guards)
-        case luck if luck < 0.04:  # exactly the limit
+        case draw if draw < 0.04:  # exactly the limit
             writes += [Write(f"/many/{number}", None, 0) for number in range(MAX_OPERATIONS - 2 * len(writes))]
-        case luck if luck < 0.05:  # a duplicate key
+        case draw if draw < 0.05:  # a duplicate key
             writes.append(Write(keys[0], b"twice", writes[0].expected))
             writes[0] = Write(keys[0], b"once", writes[0].expected)
-        case luck if luck < 0.055:  # too large for etcd, too
+        case draw if draw < 0.055:  # too large for etcd, too
             writes[0] = Write(keys[0], bytes(2 * MAX_BYTES), writes[0].expected)
     return Operation(f"transact({_abridged(writes)})", lambda storage: storage.transact(writes))
 
@@ -71,7 +71,7 @@ def _write(rng: random.Random, store: Mvcc, key: str, leases: Sequence[int]) -> 
     now = state.mod_revision if state else 0
     expected = now if rng.random() < 0.85 else rng.choice((0, max(0, now - 1), store.revision))
     value = None if rng.random() < 0.25 else rng.randbytes(rng.choice((0, 1, 8)))
-    lease = rng.choice((*leases, NOBODY)) if value is not None and rng.random() < 0.25 else 0
+    lease = rng.choice((*leases, MISSING_LEASE)) if value is not None and rng.random() < 0.25 else 0
     return Write(key, value, expected, _guards(rng, store), lease)
 
 
@@ -104,7 +104,7 @@ def _compact(rng: random.Random, store: Mvcc, first: int, leases: Sequence[int])
 
 
 def _lease(rng: random.Random, store: Mvcc, first: int, leases: Sequence[int]) -> Operation:
-    lease = rng.choice((*leases, NOBODY))
+    lease = rng.choice((*leases, MISSING_LEASE))
 
     async def renew(storage: Storage) -> int:
         return round(await storage.renew_lease(lease))
@@ -121,10 +121,10 @@ def _lease(rng: random.Random, store: Mvcc, first: int, leases: Sequence[int]) -
 
 def _watch(rng: random.Random, store: Mvcc, first: int, leases: Sequence[int]) -> Operation:
     start, until = rng.randint(first, store.revision + 1), store.revision
-    return Operation(f"watch({start}) until {until}", lambda storage: told(storage, start, until))
+    return Operation(f"watch({start}) until {until}", lambda storage: watched(storage, start, until))
 
 
-async def told(storage: Storage, start: int, until: int) -> list[Change]:
+async def watched(storage: Storage, start: int, until: int) -> list[Change]:
     """Return the changes of a watch up to a revision."""
     async with aclosing(storage.watch(start)) as watch:  # type: ignore[type-var]
         return await take(watch, until)

@@ -56,13 +56,13 @@ async def test_candidates_of_one_server_are_elected_in_order_of_arrival(serve: S
     server = await serve(PATIENT)
     leader = await Speaker.open(server, "first")
     _, token = await leader.lead()
-    line = []
+    queue = []
     for holder in ("second", "third", "fourth"):
         waiting = await Speaker.open(server, holder)
         await waiting.hear("opened")
         assert (await waiting.hear("observed")).observed.holder == "first"
-        line.append(waiting)
-    for following in line:
+        queue.append(waiting)
+    for following in queue:
         leader.vanish()
         higher = (await following.skip("observed")).elected.token
         assert higher > token
@@ -195,12 +195,12 @@ async def test_hanging_candidate_is_passed_over(serve: Serve) -> None:
     server = await serve(Timing(interval=INTERVAL, silence=30, ttl=30))
     leader = await Speaker.open(server, "a")
     _, token = await leader.lead()
-    in_line: list[Speaker] = []
+    in_queue: list[Speaker] = []
     for holder in ("hangs", "is well"):
-        in_line.append(await Speaker.open(server, holder))
-        await in_line[-1].hear("opened")
-        await in_line[-1].hear("observed")
-    _, well = in_line
+        in_queue.append(await Speaker.open(server, holder))
+        await in_queue[-1].hear("opened")
+        await in_queue[-1].hear("observed")
+    _, well = in_queue
     await asyncio.sleep(0.2)
     winning = asyncio.create_task(well.win())
     await leader.resign()
@@ -208,12 +208,12 @@ async def test_hanging_candidate_is_passed_over(serve: Serve) -> None:
 
 
 async def test_campaign_without_a_valid_holder_is_invalid(serve: Serve) -> None:
-    nobody = await Speaker.open(await serve(), "")
+    without_holder = await Speaker.open(await serve(), "")
     with pytest.raises(errors.Invalid, match="holder must have"):
-        await nobody.next()
-    everybody = await Speaker.open(await serve(), "a" * 254)
+        await without_holder.next()
+    too_long = await Speaker.open(await serve(), "a" * 254)
     with pytest.raises(errors.Invalid, match="1 to 253 characters"):
-        await everybody.next()
+        await too_long.next()
 
 
 async def test_draining_server_rejects_candidates(serve: Serve) -> None:

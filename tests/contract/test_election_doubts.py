@@ -11,7 +11,7 @@ from tests.contract.servers import PATIENCE, Server, Severable
 from tests.contract.voters import Speaker, stored_election
 
 
-class Late(Severable):
+class LateWrite(Severable):
     """Applies `write` right after the first read of its key."""
 
     def __init__(self, inner: Storage, write: Write) -> None:
@@ -25,7 +25,7 @@ class Late(Severable):
         return found
 
 
-class Lossy(Severable):
+class DropsCreate(Severable):
     """Drops the first create of the election's key and reports an unknown outcome."""
 
     def __init__(self, inner: Storage) -> None:
@@ -39,7 +39,7 @@ class Lossy(Severable):
         return await super().transact(writes)
 
 
-class RunOut(Severable):
+class ExpiredLease(Severable):
     """Refuses to renew one lease, although its keys still exist."""
 
     def __init__(self, inner: Storage, lease: int) -> None:
@@ -52,7 +52,7 @@ class RunOut(Severable):
         return await super().renew_lease(lease)
 
 
-class Stuck(Severable):
+class HangingRenewal(Severable):
     """Never completes the renewal of one lease."""
 
     def __init__(self, inner: Storage, lease: int) -> None:
@@ -67,7 +67,7 @@ class Stuck(Severable):
         return await super().renew_lease(lease)
 
 
-class Overtaken(Severable):
+class CompetingPut(Severable):
     """Simulates another server, to which the candidate has moved, that puts the key first: the same bytes at the same version.
     `answer` maps the store's result of the local attempt to the result that the caller sees."""
 
@@ -75,13 +75,13 @@ class Overtaken(Severable):
         self, inner: Storage, answer: Callable[[Committed | CompareFailed], Awaitable[Committed | CompareFailed]]
     ) -> None:
         super().__init__(inner)
-        self.theirs = 0
+        self.competing_revision = 0
         """The revision of the other server's put."""
         self._answer = answer
 
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
-        if not self.theirs and (put := [write for write in writes if write.key == KEY]):
-            self.theirs = (await super().transact(put)).revision
+        if not self.competing_revision and (put := [write for write in writes if write.key == KEY]):
+            self.competing_revision = (await super().transact(put)).revision
             return await self._answer(await super().transact(writes))
         return await super().transact(writes)
 
@@ -113,7 +113,7 @@ async def test_late_create_of_the_key_is_taken_over_by_its_session(storage: Stor
     read the key. That server renews the lease. If it did not take over the key, the election would have no leader for good."""
     session = await storage.grant_lease(HASTY.ttl)
     late = Write(KEY, stored_election("a", session), expected=0, lease=session)
-    async with serving(Late(storage, late)) as server:
+    async with serving(LateWrite(storage, late)) as server:
         speaker = await Speaker.open(server, "a", session)
         token = await speaker.win()
         record = await storage.get(KEY)
@@ -126,7 +126,7 @@ async def test_key_of_an_expired_session_is_not_used_by_the_next_session(storage
     """The candidate does not lead. It opens a stream with a session whose lease has expired and whose key still exists. The
     server assigns a new session. The candidate leads once it has created a key with the new session."""
     session, token = await lead(storage)
-    async with serving(RunOut(storage, session)) as server:
+    async with serving(ExpiredLease(storage, session)) as server:
         candidate = await Speaker.open(server, "a", session)
         opened = (await candidate.hear("opened")).opened.session
         later = await candidate.win()
@@ -138,17 +138,17 @@ async def test_key_of_an_expired_session_is_not_used_by_the_next_session(storage
 
 async def test_candidate_that_disconnects_during_its_renewal_does_not_block_the_election(storage: Storage) -> None:
     """The candidate is first in the queue. The server cannot notice its disconnect while the renewal is pending."""
-    stuck = Stuck(storage, await storage.grant_lease(HASTY.ttl))
-    async with serving(stuck) as server:
-        first = await Speaker.open(server, "a", stuck._lease)
-        await stuck.asked.wait()
+    hanging = HangingRenewal(storage, await storage.grant_lease(HASTY.ttl))
+    async with serving(hanging) as server:
+        first = await Speaker.open(server, "a", hanging._lease)
+        await hanging.asked.wait()
         first.vanish()
         assert await (await Speaker.open(server, "b")).win()
 
 
 async def test_create_without_a_response_does_not_end_the_session(storage: Storage) -> None:
     """The candidate may have moved to another server with this session and may lead there."""
-    lossy = Lossy(storage)
+    lossy = DropsCreate(storage)
     async with serving(lossy) as server:
         candidate = await Speaker.open(server, "a")
         session = (await candidate.hear("opened")).opened.session
@@ -171,13 +171,13 @@ async def test_identical_put_of_another_server_does_not_resolve_a_lost_take_over
         raise OutcomeUnknown("no answer")
 
     session, token = await lead(storage)
-    overtaken = Overtaken(storage, lose)
-    async with serving(overtaken) as server:
+    competing = CompetingPut(storage, lose)
+    async with serving(competing) as server:
         joined.set_result(await Speaker.open(server, "a", session, token))
-        await until(lambda: overtaken.theirs > 0 and not server.elections._streams._held)
+        await until(lambda: competing.competing_revision > 0 and not server.elections._streams._held)
         record = await storage.get(KEY)
         assert record is not None
-        assert record.mod_revision == overtaken.theirs
+        assert record.mod_revision == competing.competing_revision
 
 
 async def test_session_that_moved_to_another_server_is_not_taken_over_again(storage: Storage) -> None:
@@ -191,10 +191,10 @@ async def test_session_that_moved_to_another_server_is_not_taken_over_again(stor
         return answer
 
     session, token = await lead(storage)
-    overtaken = Overtaken(storage, leave)
-    async with serving(overtaken) as server:
+    competing = CompetingPut(storage, leave)
+    async with serving(competing) as server:
         joined.set_result(await Speaker.open(server, "a", session, token))
-        await until(lambda: overtaken.theirs > 0 and not server.elections._streams._held)
+        await until(lambda: competing.competing_revision > 0 and not server.elections._streams._held)
         record = await storage.get(KEY)
         assert record is not None
-        assert record.mod_revision == overtaken.theirs
+        assert record.mod_revision == competing.competing_revision

@@ -43,8 +43,8 @@ async def test_leadership_survives_a_server_whose_responses_are_lost(
     token = await leader.elected()
     waiting = vote("b", two)
     await waiting.stands()
-    with monkeypatch.context() as deaf:
-        deaf.setattr(Candidate, "_handle", lambda candidate, response: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Candidate, "_handle", lambda candidate, response: None)
         await record_until(storage, moved)
     assert (leader.history, waiting.history) == ([token], [])
 
@@ -110,12 +110,12 @@ async def test_returning_leader_that_stood_down_frees_its_key(serve: Serve, stor
     one, two = await serve(PATIENT), await serve(PATIENT)
     leader = await Speaker.open(one, "a")
     session, token = await leader.lead()
-    thief = await Speaker.open(two, "b", forsaken=session)
-    await thief.hear("opened")
-    assert (await thief.hear("observed")).observed.token == token
+    other = await Speaker.open(two, "b", forsaken=session)
+    await other.hear("opened")
+    assert (await other.hear("observed")).observed.token == token
     again = await Speaker.open(two, "a", forsaken=session, ago=0.0)
     await again.hear("opened")
-    assert (await thief.hear("elected")).elected.token > token
+    assert (await other.hear("elected")).elected.token > token
     (term, _) = await history_until(two, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
     assert (term.reason, term.presumed) == ("heartbeats not acknowledged", False)
 
@@ -161,8 +161,8 @@ async def test_only_the_holder_can_resume_its_session(serve: Serve, storage: Sto
     session, token = await leader.lead()
     record = await storage.get(KEY)
     for holder, its_session, its_token in (("b", session, token), ("a", session, token - 1), ("a", session + 1, token)):
-        thief = await Speaker.open(server, holder, its_session, its_token)
-        assert "the term has ended" in (await thief.hear("lost")).lost.reason
+        other = await Speaker.open(server, holder, its_session, its_token)
+        assert "the term has ended" in (await other.hear("lost")).lost.reason
     assert await storage.get(KEY) == record
 
 

@@ -61,16 +61,16 @@ async def test_transfer_without_a_name_elects_another_candidate(serve: Serve, vo
     assert (done.before.token, done.after.holder) == (token, "b")
 
 
-@pytest.mark.parametrize("spoilt", [election_key, nomination_key])
+@pytest.mark.parametrize("key_of", [election_key, nomination_key])
 async def test_unreadable_records_do_not_block_elections(
-    serve: Serve, vote: Vote, storage: Storage, spoilt: Callable[[str], str]
+    serve: Serve, vote: Vote, storage: Storage, key_of: Callable[[str], str]
 ) -> None:
     server = await serve()
     leader = vote("a", server)
     await leader.elected()
     await vote("b", server).stands()
-    found = await storage.get(spoilt(ELECTION))
-    await storage.transact([Write(spoilt(ELECTION), b"\xff", found.mod_revision if found else 0)])
+    found = await storage.get(key_of(ELECTION))
+    await storage.transact([Write(key_of(ELECTION), b"\xff", found.mod_revision if found else 0)])
     done = await transfer(server)
     assert done.after.token > done.before.token and done.after.holder in ("a", "b")
 

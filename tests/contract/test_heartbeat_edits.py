@@ -14,22 +14,22 @@ from pinnace.api.wellknown import BIRTH_ANNOTATION
 from tests.contract.fleets import BRISK, PREFIX, Cluster, Speaker
 from tests.contract.servers import PATIENCE
 
-SPOILT = b"\xff"
+UNREADABLE = b"\xff"
 
 
-def note(lease: Lease) -> None:
+def annotate(lease: Lease) -> None:
     lease.metadata.annotations["note"] = "a person was here"
 
 
-def rename(lease: Lease) -> None:
+def rename_holder(lease: Lease) -> None:
     lease.spec.holderIdentity = "somebody"
 
 
-def strip(lease: Lease) -> None:
+def clear_annotations(lease: Lease) -> None:
     lease.metadata.annotations.clear()
 
 
-def bear(lease: Lease) -> None:
+def change_birth(lease: Lease) -> None:
     lease.metadata.annotations[BIRTH_ANNOTATION] = str(2**40)
 
 
@@ -48,7 +48,7 @@ async def edit(cluster: Cluster, node: str, change: Callable[[Lease], None], *, 
 
 
 @pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "CHECK_INTERVAL", 0.1)
     monkeypatch.setattr(nodes, "GRACE", 0.1)
 
@@ -59,7 +59,7 @@ async def test_manually_edited_lease_stays_attached_to_the_session(cluster: Clus
     speaker = await Speaker.open(server, "fleet-a", ["n1", "n2"])
     await speaker.hear("opened")
     await cluster.holding("n1", "n2")
-    edited = await edit(cluster, "n1", note)
+    edited = await edit(cluster, "n1", annotate)
     await server.cacher.wait_for(edited.mod_revision, PATIENCE)
     await beat(speaker, 1)  # the server sends no other message
     assert (await cluster.leases())["n1"] == edited
@@ -70,21 +70,21 @@ async def test_manually_edited_lease_stays_attached_to_the_session(cluster: Clus
 async def test_unreadable_lease_objects_are_rewritten_without_ending_the_session(cluster: Cluster) -> None:
     foreign = await cluster.storage.grant_lease(60)
     for node, lease in (("n1", 0), ("n2", foreign)):
-        await cluster.storage.transact([Write(PREFIX + node, SPOILT, 0, lease=lease)])
+        await cluster.storage.transact([Write(PREFIX + node, UNREADABLE, 0, lease=lease)])
     await cluster.serve(BRISK)
     cluster.fleet("fleet-a", ["n1", "n2"])
     read = await cluster.until(all_can_be_read)
     assert Lease.FromString(read["n2"].value).metadata.name == "n2"
-    await cluster.storage.transact([Write(PREFIX + "n1", SPOILT, read["n1"].mod_revision, lease=read["n1"].lease)])
+    await cluster.storage.transact([Write(PREFIX + "n1", UNREADABLE, read["n1"].mod_revision, lease=read["n1"].lease)])
     read = await cluster.until(all_can_be_read)
     assert {Lease.FromString(item.value).spec.holderIdentity for item in read.values()} == {"fleet-a"}
 
 
 def all_can_be_read(leases: dict[str, KeyValue]) -> bool:
-    return SPOILT not in [item.value for item in leases.values()]
+    return UNREADABLE not in [item.value for item in leases.values()]
 
 
-@pytest.mark.parametrize("change", [rename, strip, bear])
+@pytest.mark.parametrize("change", [rename_holder, clear_annotations, change_birth])
 async def test_manual_change_of_the_holder_is_reverted(cluster: Cluster, change: Callable[[Lease], None]) -> None:
     """The session keeps the object alive. Otherwise, the wrong holder would keep the node, and no fleet would run it."""
     await cluster.serve(BRISK)
@@ -101,7 +101,7 @@ async def test_manually_recreated_lease_is_reattached_to_the_session(cluster: Cl
     await cluster.serve(BRISK)
     one = cluster.fleet("fleet-a", ["n1"])
     lease = (await cluster.holding("n1"))["n1"].lease
-    assert not (await edit(cluster, "n1", note, keep=False)).lease
+    assert not (await edit(cluster, "n1", annotate, keep=False)).lease
     await cluster.until(lambda found: found["n1"].lease == lease)
     assert not one.taken_over
 

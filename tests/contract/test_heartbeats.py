@@ -258,16 +258,16 @@ async def test_heartbeat_response_counts_the_completed_releases(cluster: Cluster
     speaker = await Speaker.open(await cluster.serve(BRISK), "f", ["n1", "n2"])
     await speaker.hear("opened")
     await cluster.holding("n1", "n2")
-    told = []
+    released = []
     for sequence, nodes in enumerate((["n1"], ["unknown"], ["n2"]), 1):
         await speaker.say(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=nodes)))
-        while not told or told[-1] < sequence:
+        while not released or released[-1] < sequence:
             await speaker.say(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=sequence)))
-            told.append((await speaker.hear("ack")).ack.released)
+            released.append((await speaker.hear("ack")).ack.released)
             left = await cluster.leases()
-            assert told[-1] < 1 or "n1" not in left
-            assert told[-1] < 3 or "n2" not in left
-    assert told == sorted(told) and set(told) <= {0, 1, 2, 3}
+            assert released[-1] < 1 or "n1" not in left
+            assert released[-1] < 3 or "n2" not in left
+    assert released == sorted(released) and set(released) <= {0, 1, 2, 3}
 
 
 async def test_node_that_is_added_and_released_gets_no_lease(cluster: Cluster) -> None:
@@ -303,9 +303,9 @@ async def test_fleet_cannot_release_a_node_of_another_fleet(cluster: Cluster) ->
 
 
 async def test_session_without_a_holder_is_invalid(cluster: Cluster) -> None:
-    nobody = await Speaker.open(await cluster.serve(), "", ["n1"])
+    speaker = await Speaker.open(await cluster.serve(), "", ["n1"])
     with pytest.raises(errors.Invalid, match=r"open\.holder: Required value"):
-        await nobody.next()
+        await speaker.next()
 
 
 @pytest.mark.parametrize(("holder", "nodes"), [("f", ["../pods/a"]), ("f", ["a", ""]), ("f" * 254, ["a"])])

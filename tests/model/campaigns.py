@@ -16,29 +16,29 @@ LOST = (Message.LOST, 0)
 
 def campaign_steps(rules: Rules, state: State, number: int, place: int, campaign: Campaign) -> Steps:
     """`place` is NOBODY for the candidate's current stream, otherwise the index among the streams that it has left."""
-    who = _Who(rules, state, number, place, campaign)
+    context = _Context(rules, state, number, place, campaign)
     match campaign.phase:
         case Phase.OPENING:
-            yield from _open(who)
+            yield from _open(context)
         case Phase.CLEARING:
-            yield from _cleared(who)
+            yield from _cleared(context)
         case Phase.RESUMING:
-            yield from _resume(who)
+            yield from _resume(context)
         case Phase.TAKING | Phase.ADOPTING:
-            yield from _taken(who)
+            yield from _taken(context)
         case Phase.WAITING:
-            yield from _wait(who)
+            yield from _wait(context)
         case Phase.CREATING:
-            yield from _created(who)
+            yield from _created(context)
         case Phase.UNKNOWN:
-            yield from _find_out(who)
+            yield from _find_out(context)
         case Phase.LEADING:
-            yield from _lead(who)
+            yield from _lead(context)
         case Phase.DEPOSING:
-            yield from _deleted(who)
+            yield from _deleted(context)
 
 
-class _Who:
+class _Context:
     """One campaign in one state, and its possible steps."""
 
     def __init__(self, rules: Rules, state: State, number: int, place: int, campaign: Campaign) -> None:
@@ -96,61 +96,61 @@ class _Who:
         return put(state, self.number, candidate._replace(left=tuple(left)))
 
 
-def _open(who: _Who) -> Steps:
+def _open(context: _Context) -> Steps:
     """Read the key to resume a session, or open a session."""
-    campaign, key = who.campaign, who.state.key
-    if who.place != NOBODY:
-        yield who.over("never")
+    campaign, key = context.campaign, context.state.key
+    if context.place != NOBODY:
+        yield context.over("never")
     if campaign.forsaken and campaign.forsaken == key.lease:
-        yield who.step("clear", phase=Phase.CLEARING, mod=key.mod)
+        yield context.step("clear", phase=Phase.CLEARING, mod=key.mod)
         return
     if not campaign.lease:
-        yield _new_session(who)
+        yield _new_session(context)
         return
     own = key if key.lease == campaign.lease else NO_KEY
-    if campaign.token and own.token != campaign.token and Guard.RESUME_TOKEN in who.rules.guards:
-        yield who.over("refuse")
+    if campaign.token and own.token != campaign.token and Guard.RESUME_TOKEN in context.rules.guards:
+        yield context.over("refuse")
     else:
         found = f"token {own.token}" if own.token else "not its own"
-        yield who.step("read", found, phase=Phase.RESUMING, token=own.token, mod=own.mod)
+        yield context.step("read", found, phase=Phase.RESUMING, token=own.token, mod=own.mod)
 
 
-def _cleared(who: _Who) -> Steps:
+def _cleared(context: _Context) -> Steps:
     """Delete the key of a session that the candidate has forsaken, then continue to open the session."""
-    if who.state.key.token and who.state.key.mod == who.campaign.mod:
-        yield who.step("cleared", state=_without_key(who), phase=Phase.OPENING, mod=0, forsaken=0)
+    if context.state.key.token and context.state.key.mod == context.campaign.mod:
+        yield context.step("cleared", state=_without_key(context), phase=Phase.OPENING, mod=0, forsaken=0)
     else:
-        yield who.step("spared", phase=Phase.OPENING, mod=0, forsaken=0)
+        yield context.step("spared", phase=Phase.OPENING, mod=0, forsaken=0)
 
 
-def _without_key(who: _Who) -> State:
+def _without_key(context: _Context) -> State:
     """Delete the key. This is wrong if its holder leads on another stream."""
-    wrong = "a server deletes the key of a session that leads from another stream" if _leads_elsewhere(who) else ""
-    return who.state._replace(revision=who.state.revision + 1, key=NO_KEY, wrong=wrong)
+    wrong = "a server deletes the key of a session that leads from another stream" if _leads_elsewhere(context) else ""
+    return context.state._replace(revision=context.state.revision + 1, key=NO_KEY, wrong=wrong)
 
 
-def _resume(who: _Who) -> Steps:
+def _resume(context: _Context) -> Steps:
     """Resume the session if its lease has not expired, and take over its key if it has one."""
-    campaign = who.campaign
-    if who.alive and campaign.token:
-        if Guard.TAKE_OVER in who.rules.guards:
-            yield who.step("resume", campaign.lease, phase=Phase.TAKING)
+    campaign = context.campaign
+    if context.alive and campaign.token:
+        if Guard.TAKE_OVER in context.rules.guards:
+            yield context.step("resume", campaign.lease, phase=Phase.TAKING)
         else:
-            said = who.say((Message.OPENED, campaign.lease), (Message.ELECTED, campaign.token))
-            yield who.step("resume", campaign.lease, phase=Phase.LEADING, said=said)
-    elif who.alive:
-        yield who.step("resume", campaign.lease, phase=Phase.WAITING, said=who.say((Message.OPENED, campaign.lease)))
+            said = context.say((Message.OPENED, campaign.lease), (Message.ELECTED, campaign.token))
+            yield context.step("resume", campaign.lease, phase=Phase.LEADING, said=said)
+    elif context.alive:
+        yield context.step("resume", campaign.lease, phase=Phase.WAITING, said=context.say((Message.OPENED, campaign.lease)))
     elif campaign.token:
-        yield who.over("too-late")
+        yield context.over("too-late")
     else:
-        yield _new_session(who)
+        yield _new_session(context)
 
 
-def _new_session(who: _Who) -> Step[State]:
-    lease = 1 + _highest_lease(who.state)
-    granted = who.state._replace(leases=(*who.state.leases, lease))
-    said = who.say((Message.OPENED, lease))
-    return who.step("open", lease, state=granted, phase=Phase.WAITING, lease=lease, said=said)
+def _new_session(context: _Context) -> Step[State]:
+    lease = 1 + _highest_lease(context.state)
+    granted = context.state._replace(leases=(*context.state.leases, lease))
+    said = context.say((Message.OPENED, lease))
+    return context.step("open", lease, state=granted, phase=Phase.WAITING, lease=lease, said=said)
 
 
 def _highest_lease(state: State) -> int:
@@ -160,114 +160,114 @@ def _highest_lease(state: State) -> int:
     return max(0, state.key.lease, *state.leases, *sessions, *(max(each.lease, each.forsaken) for each in campaigns), *orphans)
 
 
-def _taken(who: _Who) -> Steps:
+def _taken(context: _Context) -> Steps:
     """Put the existing key with a compare of the mod_revision at which it was read."""
-    campaign, key = who.campaign, who.state.key
+    campaign, key = context.campaign, context.state.key
     adopting = campaign.phase == Phase.ADOPTING
     if key.token and key.mod == campaign.mod:
-        revision = who.state.revision + 1
-        moved = who.state._replace(revision=revision, key=key._replace(mod=revision, lease=campaign.lease))
+        revision = context.state.revision + 1
+        moved = context.state._replace(revision=revision, key=key._replace(mod=revision, lease=campaign.lease))
         elected = (Message.ELECTED, campaign.token)
-        said = who.say(elected) if adopting else who.say((Message.OPENED, campaign.lease), elected)
-        yield who.step("taken", revision, state=moved, phase=Phase.LEADING, mod=revision, said=said)
+        said = context.say(elected) if adopting else context.say((Message.OPENED, campaign.lease), elected)
+        yield context.step("taken", revision, state=moved, phase=Phase.LEADING, mod=revision, said=said)
     elif key.token == campaign.token:
-        yield who.step("moved", phase=campaign.phase, mod=key.mod)
+        yield context.step("moved", phase=campaign.phase, mod=key.mod)
     elif adopting:
-        yield who.step("not-taken", phase=Phase.WAITING, token=0, mod=0)
+        yield context.step("not-taken", phase=Phase.WAITING, token=0, mod=0)
     else:
-        yield who.over("not-taken")
-    if after := who.rules.after(Fault.LOST, who.state):
-        orphan = Orphan(Sent.PUT, who.number, campaign.lease, campaign.mod)
-        yield who.over("put-unknown", state=after._replace(orphans=(*after.orphans, orphan)), fault=True, lost=False)
+        yield context.over("not-taken")
+    if after := context.rules.after(Fault.LOST, context.state):
+        orphan = Orphan(Sent.PUT, context.number, campaign.lease, campaign.mod)
+        yield context.over("put-unknown", state=after._replace(orphans=(*after.orphans, orphan)), fault=True, lost=False)
 
 
-def _wait(who: _Who) -> Steps:
-    campaign, key = who.campaign, who.state.key
-    if who.noticed:
-        yield who.over("gone")
-    elif not who.alive:
-        yield who.over("expired")
+def _wait(context: _Context) -> Steps:
+    campaign, key = context.campaign, context.state.key
+    if context.noticed:
+        yield context.over("gone")
+    elif not context.alive:
+        yield context.over("expired")
     if not key.token:
-        yield who.step("stand", phase=Phase.CREATING)
-    elif key.lease == campaign.lease and not who.ended and Guard.ADOPTION in who.rules.guards:
-        yield who.step("adopt", phase=Phase.ADOPTING, token=key.token, mod=key.mod)
-    if not who.ended:
-        yield from _accept(who)
+        yield context.step("stand", phase=Phase.CREATING)
+    elif key.lease == campaign.lease and not context.ended and Guard.ADOPTION in context.rules.guards:
+        yield context.step("adopt", phase=Phase.ADOPTING, token=key.token, mod=key.mod)
+    if not context.ended:
+        yield from _accept(context)
 
 
-def _accept(who: _Who) -> Steps:
+def _accept(context: _Context) -> Steps:
     """Accept the nomination for a transfer from another candidate. The delete of the transfer follows."""
-    for place, sent in enumerate(who.state.orphans):
-        if sent.kind == Sent.NOMINATION and sent.holder != who.number:
-            transfer = sent._replace(kind=Sent.TRANSFER, holder=who.number)
-            orphans = (*who.state.orphans[:place], transfer, *who.state.orphans[place + 1 :])
-            yield who.step("accept", state=who.state._replace(orphans=orphans))
+    for place, sent in enumerate(context.state.orphans):
+        if sent.kind == Sent.NOMINATION and sent.holder != context.number:
+            transfer = sent._replace(kind=Sent.TRANSFER, holder=context.number)
+            orphans = (*context.state.orphans[:place], transfer, *context.state.orphans[place + 1 :])
+            yield context.step("accept", state=context.state._replace(orphans=orphans))
 
 
-def _created(who: _Who) -> Steps:
+def _created(context: _Context) -> Steps:
     """Create the key with the lease if it does not exist."""
-    campaign, state = who.campaign, who.state
+    campaign, state = context.campaign, context.state
     if state.key.token:
-        yield who.step("beaten", phase=Phase.WAITING)
-    elif not who.alive:
-        yield who.over("no-lease")
+        yield context.step("beaten", phase=Phase.WAITING)
+    elif not context.alive:
+        yield context.over("no-lease")
     else:
         token = state.revision + 1
-        created = state._replace(revision=token, key=Key(token, token, campaign.lease, who.number, NOBODY))
-        said = who.say((Message.ELECTED, token))
-        yield who.step("created", token, state=created, phase=Phase.LEADING, token=token, mod=token, said=said)
-    if after := who.rules.after(Fault.LOST, state):
-        orphan = Orphan(Sent.CREATE, who.number, campaign.lease, campaign.server)
+        created = state._replace(revision=token, key=Key(token, token, campaign.lease, context.number, NOBODY))
+        said = context.say((Message.ELECTED, token))
+        yield context.step("created", token, state=created, phase=Phase.LEADING, token=token, mod=token, said=said)
+    if after := context.rules.after(Fault.LOST, state):
+        orphan = Orphan(Sent.CREATE, context.number, campaign.lease, campaign.server)
         sent = after._replace(orphans=(*after.orphans, orphan))
-        yield who.step("create-unknown", state=sent, fault=True, phase=Phase.UNKNOWN)
+        yield context.step("create-unknown", state=sent, fault=True, phase=Phase.UNKNOWN)
 
 
-def _find_out(who: _Who) -> Steps:
+def _find_out(context: _Context) -> Steps:
     """After a create without a response, check whether the key contains the bytes of the request."""
-    campaign, key = who.campaign, who.state.key
+    campaign, key = context.campaign, context.state.key
     if key.lease == campaign.lease and key.maker == campaign.server:
-        said = who.say((Message.ELECTED, key.token))
-        told = who.state._replace(key=key._replace(maker=NOBODY))  # the bytes of each create are unique
-        yield who.step("found", state=told, phase=Phase.LEADING, token=key.token, mod=key.token, said=said)
+        said = context.say((Message.ELECTED, key.token))
+        resolved = context.state._replace(key=key._replace(maker=NOBODY))  # the bytes of each create are unique
+        yield context.step("found", state=resolved, phase=Phase.LEADING, token=key.token, mod=key.token, said=said)
         return
-    yield who.step("in-doubt", phase=Phase.WAITING)
-    if Guard.NO_REVOCATION not in who.rules.guards:
+    yield context.step("in-doubt", phase=Phase.WAITING)
+    if Guard.NO_REVOCATION not in context.rules.guards:
         lost = "a server ends a session that leads from another stream"
-        wrong = lost if key.lease == campaign.lease and _leads_elsewhere(who) else ""
-        alive = tuple(each for each in who.state.leases if each != campaign.lease)
+        wrong = lost if key.lease == campaign.lease and _leads_elsewhere(context) else ""
+        alive = tuple(each for each in context.state.leases if each != campaign.lease)
         left = NO_KEY if key.lease == campaign.lease else key
-        yield who.over("revoke", state=who.state._replace(leases=alive, key=left, wrong=wrong))
+        yield context.over("revoke", state=context.state._replace(leases=alive, key=left, wrong=wrong))
 
 
-def _lead(who: _Who) -> Steps:
+def _lead(context: _Context) -> Steps:
     """Depose a candidate that has disconnected or is silent. If the store is unavailable, leave the key to its lease."""
-    campaign, key = who.campaign, who.state.key
+    campaign, key = context.campaign, context.state.key
     if key.token != campaign.token or key.mod != campaign.mod:
-        yield who.over("verdict")
-    slow = who.rules.after(Fault.SLOW, who.state)
-    if who.noticed:
-        yield who.step("depose", phase=Phase.DEPOSING)
-    elif slow and not who.ended:
-        yield who.step("silent", state=slow, fault=True, phase=Phase.DEPOSING)
+        yield context.over("verdict")
+    slow = context.rules.after(Fault.SLOW, context.state)
+    if context.noticed:
+        yield context.step("depose", phase=Phase.DEPOSING)
+    elif slow and not context.ended:
+        yield context.step("silent", state=slow, fault=True, phase=Phase.DEPOSING)
     if slow:
-        yield who.over("abandon", state=slow, fault=True)
+        yield context.over("abandon", state=slow, fault=True)
 
 
-def _deleted(who: _Who) -> Steps:
-    campaign, key = who.campaign, who.state.key
-    guarded = Guard.DEPOSE_COMPARE in who.rules.guards
+def _deleted(context: _Context) -> Steps:
+    campaign, key = context.campaign, context.state.key
+    guarded = Guard.DEPOSE_COMPARE in context.rules.guards
     if key.token and (key.mod == campaign.mod or not guarded):
-        yield who.over("deleted", state=_without_key(who))
+        yield context.over("deleted", state=_without_key(context))
     else:
-        yield who.over("spared")
+        yield context.over("spared")
 
 
-def _leads_elsewhere(who: _Who) -> bool:
+def _leads_elsewhere(context: _Context) -> bool:
     """Whether a candidate leads with the current key on another stream."""
-    key = who.state.key
+    key = context.state.key
     return any(
         each.phase == Phase.LEADING and each.token == key.token and each.mod == key.mod
-        for number, candidate in enumerate(who.state.candidates)
+        for number, candidate in enumerate(context.state.candidates)
         for place, each in ((NOBODY, candidate.current),)
-        if (number, place) != (who.number, who.place)
+        if (number, place) != (context.number, context.place)
     )

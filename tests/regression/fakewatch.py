@@ -10,7 +10,7 @@ from aetcd.rpc import WatchRequest, WatchResponse
 from apiserver.storage.etcd.members import Member
 
 
-def told(*revisions: int, header: int = 0, fragment: bool = False) -> Any:
+def puts(*revisions: int, header: int = 0, fragment: bool = False) -> Any:
     """Return a response with a put at each revision. `header` is the store's revision, by default that of the last put."""
     response = WatchResponse(fragment=fragment)
     response.header.revision = header or (revisions[-1] if revisions else 0)
@@ -22,7 +22,7 @@ def told(*revisions: int, header: int = 0, fragment: bool = False) -> Any:
 
 def progress(revision: int) -> Any:
     """Return the response to a progress request when the store is at `revision`."""
-    return told(header=revision)
+    return puts(header=revision)
 
 
 def canceled(reason: str = "", compact_revision: int = 0) -> Any:

@@ -30,11 +30,11 @@ from tests.unit.client.fakeserver import connect
 
 KEY = election_key(ELECTION)
 HOUR = 3600
-FORBEARING = Timing(interval=0.2, silence=10.0, ttl=20)
+LONG_TIMEOUTS = Timing(interval=0.2, silence=10.0, ttl=20)
 """Long timeouts: a leader must not lose its term on a busy machine."""
 
 
-class Renewals(MemoryStorage):
+class CountingStorage(MemoryStorage):
     """Counts the renewals of leases."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ async def test_kubernetes_125761_wall_clock_change_does_not_end_a_term(
 
     Here: all uses of time.time() in clients, servers and store. Guard: leases, silence and validity use the monotonic clock. No
     code compares a stored time with the current time."""
-    storage = Renewals()
+    storage = CountingStorage()
     server = await serve(storage)
     leader = vote("a", server)
     token = await leader.elected()
@@ -87,7 +87,7 @@ async def test_kubernetes_23731_replaced_leader_is_notified(serve: ServeOn, vote
     The test writes the key directly, because the first of two candidates could win again on a busy machine.
     Guard: the server compares the key with the term that it knows (`key_state`) and sends Lost. `on_lost` is called once."""
     storage = MemoryStorage()
-    leader = vote("a", await serve(storage, FORBEARING))
+    leader = vote("a", await serve(storage, LONG_TIMEOUTS))
     token = await leader.elected()
     await storage.transact([Write(KEY, None, expected=token)])
     await storage.transact([Write(KEY, Election(name=ELECTION, holder="b").SerializeToString(), expected=0)])
@@ -149,7 +149,7 @@ class Actor:
             ELECTION,
             name,
             on_elected=self._elected,
-            on_lost=self._told,
+            on_lost=self._on_lost,
             scheduler_names=(wellknown.DEFAULT_SCHEDULER,),
         )
         self._tasks = [asyncio.ensure_future(each) for each in (self.candidate.run(), self._act(), self._act_too_late())]
@@ -158,7 +158,7 @@ class Actor:
         self._token = token
         self._believes.set()
 
-    def _told(self, reason: str) -> None:
+    def _on_lost(self, reason: str) -> None:
         self._lost.put_nowait(self._token)
 
     async def _act(self) -> None:
@@ -204,14 +204,14 @@ async def test_kubernetes_67651_late_binds_of_deposed_leaders_fail() -> None:
         bound: dict[int, int] = {}
         async with asyncio.timeout(PATIENCE):
             token = 0
-            async for told in storage.watch(revision + 1):
-                for change in told.changes:
+            async for batch in storage.watch(revision + 1):
+                for change in batch.changes:
                     if change.key == KEY:
                         token = change.create_revision
                         tokens += [token] if change.create_revision == change.mod_revision else []
                     elif change.key.startswith(PODS.prefix) and change.value:
-                        said = Pod.FromString(change.value).metadata.annotations[FENCE_ANNOTATION]
-                        assert said == f"{ELECTION}/{token}", f"revision {told.revision}: bound by {said}, {token} leads"
+                        fence = Pod.FromString(change.value).metadata.annotations[FENCE_ANNOTATION]
+                        assert fence == f"{ELECTION}/{token}", f"revision {batch.revision}: bound by {fence}, {token} leads"
                         bound[token] = bound.get(token, 0) + 1
                         if bound[token] == 5 and len(tokens) < 9:
                             key = await storage.get(KEY)
@@ -227,7 +227,7 @@ async def test_kubernetes_67651_late_binds_of_deposed_leaders_fail() -> None:
     assert len(late) >= 7 and set(late) == {Code.FAILED_PRECONDITION}
 
 
-class Reluctant(MemoryStorage):
+class FailingDelete(MemoryStorage):
     """Rejects the first `times` deletes of the election's key with `error`."""
 
     def __init__(self, times: int, error: Exception) -> None:
@@ -249,7 +249,7 @@ async def test_kubernetes_112023_failed_release_of_the_key_is_retried(error: Exc
 
     Here: etcd does not delete the key when the leader resigns. Guard: the server retries until the lease must have expired
     (`LeaderKey.depose`). The TTL of one minute exceeds the duration of the test."""
-    storage = Reluctant(2, error)
+    storage = FailingDelete(2, error)
     server = await serve(storage, Timing(interval=0.1, silence=2.0, ttl=60))
     leader = vote("a", server)
     token = await leader.elected()
@@ -260,7 +260,7 @@ async def test_kubernetes_112023_failed_release_of_the_key_is_retried(error: Exc
     assert storage.times == 0
 
 
-class Gated(MemoryStorage):
+class BlockedDelete(MemoryStorage):
     """Blocks the delete of the election's key until `gate` is set. Sets `asked` when a delete arrives."""
 
     def __init__(self) -> None:
@@ -281,7 +281,7 @@ async def test_cilium_42920_leader_stops_binding_during_a_hanging_shutdown() -> 
 
     Here: the server does not answer the resignation, and the key still exists, so the old leader could bind a pending pod.
     Guard: `resign` ends the term locally before it waits, and the binder stops with the term."""
-    storage = Gated()
+    storage = BlockedDelete()
     async with serving(storage) as address:
         client = Client(connect(address))
         await client.nodes.create(make_node("n").condition("Ready", "True").new())
@@ -307,8 +307,8 @@ async def test_cilium_42920_leader_stops_binding_during_a_hanging_shutdown() -> 
 async def bound_by(storage: MemoryStorage, name: str) -> int:
     """Return the token with which the pod was bound, once it is bound."""
     async with asyncio.timeout(PATIENCE):
-        async for told in storage.watch(2):
-            for change in told.changes:
+        async for batch in storage.watch(2):
+            for change in batch.changes:
                 if change.key == PODS.key("default", name) and change.value:
                     pod = Pod.FromString(change.value)
                     if pod.spec.nodeName:

@@ -93,12 +93,12 @@ async def campaigning(
     method = server.methods["/pinnace.v1.Elections/Campaign"]
     async with aclosing(method.stream(requests(), Caller(user))) as responses:
         candidacy = Candidacy(0, Fence(election=election, secret=secret), responses)
-        heard = await candidacy.hear()
-        candidacy.session = heard.opened.session
-        if heard.HasField("opened"):
-            while (heard := await candidacy.hear()).WhichOneof("kind") not in ("elected", "observed"):
+        response = await candidacy.hear()
+        candidacy.session = response.opened.session
+        if response.HasField("opened"):
+            while (response := await candidacy.hear()).WhichOneof("kind") not in ("elected", "observed"):
                 pass
-            candidacy.fence.token = heard.elected.token
+            candidacy.fence.token = response.elected.token
         yield candidacy
         resigning.set()
         while (await candidacy.hear()).WhichOneof("kind") not in ("resigned", "lost", None):
@@ -249,11 +249,11 @@ async def test_session_cannot_be_resumed_without_its_secret(server: Assembly, st
         before = await storage.get(key)
         resume = {"session": leader.session, "token": leader.fence.token}
         for user, secret in ((SCHEDULER, b"0123456789abcdef"), (ADMIN, SECRET)):
-            async with campaigning(server, user, "scheduler", secret=secret, **resume) as thief:
-                assert not thief.session and not thief.fence.token
+            async with campaigning(server, user, "scheduler", secret=secret, **resume) as other:
+                assert not other.session and not other.fence.token
             forsaken = campaigning(server, user, "scheduler", secret=secret, forsaken=leader.session, holder="one")
-            async with forsaken as thief:
-                assert thief.session != leader.session and not thief.fence.token
+            async with forsaken as other:
+                assert other.session != leader.session and not other.fence.token
         assert await storage.get(key) == before
         async with campaigning(server, SCHEDULER, "scheduler", [DEFAULT], **resume) as resumed:
             assert (resumed.session, resumed.fence.token) == (leader.session, leader.fence.token)
@@ -277,7 +277,7 @@ async def test_secret_does_not_appear_in_responses_logs_or_storage(
         assert await bind(server, SCHEDULER, Fence(election="scheduler", token=1, secret=SECRET)) is not None
         with pytest.raises(Rejected) as caught:
             await call(server, "Pods/Delete", SCHEDULER, [(fences.KEY, f"scheduler/x/{SECRET.hex()}")], namespace=OWN, name="a")
-        said = [
+        outputs = [
             await call(server, "Elections/Get", ADMIN, name="scheduler"),
             await call(server, "Elections/List", ADMIN),
             await call(server, "Elections/History", ADMIN, name="scheduler"),
@@ -285,10 +285,10 @@ async def test_secret_does_not_appear_in_responses_logs_or_storage(
             caplog.text.encode(),
             str(caught.value).encode(),
         ]
-        found = Election.FromString(said[0])
+        found = Election.FromString(outputs[0])
         assert (found.holder, found.user, list(found.scheduler_names)) == ("one", SCHEDULER.name, [DEFAULT])
         for secret in (SECRET, fencing.hashed(SECRET)):
-            assert not [each for each in said if secret in each or secret.hex().encode() in each]
+            assert not [each for each in outputs if secret in each or secret.hex().encode() in each]
         assert not found.session
         stored = [record for record in (await storage.page("/registry/")).items if SECRET in record.value]
         assert not stored

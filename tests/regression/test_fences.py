@@ -107,8 +107,8 @@ async def test_deposed_leader_cannot_write(storage: MemoryStorage, client: Clien
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 async def test_write_needs_all_of_its_fences_to_hold(storage: MemoryStorage, client: Client, order: tuple[int, int]) -> None:
     fence = await elected(storage)
-    said = [fences.header(fence), f"{ELECTION}/{fence.token + 1}/{SECRET.hex()}"]
-    both = Connection([client.connection.endpoint], metadata=[(fences.KEY, said[number]) for number in order])
+    headers = [fences.header(fence), f"{ELECTION}/{fence.token + 1}/{SECRET.hex()}"]
+    both = Connection([client.connection.endpoint], metadata=[(fences.KEY, headers[number]) for number in order])
     with pytest.raises(Fenced):
         await Client(both).pods.create(new("pod"))
     await both.close()
@@ -129,11 +129,11 @@ async def test_reads_ignore_fences(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "nonsense",
+    "header",
     ["", "controllers", "controllers/", "controllers/x", "/7", "controllers/0", "a/../b/7", "controllers/7/xy", "x" * 999],
 )
-async def test_malformed_fence_is_refused_with_a_reason(client: Client, nonsense: str) -> None:
-    told = Connection([client.connection.endpoint], metadata=[(fences.KEY, nonsense)])
+async def test_malformed_fence_is_refused_with_a_reason(client: Client, header: str) -> None:
+    connection = Connection([client.connection.endpoint], metadata=[(fences.KEY, header)])
     with pytest.raises(Invalid, match="fence"):
-        await Client(told).pods.create(new("pod"))
-    await told.close()
+        await Client(connection).pods.create(new("pod"))
+    await connection.close()

@@ -21,8 +21,8 @@ NODE = LEASES.key(NODE_LEASE_NAMESPACE, "n")
 async def holder_of(storage: MemoryStorage, key: str) -> int:
     """Return the lease that the key is attached to, once the key exists."""
     async with asyncio.timeout(PATIENCE):
-        async for told in storage.watch(2):
-            if any(change.key == key for change in told.changes) and (record := await storage.get(key)):
+        async for batch in storage.watch(2):
+            if any(change.key == key for change in batch.changes) and (record := await storage.get(key)):
                 return record.lease
     raise AssertionError("the watch ended")
 
@@ -46,24 +46,24 @@ async def test_etcd_15247_leader_stands_down_when_its_renewed_lease_is_revoked(s
     assert leader.candidate.token is None
 
 
-class Lying(MemoryStorage):
-    """Reports the renewal of a missing lease as successful, `lies` times."""
+class FalseRenewals(MemoryStorage):
+    """Reports the renewal of a missing lease as successful, `times` times."""
 
-    def __init__(self, lies: int) -> None:
+    def __init__(self, times: int) -> None:
         super().__init__()
-        self._lies = lies
+        self._remaining = times
 
     async def renew_lease(self, lease: int) -> float:
         try:
             return await super().renew_lease(lease)
         except LeaseNotFound:
-            self._lies -= 1
-            if self._lies < 0:
+            self._remaining -= 1
+            if self._remaining < 0:
                 raise
             return 2.0
 
 
-FOR_EVER = 1 << 30
+ALWAYS = 1 << 30
 
 
 async def test_etcd_20615_leader_stands_down_although_a_revoked_lease_is_renewed(serve: ServeOn, vote: Vote) -> None:
@@ -72,7 +72,7 @@ async def test_etcd_20615_leader_stands_down_although_a_revoked_lease_is_renewed
 
     Here: a server acknowledges the heartbeats of a leader forever, although its key is deleted and another candidate leads.
     Guard: the server does not rely on the lease but checks the key (`key_state`)."""
-    storage = Lying(FOR_EVER)
+    storage = FalseRenewals(ALWAYS)
     one, two = await serve(storage), await serve(storage)
     leader = vote("a", one)
     token = await leader.elected()
@@ -89,7 +89,7 @@ async def test_etcd_20615_leader_stands_down_although_a_revoked_lease_is_renewed
 async def test_etcd_20615_node_lease_is_recreated_after_a_revocation(serve: ServeOn) -> None:
     """As above: the Lease objects of nodes are missing, while the server acknowledges the heartbeats of their kubelet. Guard:
     the server checks the objects every second and ends a session whose lease accepts no keys. The fleet opens a new session."""
-    storage = Lying(3)
+    storage = FalseRenewals(3)
     server = await serve(storage)
     connection = connect(server.address)
     session = NodeSession(connection, "fleet", ["n"], on_taken_over=lambda nodes, holder: None)
@@ -98,15 +98,15 @@ async def test_etcd_20615_node_lease_is_recreated_after_a_revocation(serve: Serv
     revision = await storage.current_revision()
     await storage.revoke_lease(lease)
     async with asyncio.timeout(PATIENCE):
-        async for told in storage.watch(revision + 1):
-            if any(change.key == NODE and change.value and change.lease != lease for change in told.changes):
+        async for batch in storage.watch(revision + 1):
+            if any(change.key == NODE and change.value and change.lease != lease for change in batch.changes):
                 break
     running.cancel()
     await asyncio.wait((running,))
     await connection.close()
 
 
-class Everlasting(MemoryStorage):
+class EndlessLeases(MemoryStorage):
     """Leases never expire, and renewals return a TTL of three hundred years (etcd#12381)."""
 
     async def grant_lease(self, ttl: int) -> int:
@@ -124,7 +124,7 @@ async def test_etcd_20273_silent_leader_is_deposed_although_its_lease_never_expi
     Here: a silent or killed leader would keep the key. Guard: the server deposes a leader that is silent or whose stream ends,
     which needs no lease. The validity of a term depends on the server's timing, not on the TTL that etcd returns."""
     timing = Timing(interval=0.1, silence=0.5, ttl=2)
-    server = await serve(Everlasting(), timing)
+    server = await serve(EndlessLeases(), timing)
     silent = await Speaker.open(server, "silent")
     opened = (await silent.hear("opened")).opened
     assert opened.validity_ms < timing.ttl * 1000

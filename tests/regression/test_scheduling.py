@@ -37,7 +37,7 @@ async def test_kubernetes_106361_assumed_pod_does_not_expire_during_a_slow_bind(
         assert world.assumed() == ["a"]
     world.api.read_error = None
     await world.resolve()
-    assert (world.assumed(), world.told) == ([], ["failed a: no"]), "the pod does not exist"
+    assert (world.assumed(), world.told) == ([], ["failed a: no"]), "the binder did not resolve the bind"
     running.cancel()
     await asyncio.wait((running,))
 
@@ -60,7 +60,7 @@ def test_kubernetes_26043_updated_assumed_pod_is_not_queued_again() -> None:
         world.cache.assume(queued.info, "n")
 
 
-class Eager(FakeApi):
+class ApiWithScheduler(FakeApi):
     """Includes a scheduler without delay: when a pod finishes, its resources go to the next pod immediately."""
 
     def __init__(self, *waiting: PodBuilder) -> None:
@@ -83,7 +83,7 @@ async def test_kubernetes_29846_kubelet_frees_resources_before_it_reports_comple
     def job(name: str) -> PodBuilder:
         return make_pod(name).req(cpu=4).restart_policy("Never").annotation("pinnace.io/run-seconds", "3")
 
-    api = Eager(job("b"), job("c"))
+    api = ApiWithScheduler(job("b"), job("c"))
     await api.start_fleet()
     api.create(job("a"))
     await api.clock.advance(10.0)

@@ -81,7 +81,7 @@ async def test_kubernetes_59848_restarted_kubelet_does_not_use_a_stale_cache(mon
             await each.connection.close()
 
 
-class Forgetful(FlakyStorage):
+class StaleRevisions(FlakyStorage):
     """Simulates an etcd member after a pause: the next `stale` reads of the revision return an old one."""
 
     stale = 0
@@ -100,7 +100,7 @@ async def test_etcd_20418_stale_read_does_not_move_a_list_backwards() -> None:
 
     Here: a list could be older than an earlier list. Guard: lists come from the cache. The server only waits until the cache
     has reached the revision of etcd, so a lower revision has no effect."""
-    storage = Forgetful()
+    storage = StaleRevisions()
     world = World(storage)
     await world.put(pod("a"))
     async with running(Cacher(storage)) as cacher:
@@ -117,7 +117,7 @@ async def test_etcd_20418_stale_read_is_not_mistaken_for_a_restore() -> None:
     cache would load the old state and end all watches.
 
     Guard: the cache needs two reads with a lower revision, because the second read has its own ReadIndex."""
-    storage = Forgetful()
+    storage = StaleRevisions()
     world = World(storage)
     await world.put(pod("a"))
     async with running(Cacher(storage)) as cacher:

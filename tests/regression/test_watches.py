@@ -16,7 +16,7 @@ from apiserver.storage.etcd.storage import watch
 from apiserver.storage.interface import Changes, Compacted, Page, Unavailable, Write
 from pinnace.api.resources import PODS
 from tests.contract.steps import done, put
-from tests.regression.fakewatch import Script, canceled, member, progress, revisions, told
+from tests.regression.fakewatch import Script, canceled, member, progress, puts, revisions
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import CASES, Reader, World, pod, running
 
@@ -53,7 +53,7 @@ async def test_etcd_15271_watch_drops_repeated_events() -> None:
 
     Here: objects in the cache and in all informers would revert to old versions.
     Guard: the Assembler drops events that do not exceed the last returned revision."""
-    script = Script(told(7, 8, 9), told(5, 6, 7), told(8, 9, 10))
+    script = Script(puts(7, 8, 9), puts(5, 6, 7), puts(8, 9, 10))
     batches = await taken(watch(member(script), 7), until=10)
     assert revisions(batches) == [7, 8, 9, 10]
     assert [batch.revision for batch in batches] == sorted(batch.revision for batch in batches)
@@ -63,13 +63,13 @@ class Rewinding(MemoryStorage):
     """A storage whose watch repeats all earlier batches after each new one."""
 
     async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
-        told_before: list[Changes] = []
+        earlier: list[Changes] = []
         async with aclosing(super().watch(start_revision)) as inner:
             async for batch in inner:
                 yield batch
                 if batch.changes:
-                    told_before.append(batch)
-                    for again in told_before:
+                    earlier.append(batch)
+                    for again in earlier:
                         yield again
 
 
@@ -94,7 +94,7 @@ async def test_etcd_17529_watch_detects_a_gap_in_the_events() -> None:
     Here: the cache would miss those changes permanently and consider itself up to date.
     Guard: every revision changes some key, and the watch covers all keys, so consecutive revisions have no gap. The Assembler
     raises an error for a gap. The storage then restarts the watch, and etcd reports the compaction."""
-    batches = watch(member(Script(told(13_001), told(13_002), told(174_748))), 13_001)
+    batches = watch(member(Script(puts(13_001), puts(13_002), puts(174_748))), 13_001)
     assert revisions([await anext(batches), await anext(batches)]) == [13_001, 13_002]
     with pytest.raises(Unavailable, match=r"13003 to 174747"):
         await anext(batches)
@@ -103,7 +103,7 @@ async def test_etcd_17529_watch_detects_a_gap_in_the_events() -> None:
 async def test_etcd_17529_watch_detects_a_gap_during_replay() -> None:
     """As above, while the watch replays past revisions."""
     with pytest.raises(Unavailable, match="7 to 8"):
-        await drained(watch(member(Script(told(6), told(9, 10))), 7))
+        await drained(watch(member(Script(puts(6), puts(9, 10))), 7))
 
 
 @pytest.mark.usefixtures("hasty")
@@ -112,7 +112,7 @@ async def test_etcd_17529_watch_detects_that_it_lags_behind_the_store() -> None:
 
     Here: informers of that server would receive only bookmarks until a client requests a fresh read.
     Guard: the response to a progress request contains the store's revision. A watch that does not reach it in time fails."""
-    script = Script(told(6), told(7), probed=progress(9))
+    script = Script(puts(6), puts(7), probed=progress(9))
     with pytest.raises(Unavailable, match="store is at revision 9"):
         await drained(watch(member(script), 7))
 
@@ -120,12 +120,12 @@ async def test_etcd_17529_watch_detects_that_it_lags_behind_the_store() -> None:
 @pytest.mark.usefixtures("hasty")
 async def test_etcd_17529_idle_watch_stays_open() -> None:
     """The watch has reached the store's revision. A progress response may also overtake events (etcd#15220)."""
-    idle = Script(told(7), probed=progress(7))
+    idle = Script(puts(7), probed=progress(7))
     batches = watch(member(idle), 7)
     async with asyncio.timeout(DEADLINE), aclosing(batches):
         for _ in range(20):
             assert (await anext(batches)).revision <= 7
-    overtaken = Script(told(7), progress(9), told(8, 9), probed=progress(9))
+    overtaken = Script(puts(7), progress(9), puts(8, 9), probed=progress(9))
     batches = watch(member(overtaken), 7)
     async with asyncio.timeout(DEADLINE), aclosing(batches):
         found = [await anext(batches) for _ in range(20)]
@@ -133,15 +133,15 @@ async def test_etcd_17529_idle_watch_stays_open() -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize(("said", "raised"), [(canceled(compact_revision=9), Compacted), (canceled("bye"), Unavailable)])
-async def test_patroni_4_0_7_canceled_message_ends_the_watch(said: object, raised: type[Exception]) -> None:
+@pytest.mark.parametrize(("message", "raised"), [(canceled(compact_revision=9), Compacted), (canceled("bye"), Unavailable)])
+async def test_patroni_4_0_7_canceled_message_ends_the_watch(message: object, raised: type[Exception]) -> None:
     """etcd cancels a watch by a message, for example after a compaction, and leaves the stream open. Patroni continued to read
     the stream and missed all later changes: https://github.com/patroni/patroni/pull/3426
 
     Here: the cache would receive no changes. Guard: `canceled` ends the watch, with Compacted if the message contains a
     compacted revision."""
     with pytest.raises(raised):
-        await drained(watch(member(Script(told(7), said, probed=progress(7))), 7))
+        await drained(watch(member(Script(puts(7), message, probed=progress(7))), 7))
 
 
 class Members(EtcdStorage):
@@ -157,7 +157,7 @@ class Members(EtcdStorage):
     async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
         return await self.store.page(prefix, after=after, limit=limit, revision=revision)
 
-    async def told_by(self, member: Member, start_revision: int) -> AsyncGenerator[Changes]:
+    async def watch_member(self, member: Member, start_revision: int) -> AsyncGenerator[Changes]:
         async with aclosing(self.store.watch(start_revision)) as inner:
             yield await anext(inner)
             if member.endpoint == "etcd-0:2379":
@@ -174,7 +174,7 @@ async def test_patroni_4_0_7_cache_switches_to_another_member_when_its_watch_sta
     monkeypatch.setattr(feed, "STALL_LIMIT", 0.05)
     world = World()
     storage = Members(world.storage)
-    monkeypatch.setattr(etcd_storage_module, "watch", storage.told_by)
+    monkeypatch.setattr(etcd_storage_module, "watch", storage.watch_member)
     async with running(Cacher(storage)) as cacher:
         last = await world.put(pod("a"))
         assert await cacher.fresh(DEADLINE) >= last
@@ -194,7 +194,7 @@ async def test_etcd_18089_19179_watch_does_not_miss_a_delete_at_the_compacted_re
     last = await put(etcd_storage, "/registry/pods/default/later")
     with pytest.raises(Compacted):
         await taken(etcd_storage.watch(gone), until=last)
-    script = Script(told(gone))
+    script = Script(puts(gone))
     await taken(watch(member(script), gone), until=gone)
     assert script.created_from == gone - 1
 

@@ -1,4 +1,4 @@
-"""What a call says in a history: the objects that it names, and whether it may have happened."""
+"""Calls in a history: the objects of a call and its possible outcomes."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.builders import make_pod
 KEY = "/registry/pods/default/a"
 
 
-def test_methods_are_verbs_of_resources() -> None:
+def test_method_is_parsed_to_verb_and_resource() -> None:
     assert parse("/pinnace.v1.Pods/BindBatch") == ("bind", PODS)
     assert parse("/pinnace.v1.Nodes/UpdateStatusBatch") == ("update_status", NODES)
     assert parse("/pinnace.v1.Elections/Get") is None
@@ -37,11 +37,11 @@ def test_methods_are_verbs_of_resources() -> None:
         (from_refusal(Refusal(Code.RESOURCE_EXHAUSTED, "", "received message larger than max")), "unknown"),
     ],
 )
-def test_only_what_certainly_did_not_happen_is_refused(error: ApiError, outcome: Outcome) -> None:
+def test_only_calls_that_were_certainly_not_executed_are_refused(error: ApiError, outcome: Outcome) -> None:
     assert outcome_of(error) == outcome
 
 
-def test_a_request_names_its_objects() -> None:
+def test_request_contains_the_keys_of_its_objects() -> None:
     assert asked("get", PODS, GetRequest(name="a")) == (Item(KEY),)
     assert asked("get", NODES, GetRequest(name="n")) == (Item("/registry/nodes/n"),)
     assert asked("delete", PODS, delete_request("a", "default", uid="u", resource_version="7")) == (
@@ -53,13 +53,13 @@ def test_a_request_names_its_objects() -> None:
     )
 
 
-def test_an_answer_tells_the_object() -> None:
+def test_response_contains_revision_and_digest() -> None:
     pod = make_pod("a").version(9).build()
     request = UpdatePodRequest(object=make_pod("a").version(7).build())
     assert answered("update", PODS, request, pod) == (Item(KEY, 9, pod.metadata.uid, digest(pod), expected=7, labels=""),)
 
 
-def test_a_write_of_a_pod_tells_what_is_wanted_whatever_is_answered() -> None:
+def test_pod_write_records_the_wanted_labels() -> None:
     wanted, found = make_pod("a").label("x", "1").label("y", "2").build(), make_pod("a").label("x", "old").version(9).build()
     (item,) = answered("update", PODS, UpdatePodRequest(object=wanted), found)
     assert item.labels == labels_digest({"y": "2", "x": "1"}) != labels_digest(found.metadata.labels)
@@ -70,7 +70,7 @@ def test_a_write_of_a_pod_tells_what_is_wanted_whatever_is_answered() -> None:
     assert item.labels is None
 
 
-def test_each_item_of_a_batch_ends_for_itself() -> None:
+def test_batch_items_have_separate_outcomes() -> None:
     request = BindBatchRequest()
     for name in ("a", "b", "c"):
         request.items.add(metadata=ObjectMeta(namespace="default", name=name, uid=f"uid-{name}"))
@@ -86,7 +86,7 @@ def test_each_item_of_a_batch_ends_for_itself() -> None:
     )
 
 
-def test_a_batch_of_creates_knows_its_keys_when_nothing_was_answered() -> None:
+def test_batch_create_without_a_response_has_keys() -> None:
     request = CreatePodBatchRequest(items=[make_pod("a", "load").build()])
     (item,) = asked("create", PODS, request, "unknown")
     assert (item.key, item.outcome) == ("/registry/pods/load/a", "unknown")

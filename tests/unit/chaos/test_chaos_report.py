@@ -1,4 +1,4 @@
-"""The report says what was violated, what was never tried, and how to do it again."""
+"""The report lists violations and skipped faults, and has the command that repeats the run."""
 
 import json
 from collections import Counter
@@ -33,7 +33,7 @@ def a_report(
     )  # fmt: skip
 
 
-def test_a_run_in_which_all_holds() -> None:
+def test_report_of_a_run_without_violations() -> None:
     report = a_report(HOLDS, VOID)
     assert report.status == "holds"
     text = report.to_text()
@@ -44,12 +44,12 @@ def test_a_run_in_which_all_holds() -> None:
 
 def test_report_lists_faults_without_a_turn() -> None:
     report = a_report(HOLDS, idle=("etcd-quorum", "storm"))
-    assert report.status == "holds", "nobody asked for them by name"
+    assert report.status == "holds", "the faults were not requested by name"
     assert "not scheduled in so short a run (see --minutes): etcd-quorum, storm" in report.to_text()
     assert report.to_json()["faults"]["idle"] == ["etcd-quorum", "storm"]
 
 
-def test_a_violation_is_shown_in_part_and_counted_in_full() -> None:
+def test_text_shows_some_violations_and_the_number_of_the_others() -> None:
     report = a_report(HOLDS, VIOLATED)
     assert report.status == "violated"
     assert "node n4 is over" in report.to_text()
@@ -57,19 +57,19 @@ def test_a_violation_is_shown_in_part_and_counted_in_full() -> None:
     assert "... and 2 more" in report.to_text()
 
 
-def test_a_crash_or_an_end_that_is_not_well_is_a_violation() -> None:
+def test_crash_or_unsettled_cluster_is_a_violation() -> None:
     assert a_report(HOLDS, crashes=("kubelet-0 ended unexpectedly",)).status == "violated"
     assert a_report(HOLDS, lacking=("pod a is Pending",)).status == "violated"
 
 
-def test_a_run_in_which_little_happened_is_void() -> None:
+def test_run_with_little_activity_is_void() -> None:
     assert a_report(HOLDS, fired={}).status == "void"
     assert a_report(HOLDS, answered=100).status == "void"
     assert a_report(HOLDS, void=("nothing was written",)).status == "void"
-    assert a_report(VIOLATED, fired={}).status == "violated", "a violation is one, however little happened"
+    assert a_report(VIOLATED, fired={}).status == "violated", "a violation counts despite little activity"
 
 
-def test_json_has_it_all() -> None:
+def test_json_contains_faults_calls_and_verdicts() -> None:
     found = json.loads(json.dumps(a_report(HOLDS, VIOLATED).to_json()))
     assert found["status"] == "violated"
     assert found["faults"] == {
@@ -82,7 +82,7 @@ def test_json_has_it_all() -> None:
     assert [verdict["violations"] for verdict in found["verdicts"]] == [0, 7]
 
 
-def test_junit_has_a_case_for_each_invariant() -> None:
+def test_junit_has_a_test_case_per_invariant() -> None:
     suite = ElementTree.fromstring(a_report(HOLDS, VIOLATED, VOID).to_junit())
     cases = {case.get("name", "").split()[0]: case for case in suite.findall("testcase")}
     assert cases["I1"].find("failure") is None
@@ -93,7 +93,7 @@ def test_junit_has_a_case_for_each_invariant() -> None:
     assert suite.get("failures") == "1"
 
 
-def test_traffic_is_counted_while_it_goes_by() -> None:
+def test_traffic_counts_records_and_passes_them_on() -> None:
     traffic = Traffic()
     records = [
         Call("c", 1, "s", "get", "pods", 0.0, 1.0),

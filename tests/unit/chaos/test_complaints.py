@@ -1,4 +1,4 @@
-"""What is an error in a log is told, and nothing else."""
+"""The log scan reports errors and nothing else."""
 
 import logging
 import time
@@ -13,7 +13,7 @@ from pinnace.runtime import logs
 
 @pytest.fixture
 def write(tmp_path: Path) -> Iterator[logging.Logger]:
-    """A logger whose lines are those of a component, in scheduler-0.log."""
+    """A logger that writes the lines of a component to scheduler-0.log."""
     logger = logging.Logger("scheduler.part")
     handler = logging.FileHandler(tmp_path / "scheduler-0.log")
     handler.setFormatter(logs._Json("scheduler-0"))
@@ -31,13 +31,13 @@ def test_log_errors_are_reported(write: logging.Logger, tmp_path: Path) -> None:
 
 
 def test_log_without_level_is_reported(tmp_path: Path) -> None:
-    """A component that logs text would be judged without a look: `--logging-format json` was forgotten."""
+    """Without `--logging-format json` the log has text lines, and the scan would find no errors in it."""
     (tmp_path / "scheduler-0.log").write_text("2026-11-22T11:45:59.720Z C scheduler-0 scheduler.main: failed\n")
-    (tmp_path / "scheduler-1.log").touch()  # its process was killed before it logged a line
+    (tmp_path / "scheduler-1.log").touch()  # the process was killed before its first line
     assert scan_logs(tmp_path) == ["scheduler-0 contains no JSON lines and cannot be checked for errors; see scheduler-0.log"]
 
 
-def test_the_rest_is_not(write: logging.Logger, tmp_path: Path) -> None:
+def test_other_lines_are_not_reported(write: logging.Logger, tmp_path: Path) -> None:
     write.info("stopping")
     write.warning("E no error")
     write.name = "grpc._cython.cygrpc"
@@ -46,7 +46,7 @@ def test_the_rest_is_not(write: logging.Logger, tmp_path: Path) -> None:
     assert scan_logs(tmp_path) == []
 
 
-def test_many_alike_are_counted(write: logging.Logger, tmp_path: Path) -> None:
+def test_number_of_reported_errors_is_bounded(write: logging.Logger, tmp_path: Path) -> None:
     for _ in range(SHOWN + 1000):
         write.error("x" * 1000)
     found = scan_logs(tmp_path)
@@ -55,7 +55,7 @@ def test_many_alike_are_counted(write: logging.Logger, tmp_path: Path) -> None:
     assert found[-1] == "scheduler-0 logged 1,000 more errors; see scheduler-0.log"
 
 
-def test_errors_of_a_process_that_a_fault_excuses_are_left_out(write: logging.Logger, tmp_path: Path) -> None:
+def test_excused_errors_are_not_reported(write: logging.Logger, tmp_path: Path) -> None:
     write.error("no memory")
     now = time.time()
     assert not scan_logs(tmp_path, [Excuse("scheduler-0", now - 5, now)])

@@ -1,4 +1,4 @@
-"""What the engine lets happen is undone and written down, also when it goes wrong."""
+"""The engine ends and records each fault, even after an error."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from pinnace.check.history import Fault, Observed
 
 
 class FakeWorld:
-    """The part of a World that the engine uses itself."""
+    """The part of a World that the engine uses."""
 
     def __init__(self) -> None:
         self.healed = 0
@@ -97,7 +97,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path / "history.jsonl")
 
 
-async def test_a_fault_is_recorded_when_it_begins_and_when_it_ends(scene: Scene) -> None:
+async def test_begin_and_end_of_a_fault_are_recorded(scene: Scene) -> None:
     ran = await scene.run(scene.strike(0.0, 0.05))
     assert scene.done == ["begin", "end"]
     begun, ended = scene.faults()
@@ -132,7 +132,7 @@ async def test_impossible_fault_is_undone_and_did_not_fire(scene: Scene, monkeyp
     monkeypatch.setattr(engine, "RETRY_TIMEOUT", 0.1)
     scene.error = NotPossible("nobody leads")
     ran = await scene.run(scene.strike(0.0, 10.0))
-    assert scene.done.count("begin") > 1, "it was not tried again"
+    assert scene.done.count("begin") > 1, "the fault was not retried"
     assert scene.done[-1] == "end"
     assert not scene.faults()[-1].fired
     assert not ran.damage.fired
@@ -149,7 +149,7 @@ async def test_fault_that_becomes_possible_fires(scene: Scene) -> None:
     assert [fault.fired for fault in scene.faults()] == [True, True]
 
 
-async def test_a_fault_waits_for_the_one_before_it_in_its_area(scene: Scene) -> None:
+async def test_fault_waits_for_the_previous_fault_in_its_area(scene: Scene) -> None:
     await scene.run(scene.strike(0.0, 0.1, area=Area.ETCD), scene.strike(0.01, 0.0, area=Area.ETCD))
     assert scene.done == ["begin", "end", "begin", "end"]
 
@@ -159,7 +159,7 @@ async def test_faults_of_different_areas_overlap(scene: Scene) -> None:
     assert scene.done == ["begin", "begin", "end", "end"]
 
 
-async def test_a_fault_is_undone_when_the_run_is_broken_off(scene: Scene) -> None:
+async def test_active_fault_is_undone_when_the_run_is_cancelled(scene: Scene) -> None:
     running = asyncio.create_task(scene.run(scene.strike(0.0, 60.0)))
     async with asyncio.timeout(5):
         await scene.begun.wait()
@@ -168,7 +168,7 @@ async def test_a_fault_is_undone_when_the_run_is_broken_off(scene: Scene) -> Non
     assert scene.done == ["begin", "end"]
 
 
-async def test_a_bug_in_a_fault_ends_the_run_loudly(scene: Scene) -> None:
+async def test_unexpected_error_in_a_fault_ends_the_run(scene: Scene) -> None:
     scene.error = RuntimeError("a bug")
     with pytest.raises(RuntimeError, match="a bug"):
         await scene.run(scene.strike(0.0, 0.0), scene.strike(60.0, 0.0))
@@ -184,8 +184,8 @@ async def test_unexpected_exit_is_restarted_and_reported(scene: Scene) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the disk that is always full is Linux'")
-async def test_a_run_whose_journal_is_on_a_full_disk_ends_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not after its last fault, which may be an hour away; what has begun is undone."""
+async def test_run_ends_at_once_when_the_journal_cannot_be_written(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last fault may be an hour away. The active fault is undone."""
     monkeypatch.setattr(engine, "CRASH_POLL", 0.01)
     monkeypatch.setattr(clients, "FLUSH", 0.01)
     scene.path = Path("/dev/full")
@@ -195,7 +195,7 @@ async def test_a_run_whose_journal_is_on_a_full_disk_ends_at_once(scene: Scene, 
     assert scene.done == ["begin", "end"]
 
 
-async def test_a_run_whose_recorder_has_ended_ends_at_once(scene: Scene) -> None:
+async def test_run_ends_at_once_when_the_recorder_has_ended(scene: Scene) -> None:
     scene.world.unrecorded = ChaosError("etcd's recorder has ended")
     async with asyncio.timeout(10):
         with pytest.raises(ChaosError, match="recorder"):
@@ -203,7 +203,7 @@ async def test_a_run_whose_recorder_has_ended_ends_at_once(scene: Scene) -> None
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the disk that is always full is Linux'")
-def test_a_journal_that_lost_records_says_so_and_takes_no_more() -> None:
+def test_journal_reports_lost_records_and_accepts_no_more() -> None:
     lossy = Journal(Path("/dev/full"))
     with pytest.raises(ChaosError, match="No space left on device"), lossy:
         lossy.write(Fault(1, "shake", "it", 0.0))

@@ -1,4 +1,4 @@
-"""What faults do to real processes and files, and that `end` undoes it."""
+"""The effects of faults on real processes and files, and their reversal by `end`."""
 
 import asyncio
 import errno
@@ -48,7 +48,7 @@ for command in sys.stdin:
 
 
 class FakeWorld:
-    """One process, and what faults ask of a world about it."""
+    """One process, and the attributes of a World that faults use."""
 
     def __init__(self, pid: int, argv: tuple[str, ...] = ("python", "-m", "apiserver.main")) -> None:
         plan = Plan("apiserver", NAME, "a:1", "a:1", argv)
@@ -106,7 +106,7 @@ class Child:
 
 @pytest.fixture
 def child() -> Iterator[Child]:
-    """A process that opens files, or takes memory, when it is asked to."""
+    """A process that opens files or allocates memory on request."""
     command = [sys.executable, "-S", "-c", PROGRAM]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield Child(process)
@@ -117,7 +117,7 @@ def child() -> Iterator[Child]:
 @pytest.mark.parametrize(
     ("make", "command", "problem"), [(FewDescriptors, "open", "OSError"), (LittleMemory, "take", "MemoryError")]
 )
-async def test_a_process_lacks_what_it_needs_until_the_end_and_its_connections_break(
+async def test_resource_limit_applies_until_the_end_and_resets_connections(
     child: Child, make: type[_Limit], command: str, problem: str
 ) -> None:
     world = FakeWorld(child.pid)
@@ -130,21 +130,21 @@ async def test_a_process_lacks_what_it_needs_until_the_end_and_its_connections_b
     assert child.ask(command) == "done"
     await fault.end()
     assert world.recovered == 1
-    assert world.excused == [make is LittleMemory], "only for want of memory it may end"
+    assert world.excused == [make is LittleMemory], "only the memory limit excuses an exit"
 
 
-async def test_the_limit_of_a_process_that_has_ended_is_not_set_for_another_one(child: Child) -> None:
+async def test_limit_is_not_restored_on_another_process(child: Child) -> None:
     world = FakeWorld(child.pid)
     fault = FewDescriptors(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
     await fault.begin()
     limited = resource.prlimit(child.pid, resource.RLIMIT_NOFILE)
-    world.pid = os.getpid()  # it was started again
+    world.pid = os.getpid()  # the process was restarted
     await fault.end()
     assert resource.prlimit(child.pid, resource.RLIMIT_NOFILE) == limited
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="the disk that is always full is Linux'")
-async def test_a_process_whose_log_cannot_be_written_runs_with_its_own_arguments(tmp_path: Path) -> None:
+async def test_full_log_fault_keeps_the_arguments_of_the_process(tmp_path: Path) -> None:
     said = tmp_path / "said"
     report = f"open({str(said)!r}, 'w').write(f'{{e.errno}} {{sys.argv[1]}}')"
     script = f"import sys\ntry:\n print('x', flush=True)\nexcept OSError as e:\n {report}"
@@ -161,7 +161,7 @@ async def test_a_process_whose_log_cannot_be_written_runs_with_its_own_arguments
 
 
 @pytest.mark.parametrize(("ready", "lost"), [(True, 3), (False, 3), (True, 0)])
-async def test_an_api_server_without_an_audit_log_must_be_ready_and_count(
+async def test_full_audit_log_is_judged_by_readiness_and_the_error_counter(
     ready: bool, lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def read(http: str, name: str) -> int:
@@ -180,7 +180,7 @@ async def test_an_api_server_without_an_audit_log_must_be_ready_and_count(
 
 
 @pytest.mark.skipif(not host.available(), reason="no tmpfs can be mounted")
-async def test_a_disk_is_full_until_it_is_emptied(tmp_path: Path) -> None:
+async def test_filled_disk_refuses_writes_until_it_is_emptied(tmp_path: Path) -> None:
     async with host.disk(tmp_path / "disk") as disk:
         file = disk.path / "data"
         file.write_bytes(bytes(1 << 20))
@@ -197,7 +197,7 @@ async def test_a_disk_is_full_until_it_is_emptied(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("deed", "raised"), [("cancel", asyncio.CancelledError), ("exit", SystemExit), ("generator-exit", GeneratorExit)]
 )
-def test_the_saboteur_reports_and_does_as_its_pod_says(tmp_path: Path, deed: str, raised: type[BaseException]) -> None:
+def test_saboteur_reports_and_executes_the_action_of_the_pod(tmp_path: Path, deed: str, raised: type[BaseException]) -> None:
     report = tmp_path / "asked"
     annotations = {ACTION: deed, REPORT: str(report)}
     pod = SimpleNamespace(raw=SimpleNamespace(metadata=SimpleNamespace(annotations=annotations)))
@@ -208,7 +208,7 @@ def test_the_saboteur_reports_and_does_as_its_pod_says(tmp_path: Path, deed: str
     assert Saboteur().pre_filter({}, pod, None) is None
 
 
-def test_the_saboteur_has_a_profile_of_its_own() -> None:
+def test_saboteur_is_only_in_its_own_profile() -> None:
     configuration = parse(CONFIG)
     assert [profile.scheduler_name for profile in configuration.profiles] == ["default-scheduler", PROFILE]
     assert [any("Saboteur" in name for name in profile.plugins) for profile in configuration.profiles] == [False, True]
@@ -221,7 +221,7 @@ def test_fault_of_a_single_etcd_member_hits_all_areas() -> None:
     assert KINDS["kill-leader"].on(one).area is Area.SCHEDULERS
 
 
-def test_faults_that_cannot_be_done_here_are_left_out_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_fault_is_skipped_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "available", lambda: False)
     monkeypatch.setattr(run, "find_library", lambda: None)
     one = replace(SPEC, etcd_members=1)
@@ -232,15 +232,15 @@ def test_faults_that_cannot_be_done_here_are_left_out_with_a_reason(monkeypatch:
     assert run.lacking(KINDS["kill-leader"], one) == ""
 
 
-def test_what_a_run_is_judged_by_names_faults_that_there_are() -> None:
+def test_observing_and_tolerated_faults_exist() -> None:
     assert set(OBSERVING) | set(TOLERATED) <= KINDS.keys()
 
 
 @pytest.mark.parametrize(("code", "served", "wrong"), [(1, False, False), (0, True, True), (0, False, True)])
-async def test_another_control_plane_must_refuse_to_serve(
+async def test_second_control_plane_must_exit_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, served: bool, wrong: bool
 ) -> None:
-    """The planted defect: it serves, or ends as if all were well."""
+    """The planted defects: it serves, or it exits with code 0."""
     program = f"import time\ntime.sleep({60 if served else 0})\nraise SystemExit({code})"
     options = ("--name", "a", "--listen", "a:1", "--http", "a:1", "--tls-cert-file", "a", "--tls-private-key-file", "a")
     world = FakeWorld(1, (sys.executable, "-c", program, *options, "--client-ca-file", "a"))
@@ -254,7 +254,7 @@ async def test_another_control_plane_must_refuse_to_serve(
     fault = clients.SecondControlPlane(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
     await fault.begin()
     await fault.end()
-    assert world.excused_logs == [f"{NAME}.stranger"], "and no log of the cluster's own processes"
+    assert world.excused_logs == [f"{NAME}.stranger"], "only the log of the second server is excused"
     history = History(
         [history_of.Fault(1, "second-control-plane", NAME, 0.0, 1.0)]
         + [

@@ -1,4 +1,4 @@
-"""How the chaos clients of gateways read watches, and that faults of gateways need one."""
+"""Chaos clients that watch through gateways, and the requirements of gateway faults."""
 
 from typing import Any
 from unittest.mock import Mock
@@ -24,7 +24,7 @@ def reader(*chunks: bytes) -> aiohttp.StreamReader:
     return found
 
 
-async def test_events_of_a_gateway_are_read_and_a_truncated_one_is_dropped() -> None:
+async def test_gateway_events_are_read_without_a_truncated_one() -> None:
     pods = find("", "v1", "pods")
     assert pods is not None
     encoder, obj = ProtobufEncoder(pods), Pod()
@@ -36,7 +36,7 @@ async def test_events_of_a_gateway_are_read_and_a_truncated_one_is_dropped() -> 
     assert len(found) == 2
 
 
-def test_faults_of_gateways_need_gateways() -> None:
+def test_gateway_faults_need_gateways() -> None:
     without, with_two = ClusterSpec(), ClusterSpec(gateways=2)
     for name in ("kill-gateway", "roll-gateway"):
         assert run.lacking(KINDS[name], without) == Need.GATEWAYS and run.lacking(KINDS[name], with_two) == ""

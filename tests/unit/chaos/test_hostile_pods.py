@@ -1,4 +1,4 @@
-"""Hostile pods are valid: an API server takes them, so that the scheduler meets them."""
+"""Hostile pods pass the validation of the API server, so that they reach the scheduler."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from pinnace.chaos.hostile_pods import HOSTILE
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_pods_are_valid_and_can_be_stored(kind: str) -> None:
+def test_hostile_pods_pass_validation_and_size_limits(kind: str) -> None:
     strategy = PodStrategy()
     pod = HOSTILE[kind].pod("a")
     assert not parts_exceeded(pod)
@@ -24,7 +24,7 @@ def test_hostile_pods_are_valid_and_can_be_stored(kind: str) -> None:
     assert pod.ByteSize() <= MAX_BYTES
 
 
-def test_a_hostile_pod_has_as_many_parts_as_an_object_may_have() -> None:
+def test_hostile_pod_has_the_maximum_number_of_parts() -> None:
     assert hostile_pods.MAX_PARTS == MAX_PARTS
     pod = HOSTILE["node terms, keys that no node has"].pod("a")
     pod.spec.tolerations.extend(Toleration(key=f"k{number}") for number in range(200))

@@ -1,4 +1,4 @@
-"""The timeline of a scenario, and its figures, from a history."""
+"""The timeline and figures of a scenario, computed from a history."""
 
 import pytest
 
@@ -43,7 +43,7 @@ FAILOVER: list[Record] = [
 ]
 
 
-def test_a_failover_moment_by_moment() -> None:
+def test_failover_has_a_moment_per_event() -> None:
     assert list(of_election(FAILOVER, "scheduler", 1.0, {5: "no heartbeats"})) == [
         Moment(1.2, "s0 resumes on another API server and keeps token 5"),
         Moment(2.0, "the election's key with s0's token 5 is deleted: no heartbeats"),
@@ -72,7 +72,7 @@ def test_expired_watches_are_reported() -> None:
     assert broken_watches(History(words), 0.0, 4.0) == ["OUT_OF_RANGE", "OUT_OF_RANGE"]
 
 
-def test_binds() -> None:
+def test_bind_times_by_token() -> None:
     seen = History(FAILOVER)
     assert first_bind(seen, "scheduler", 10) == 2.2
     assert first_bind(seen, "scheduler", 11) is None
@@ -80,7 +80,7 @@ def test_binds() -> None:
     assert wait_for_bind(seen, "scheduler", 10, since=3.0) == float("inf")
 
 
-def test_a_majority_runs_again_when_the_first_member_is_started_not_when_all_say_that_they_are_ready() -> None:
+def test_majority_is_restored_by_the_first_restarted_member() -> None:
     killed = [Fault(n, "kill-etcd-member", f"etcd-{n}", 1.0) for n in (1, 2)]
     ended = [Fault(2, "kill-etcd-member", "etcd-2", 1.0, 7.0), Fault(1, "kill-etcd-member", "etcd-1", 1.0, 7.5)]
     other = Fault(3, "kill-leader", "s0", 0.0, 0.5)
@@ -88,13 +88,13 @@ def test_a_majority_runs_again_when_the_first_member_is_started_not_when_all_say
     assert majority_again(History([*killed, other, *ended])) == 7.0
 
 
-def test_the_longest_gap_counts_the_ends() -> None:
+def test_longest_gap_includes_both_ends() -> None:
     assert longest_gap([1.0, 2.0, 2.5], since=0.0, until=3.0) == 1.0
     assert longest_gap([1.0, 2.0], since=0.0, until=5.0) == 3.0
     assert longest_gap([], since=1.0, until=3.0) == 2.0
 
 
-def test_a_batch_of_which_nothing_was_done_has_not_succeeded() -> None:
+def test_batch_with_only_refused_items_has_not_succeeded() -> None:
     refused, done = Item("/registry/pods/default/a", outcome="refused"), Item("/registry/pods/default/b", 7)
     calls = [
         Call("c", i, "s", "bind", "pods", 0.0, 1.0, items=items) for i, items in enumerate([(refused,), (refused, done), ()])
@@ -122,27 +122,27 @@ def deleted(began: float, outcome: str, revision: int = 0) -> Call:
 @pytest.mark.parametrize(
     ("call", "unasked"),
     [
-        (deleted(1.9, "ok", 8), 0),  # the recorder was told later than the kubelet
+        (deleted(1.9, "ok", 8), 0),  # the kubelet saw the deletion before the recorder
         (deleted(2.1, "ok", 8), 1),
-        (deleted(1.9, "ok", 9), 1),  # another call deleted it: this one found it deleted
+        (deleted(1.9, "ok", 9), 1),  # another call deleted the pod before this one
         (deleted(1.9, "unknown"), 0),
         (deleted(2.1, "unknown"), 1),
         (deleted(1.9, "refused"), 1),
     ],
 )
-def test_a_pod_is_asked_to_stop_from_the_begin_of_the_call_on_that_deletes_it(call: Call, unasked: int) -> None:
+def test_stop_is_requested_from_the_start_of_the_delete_call(call: Call, unasked: int) -> None:
     running, gone = bound(1.0, 6, "a", 5), Stored(3.0, 8, "/registry/pods/default/a")
     assert stopped_unasked(History([running, gone, ran(2.0, "stopped"), call]), 0.0, 5.0) == unasked
-    assert stopped_unasked(History([running, ran(2.0, "stopped"), call]), 0.0, 5.0) == 1, "it never ended"
+    assert stopped_unasked(History([running, ran(2.0, "stopped"), call]), 0.0, 5.0) == 1, "the pod was never deleted"
 
 
-def test_a_delete_that_was_lost_excuses_no_stop_when_a_later_one_did_it() -> None:
+def test_lost_delete_excuses_no_stop_before_a_later_delete() -> None:
     running, gone = bound(1.0, 6, "a", 5), Stored(8.0, 8, "/registry/pods/default/a")
     calls = [deleted(1.5, "unknown"), deleted(7.0, "ok", 8)]
     assert stopped_unasked(History([running, gone, ran(2.0, "stopped"), *calls]), 0.0, 9.0) == 1
 
 
-def test_how_long_two_ran_one_pod() -> None:
+def test_longest_overlap_of_two_runs_of_a_pod() -> None:
     handed_over = [ran(1.0, "started"), ran(2.0, "started"), ran(2.25, "stopped"), ran(9.0, "stopped")]
     assert longest_overlap(History(handed_over), 0.0, 5.0) == 0.25
     assert longest_overlap(History(handed_over[:2]), 0.0, 5.0) == 3.0

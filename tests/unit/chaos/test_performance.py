@@ -1,4 +1,4 @@
-"""What a scenario found: when it is bad, when it proves nothing, and how its moments look."""
+"""The status of a scenario and the format of its moments."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def verdict(name: str, status: Status) -> Verdict:
         (a_performance(verdict("I1", "holds"), lacking=("pod a is Pending",)), "violated"),
     ],
 )
-def test_its_status(found: Performance, status: Status) -> None:
+def test_performance_status(found: Performance, status: Status) -> None:
     assert found.status == status
     assert found.to_json()["status"] == status
 
@@ -48,12 +48,12 @@ def test_violations_outside_the_scenario_are_shown() -> None:
     assert [each.name for each in found.tested] == ["I1", "I12"]
 
 
-def test_moments_stand_in_columns() -> None:
+def test_moment_lines_are_aligned() -> None:
     assert moment_line(Moment(0.0, "kill -9", hit=True)) == "t =      0 ms  kill -9"
     assert moment_line(Moment(1.2345, "x is elected")) == "  +  1,234 ms  x is elected"
 
 
-def test_scenarios_name_invariants_that_there_are() -> None:
+def test_scenarios_refer_to_existing_invariants() -> None:
     for name, scenario in SCENARIOS.items():
         assert scenario.name == name
         assert scenario.invariants and set(scenario.invariants) <= set(NAMES)

@@ -1,4 +1,4 @@
-"""How a scenario waits for the cluster, and what is told of one that waited in vain."""
+"""How a scenario waits for the cluster, and the report of a failed wait."""
 
 import random
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ OLD, NEW = Election(holder="s0", token=5), Election(holder="s1", token=9)
 
 
 class FakeAct(Act):
-    """`leaders`: who leads, one for each time that somebody asks; the last one stays. Only s1 binds."""
+    """`leaders`: the leader for each query; the last one repeats. Only s1 binds."""
 
     def __init__(self, *leaders: Election) -> None:
         stage: Any = SimpleNamespace(world=None, cluster=None)
@@ -35,11 +35,11 @@ class FakeAct(Act):
         return next(self._bound) if name == NEW.holder else 70
 
 
-async def test_the_lead_is_followed_to_who_has_it_now() -> None:
+async def test_binding_returns_the_current_leader() -> None:
     assert await FakeAct(OLD, OLD, NEW).binding() == NEW
 
 
-async def test_a_bind_of_who_was_to_be_succeeded_does_not_count() -> None:
+async def test_binding_ignores_terms_up_to_the_given_token() -> None:
     assert (
         await FakeAct(Election(holder=NEW.holder, token=5), Election(holder=NEW.holder, token=5), NEW).binding(after=5) == NEW
     )

@@ -1,4 +1,4 @@
-"""The fault kill-proxy: it kills while requests succeed, and judges whether they succeed again."""
+"""The fault kill-proxy: it kills the proxy while requests succeed, and measures the recovery."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from pinnace.cluster.spec import ClusterSpec
 
 
 class FakeWorld:
-    """A proxy that forwards the only service while it runs. `returns`: it starts again."""
+    """A proxy that forwards the only service while it runs. `returns`: whether it restarts."""
 
     def __init__(self, *, returns: bool = True) -> None:
         self.client: Any = SimpleNamespace(of=self._of)
@@ -80,7 +80,7 @@ async def test_requests_that_keep_failing_exceed_the_limit(monkeypatch: pytest.M
     assert reading.most is not None and reading.value >= reading.most
 
 
-async def test_a_proxy_that_forwards_nothing_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_without_successful_requests_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = FakeWorld()
     world.runs = False
     killed = fault(world, monkeypatch)
@@ -90,7 +90,7 @@ async def test_a_proxy_that_forwards_nothing_is_not_killed(monkeypatch: pytest.M
     assert killed.readings == []
 
 
-def test_fault_needs_a_proxy() -> None:
+def test_proxy_fault_needs_a_proxy() -> None:
     kind = KINDS["kill-proxy"]
     assert run.lacking(kind, ClusterSpec()) == Need.PROXY and run.lacking(kind, ClusterSpec(proxy=True)) == ""
     assert (kind.targets(ClusterSpec(proxy=True)), kind.area) == (["proxy-0"], Area.PROXY)

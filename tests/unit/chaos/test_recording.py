@@ -1,4 +1,4 @@
-"""Clients and watchers whose every word is in the history, against servers that answer as they are told."""
+"""Clients and watchers record each call and event, against servers with scripted responses."""
 
 import asyncio
 import random
@@ -33,7 +33,7 @@ async def server() -> AsyncIterator[FakeServer]:
 
 
 class Recording:
-    """A client of the server, and what it has recorded."""
+    """A client of the server, and its recorded calls."""
 
     def __init__(self, server: FakeServer, path: Path) -> None:
         self.journal = Journal(path)
@@ -53,7 +53,7 @@ def recording(server: FakeServer, tmp_path: Path) -> Recording:
     return made
 
 
-async def test_a_get_and_one_that_finds_nothing(server: FakeServer, recording: Recording) -> None:
+async def test_found_and_missing_objects_are_recorded(server: FakeServer, recording: Recording) -> None:
     async def answer(request: GetRequest, context: Any) -> Pod:
         if request.name != "a":
             await refuse(context, Refusal(Code.NOT_FOUND, "NotFound", "no such pod"))
@@ -71,21 +71,21 @@ async def test_a_get_and_one_that_finds_nothing(server: FakeServer, recording: R
     assert found.began <= found.ended <= missing.began
 
 
-async def test_a_write_whose_answer_is_lost_is_sent_once_and_unknown(server: FakeServer, recording: Recording) -> None:
+async def test_write_with_a_lost_response_is_unknown_and_not_retried(server: FakeServer, recording: Recording) -> None:
     async def answer(request: UpdatePodRequest, context: Any) -> Pod:
         await lose(context)
         return POD
 
     server.on("/pinnace.v1.Pods/Update", UpdatePodRequest, answer)
     with pytest.raises(OutcomeUnknown):
-        await recording.client.pods.update(POD)  # has a resourceVersion: other clients would send it again
+        await recording.client.pods.update(POD)  # other clients retry updates with a resourceVersion
     (call,) = await recording.calls()
     assert (call.outcome, call.code, call.items[0].key, call.items[0].expected) == ("unknown", "UNAVAILABLE", KEY, 7)
     assert len(server.calls) == 1
 
 
 @pytest.mark.parametrize("refusal", [unavailable(), Refusal(Code.ABORTED, "Conflict", "stale")])
-async def test_a_refusal_is_not_tried_again(server: FakeServer, recording: Recording, refusal: Refusal) -> None:
+async def test_refused_write_is_not_retried(server: FakeServer, recording: Recording, refusal: Refusal) -> None:
     async def answer(request: UpdatePodRequest, context: Any) -> Pod:
         await refuse(context, refusal)
         return POD
@@ -98,7 +98,7 @@ async def test_a_refusal_is_not_tried_again(server: FakeServer, recording: Recor
     assert len(server.calls) == 1
 
 
-async def test_a_call_that_is_cancelled_may_have_happened(server: FakeServer, recording: Recording) -> None:
+async def test_cancelled_call_is_unknown(server: FakeServer, recording: Recording) -> None:
     async def answer(request: UpdatePodRequest, context: Any) -> Pod:
         asked.set()
         await asyncio.get_running_loop().create_future()
@@ -115,7 +115,7 @@ async def test_a_call_that_is_cancelled_may_have_happened(server: FakeServer, re
     assert (call.outcome, call.code, call.items[0].outcome) == ("unknown", "CANCELLED", "unknown")
 
 
-async def test_the_pages_of_a_list_belong_together(server: FakeServer, recording: Recording) -> None:
+async def test_pages_of_a_list_are_recorded_as_one_list(server: FakeServer, recording: Recording) -> None:
     async def answer(request: ListRequest, context: Any) -> PodList:
         page = PodList(items=[POD])
         page.metadata.resourceVersion = "9"
@@ -129,7 +129,7 @@ async def test_the_pages_of_a_list_belong_together(server: FakeServer, recording
     assert (second.of, second.more, second.stale) == (1, False, True)
 
 
-async def test_a_watcher_resumes_and_begins_anew_when_its_past_is_gone(server: FakeServer, tmp_path: Path) -> None:
+async def test_watcher_resumes_and_relists_after_expiry(server: FakeServer, tmp_path: Path) -> None:
     script = WatchScript(
         [events(None, (ADDED, POD)), events(10), unavailable()],
         [events(12, (DELETED, POD)), Refusal(Code.OUT_OF_RANGE, "Expired", "list again")],

@@ -1,4 +1,4 @@
-"""What is judged after a restore: the history that is left, and what must have noticed that another one is gone."""
+"""Verdicts after a restore: the remaining history, and the components that must notice the lost one."""
 
 from collections.abc import Sequence
 
@@ -32,23 +32,23 @@ THERE = History([Stored(1.0, 3, KEY, "digest", 3, facts=PodFacts("there"))])
 @pytest.mark.parametrize(
     ("each", "outcome"),
     [
-        (call(1.0, 9.0), "ok"),  # it is in the copy
-        (call(9.0, 11.0), "unknown"),  # it was under way
-        (call(12.0, 13.0), ""),  # it is gone
-        (call(19.0, 22.0), "unknown"),  # it may have been carried out after the restore
+        (call(1.0, 9.0), "ok"),  # in the copy
+        (call(9.0, 11.0), "unknown"),  # in flight during the copy
+        (call(12.0, 13.0), ""),  # lost
+        (call(19.0, 22.0), "unknown"),  # possibly executed after the restore
         (call(19.0, 22.0, "get"), ""),
         (call(26.0, 27.0), "ok"),
     ],
 )
-def test_calls_are_judged_by_whether_they_can_be_in_the_history_that_is_left(each: Call, outcome: str) -> None:
+def test_calls_are_filtered_by_the_remaining_history(each: Call, outcome: str) -> None:
     kept = [record for record in without([each], GONE) if isinstance(record, Call)]
     assert [record.outcome for record in kept] == ([outcome] if outcome else [])
     if outcome == "unknown":
         assert kept[0].items == (Item(KEY, 0, "uid", outcome="unknown"),)
 
 
-def test_a_watch_counts_up_to_the_copy_and_from_when_it_last_began_anew() -> None:
-    """A server that has not noticed the restore yet tells what is gone for a second at most."""
+def test_watch_events_between_copy_and_last_relist_are_dropped() -> None:
+    """A server that has not noticed the restore may send lost events for up to a second."""
     early, late, again = told(22.0, "began", 0), told(24.0, "began", 0), told(28.0, "began", 0)
     words = [
         told(9.0),
@@ -68,30 +68,30 @@ def test_a_watch_counts_up_to_the_copy_and_from_when_it_last_began_anew() -> Non
 @pytest.mark.parametrize(
     "words",
     [
-        [told(9.0), told(15.0), told(26.0, revision=500)],  # it was never told
-        [told(9.0), told(22.0, "began", 500), told(26.0)],  # it resumed at what is gone
-        [told(9.0), told(26.0, revision=500), told(30.0, "began", 0), told(31.0)],  # it was told too late
+        [told(9.0), told(15.0), told(26.0, revision=500)],  # the watch never restarted
+        [told(9.0), told(22.0, "began", 500), told(26.0)],  # the watch resumed at a lost revision
+        [told(9.0), told(26.0, revision=500), told(30.0, "began", 0), told(31.0)],  # the watch restarted too late
     ],
 )
-def test_a_watch_that_goes_on_from_what_is_gone_is_found(words: Sequence[Told]) -> None:
+def test_watch_that_continues_the_lost_history_is_reported(words: Sequence[Told]) -> None:
     assert lagging(words, GONE) == ["w"]
 
 
-def test_a_pod_that_runs_and_never_was_is_found() -> None:
+def test_running_pod_of_the_lost_history_is_reported() -> None:
     records = [ran(11.0, "started", "gone"), ran(12.0, "started", "there"), ran(30.0, "alive")]
     assert strangers(records, THERE) == {"gone"}
     assert not strangers([*records, ran(31.0, "stopped", "gone")], THERE)
-    assert not strangers([*records, ran(40.0, "alive", process="kubelet/2")], NOTHING), "its process is another one by now"
+    assert not strangers([*records, ran(40.0, "alive", process="kubelet/2")], NOTHING), "the kubelet process was replaced"
 
 
 @pytest.mark.parametrize(("lags", "runs", "good"), [(False, False, True), (True, False, False), (False, True, False)])
-def test_the_verdict_names_each_of_them(lags: bool, runs: bool, good: bool) -> None:
+def test_lagging_watches_and_lost_pods_fail_the_scenario(lags: bool, runs: bool, good: bool) -> None:
     scenario = Restore()
     scenario._lagging = ["watcher-node"] if lags else []
     scenario._strangers = int(runs)
     assert all(expectation.good for expectation in scenario.judge(NOTHING)) == good
 
 
-def test_phases_and_the_run_itself_stand() -> None:
+def test_phases_are_kept_and_lost_runs_are_dropped() -> None:
     phase: Record = Phase(12.0, "quiet")
     assert list(without([phase, ran(12.0, "started", "a")], GONE)) == [phase]

@@ -1,4 +1,4 @@
-"""A schedule is a function of its seed, gives every kind its turn, and leaves the cluster a chance."""
+"""A schedule is a function of its seed, contains each kind, and leaves the cluster time to recover."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,31 +25,31 @@ def an_hour(seed: int) -> list[Strike]:
 
 
 def on_with(strikes: Sequence[Strike], strike: Strike) -> list[Strike]:
-    """The others that are on when this one begins."""
+    """The other faults that are active when this one begins."""
     return [other for other in strikes if other is not strike and other.at <= strike.at < other.over]
 
 
-def test_the_same_seed_is_the_same_schedule() -> None:
+def test_same_seed_gives_the_same_schedule() -> None:
     assert dealt(7, 600) == dealt(7, 600)
     assert dealt(7, 600) != dealt(8, 600)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_hour_has_500_faults_of_every_kind(seed: int) -> None:
+def test_hour_has_500_faults_and_every_kind(seed: int) -> None:
     counts = Counter(strike.kind.name for strike in an_hour(seed))
     assert counts.total() >= 500
     assert counts.keys() == KINDS.keys()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_all_is_over_in_time_and_in_order(seed: int) -> None:
+def test_faults_are_ordered_and_end_within_the_run(seed: int) -> None:
     strikes = dealt(seed, 180)
     assert all(strike.over <= 180 for strike in strikes)
     assert [strike.at for strike in strikes] == sorted(strike.at for strike in strikes)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_area_is_hit_twice_at_once(seed: int) -> None:
+def test_concurrent_faults_hit_different_areas(seed: int) -> None:
     strikes = an_hour(seed)
     for strike in strikes:
         others = on_with(strikes, strike)
@@ -68,7 +68,7 @@ def test_fault_of_all_areas_is_exclusive(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_every_kind_has_its_turn_before_any_comes_twice(seed: int) -> None:
+def test_every_kind_is_scheduled_before_any_repeats(seed: int) -> None:
     first = [strike.kind.name for strike in an_hour(seed)[: len(KINDS)]]
     assert sorted(first) == sorted(KINDS)
 
@@ -80,13 +80,13 @@ def test_rest_of_a_short_run_fits_a_shorter_fault(seed: int) -> None:
     assert all(strike.over <= 30 for strike in dealt(seed, 30, kinds))
 
 
-def test_a_run_that_is_too_short_for_a_kind_says_so() -> None:
+def test_kind_that_exceeds_the_run_is_reported() -> None:
     kinds = [KINDS["kill-leader"], KINDS["blackhole-kubelet"]]
     assert without_turn(kinds, dealt(1, 30, kinds)) == ()
-    assert without_turn(kinds, dealt(1, 4.5, kinds)) == ("blackhole-kubelet",), "it lasts 3 s at least"
+    assert without_turn(kinds, dealt(1, 4.5, kinds)) == ("blackhole-kubelet",), "the fault lasts at least 3 s"
 
 
-def test_a_single_kind_is_dealt_again_and_again() -> None:
+def test_single_kind_is_scheduled_repeatedly() -> None:
     strikes = dealt(1, 60, [KINDS["kill-leader"]])
     assert len(strikes) > 3
     assert {strike.target for strike in strikes} == {"leader"}

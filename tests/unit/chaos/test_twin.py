@@ -1,4 +1,4 @@
-"""A second process with the same name: its command line, and when it is there."""
+"""A second process with the same name: its command line, and its readiness."""
 
 import random
 import sys
@@ -17,8 +17,8 @@ from pinnace.cluster.spec import KUBELET, ClusterSpec, Plan, plan
 pytestmark = pytest.mark.processes
 
 
-def test_a_twin_of_a_kubelet_has_all_from_it_but_its_addresses(tmp_path: Path) -> None:
-    """It died of a port that was taken once, and the fault was none."""
+def test_kubelet_twin_differs_only_in_its_addresses_and_log(tmp_path: Path) -> None:
+    """With an address of the original, the twin failed to bind a port, and the fault had no effect."""
     ports, fresh = count(20_000), count(30_000)
     plans = plan(ClusterSpec(nodes=2, data_dir=tmp_path), EtcdBinary(Path("etcd"), (3, 5, 21), fallback=False), ports.__next__)
     (kubelet, *_) = (each for each in plans if each.component == KUBELET)
@@ -31,7 +31,7 @@ def test_a_twin_of_a_kubelet_has_all_from_it_but_its_addresses(tmp_path: Path) -
 
 
 class FakeWorld:
-    """With one process, which does nothing for a minute, or ends at once."""
+    """A world with one process, which sleeps for a minute or exits at once."""
 
     def __init__(self, folder: Path, program: str) -> None:
         self.plan = Plan(KUBELET, "kubelet-0", "a:1", "a:1", (sys.executable, "-c", program, "--http", "a:1"))
@@ -44,7 +44,7 @@ class FakeWorld:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """Who was asked whether it is ready: it says so the third time."""
+    """The plans whose readiness was queried; the third query succeeds."""
     plans: list[Plan] = []
 
     async def problem(plan: Plan) -> str | None:
@@ -56,18 +56,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return plans
 
 
-async def test_a_twin_is_there_once_it_is_ready(tmp_path: Path, asked: list[Plan]) -> None:
-    """On a busy machine it was killed before it had begun."""
+async def test_twin_begins_when_it_is_ready(tmp_path: Path, asked: list[Plan]) -> None:
+    """On a busy machine the fault ended before the twin had started."""
     world = FakeWorld(tmp_path, "import time; time.sleep(60)")
     twin = Twin(world, "kubelet-0", random.Random())  # type: ignore[arg-type] # a stand-in
     await twin.begin()
     await twin.end()
     assert len(asked) == 3
-    assert {plan.http for plan in asked} != {world.plan.http}, "it has an address of its own"
+    assert {plan.http for plan in asked} != {world.plan.http}, "the twin has its own address"
     assert not world.astray
 
 
-async def test_a_twin_that_dies_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exited_twin_is_reported_without_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(plan: Plan) -> str:
         return "no answer"
 

@@ -1,4 +1,4 @@
-"""The load keeps within its bounds, whatever becomes of its calls; and knows what is not well."""
+"""The load keeps its limits despite failing calls, and reports unhealthy pods."""
 
 import random
 from contextlib import suppress
@@ -18,7 +18,7 @@ GONE = Refusal(Code.NOT_FOUND, "NotFound", "no such pod")
 
 
 class FakePods:
-    """Pods by name. Each call fails with the chance `failing`: half of those have happened all the same."""
+    """Pods by name. Each call fails with probability `failing`; half of the failed calls are executed."""
 
     def __init__(self, failing: float, rng: random.Random) -> None:
         self.pods: dict[str, Pod] = {}
@@ -77,7 +77,7 @@ class FakeClient:
 
 @pytest.mark.parametrize("room", [3 * BATCH, PODS_PER_OWNER, 40])
 @pytest.mark.parametrize("failing", [0.0, 0.3])
-async def test_an_owner_keeps_a_bounded_number_of_pods_alive(failing: float, room: int) -> None:
+async def test_owner_keeps_a_bounded_number_of_pods(failing: float, room: int) -> None:
     pods = FakePods(failing, random.Random(1))
     owner = Owner("o", FakeClient(pods), room, random.Random(2))  # type: ignore[arg-type]
     alive = []
@@ -90,7 +90,7 @@ async def test_an_owner_keeps_a_bounded_number_of_pods_alive(failing: float, roo
     assert pods.calls >= 3000
 
 
-def test_an_owner_of_a_run_has_room_to_choose_what_to_do() -> None:
+def test_owner_limit_allows_several_batches() -> None:
     assert PODS_PER_OWNER >= 3 * BATCH
 
 
@@ -102,18 +102,18 @@ def a_pod(phase: str, *, scheduler: str = "", deleting: bool = False) -> Pod:
     return made
 
 
-def test_what_is_not_well() -> None:
+def test_unwell_pods() -> None:
     assert not unwell([a_pod("Running"), a_pod("Pending", scheduler=NOBODY)])
     assert len(unwell([a_pod("Pending"), a_pod("Failed"), a_pod("Running", deleting=True)])) == 3
     assert len(unwell([a_pod("Pending", scheduler=NOBODY, deleting=True)])) == 1
 
 
-def test_unscheduled_pods_take_no_room() -> None:
+def test_unscheduled_pods_request_no_resources() -> None:
     assert not pod(LOAD, "a", scheduler=NOBODY).spec.containers[0].resources.requests
     assert pod(LOAD, "a").spec.containers[0].resources.requests["cpu"].string == "100m"
 
 
-def test_what_an_adversary_must_not_get_done() -> None:
+def test_forbidden_attempts_that_succeeded_are_reported() -> None:
     assert not succeeded({"fenced": 5, "bound_twice": 0, "kept": 2})
     assert len(succeeded({"bound_by_another": 1, "bound_afterwards": 1, "borrowed": 1, "over": 4})) == 3
     assert succeeded({"fenced": 5, "bound_twice": 2}) == ["2 forbidden attempts succeeded: bound_twice"]

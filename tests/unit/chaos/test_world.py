@@ -1,4 +1,4 @@
-"""What ends without being asked to is told, whatever else is done to the same process."""
+"""Unexpected exits are reported, even if a fault hits the same process."""
 
 import os
 import random
@@ -22,7 +22,7 @@ PLAN = Plan("apiserver", NAME, "a:1", "a:1", ("python", "-m", "apiserver.main"))
 
 
 class FakeCluster:
-    """One process, of which no more is known than whether it runs and how it ended."""
+    """One process, which runs or has ended with an exit code."""
 
     def __init__(self, logs: Path) -> None:
         self.folder = SimpleNamespace(log=lambda name: logs / f"{name}.log")
@@ -30,7 +30,7 @@ class FakeCluster:
         self.state: Any = SimpleNamespace(processes=[record], find=lambda name: record)
         self.code: int | None = None
         self.answers = -signal.SIGKILL
-        """With which exit code it ends when it is sent a signal."""
+        """The exit code after a signal."""
 
     def replan(self, plan: Plan) -> None:
         self.state.find(NAME).plan = plan
@@ -63,7 +63,7 @@ def world(cluster: FakeCluster) -> World:
     return World(cluster, None, None, None, None, lambda: 0)  # type: ignore[arg-type] # what it does not use
 
 
-async def test_a_crash_is_one_also_when_a_fault_is_about_to_hit_the_process(world: World, cluster: FakeCluster) -> None:
+async def test_crash_before_a_fault_is_reported(world: World, cluster: FakeCluster) -> None:
     cluster.code = 1
     fault = Kill(world, NAME, random.Random())
     with pytest.raises(NotPossible):
@@ -98,9 +98,7 @@ async def test_errors_during_teardown_are_reported(world: World, cluster: FakeCl
     assert world.astray == [f"{NAME} failed while it was stopping: exit code {code}; see its log"]
 
 
-async def test_a_process_that_may_end_has_not_crashed_and_is_started_again_at_the_end(
-    world: World, cluster: FakeCluster
-) -> None:
+async def test_excused_exit_is_no_crash_and_recover_restarts_the_process(world: World, cluster: FakeCluster) -> None:
     world.excuse(NAME, may_end=True)
     cluster.code = -signal.SIGABRT
     assert not world.crashed()
@@ -110,15 +108,15 @@ async def test_a_process_that_may_end_has_not_crashed_and_is_started_again_at_th
     assert excuse.process == NAME and excuse.began <= excuse.ended
 
 
-async def test_a_process_that_may_log_errors_only_has_crashed_when_it_ends(world: World, cluster: FakeCluster) -> None:
+async def test_excuse_for_log_errors_does_not_excuse_an_exit(world: World, cluster: FakeCluster) -> None:
     world.excuse(NAME, may_end=False)
     cluster.code = 1
     assert world.crashed() == [(NAME, 1)]
 
 
-async def test_an_excuse_covers_a_process_that_is_found_ended_after_it(world: World, cluster: FakeCluster) -> None:
+async def test_excuse_covers_an_exit_that_is_detected_later(world: World, cluster: FakeCluster) -> None:
     world.excuse(NAME, may_end=True)
-    assert not await world.recover(NAME), "it still runs"
+    assert not await world.recover(NAME), "the process still runs"
     cluster.code = 1
     (excuse,) = world.excuses
     log = cluster.folder.log(NAME)
@@ -129,27 +127,27 @@ async def test_an_excuse_covers_a_process_that_is_found_ended_after_it(world: Wo
     assert world.crashed() == [(NAME, 1)] and not world.ended_with_excuse()
 
 
-async def test_the_excuses_of_two_faults_end_one_by_one(world: World, cluster: FakeCluster) -> None:
+async def test_excuses_of_two_faults_end_separately(world: World, cluster: FakeCluster) -> None:
     world.excuse(NAME, may_end=True)
     world.excuse(NAME, may_end=True)
     await world.recover(NAME)
     cluster.code = 1
-    assert not world.crashed() and not world.ended_with_excuse(), "the second fault starts it again"
+    assert not world.crashed() and not world.ended_with_excuse(), "the second fault restarts the process"
     assert await world.recover(NAME)
     assert not cluster.ended()
 
 
-async def test_a_process_is_started_in_another_way_and_as_before_at_the_end(world: World, cluster: FakeCluster) -> None:
+async def test_process_runs_with_another_plan_until_it_is_restored(world: World, cluster: FakeCluster) -> None:
     other = replace(PLAN, argv=(*PLAN.argv, "--audit-log-path", "/dev/full"))
     await world.start_as(NAME, other)
     assert cluster.state.find(NAME).plan == other and not cluster.ended() and not world.crashed()
     await world.as_before(NAME)
     assert cluster.state.find(NAME).plan == PLAN and not cluster.ended() and not world.crashed()
-    await world.as_before(NAME)  # nothing is left to undo
+    await world.as_before(NAME)  # already restored
     assert not world.astray
 
 
-async def test_a_process_that_ended_in_its_other_way_is_started_as_before(world: World, cluster: FakeCluster) -> None:
+async def test_exit_under_another_plan_is_reported_and_restarted_as_before(world: World, cluster: FakeCluster) -> None:
     await world.start_as(NAME, replace(PLAN, argv=("other",)))
     cluster.code = 1
     await world.as_before(NAME)

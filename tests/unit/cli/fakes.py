@@ -1,4 +1,4 @@
-"""An API in memory, with the methods of pinnace.client.Client that verbs use, and with faults on demand.
+"""An API in memory, with the methods of pinnace.client.Client that verbs use, and with injected errors.
 
 It checks names, revisions and selectors as the server does, and nothing else.
 """
@@ -60,11 +60,11 @@ class FakeResource:
         self._news = asyncio.Condition()
 
     def fail(self, verb: str, error: ApiError, *, after: bool = False) -> None:
-        """The next call of the verb fails; with `after`, once it has done its work: its answer is lost."""
+        """The next call of the verb fails. With `after`, the call is executed first, and its response is lost."""
         self._faults.append((verb, error, after))
 
     async def put(self, obj: Any) -> Any:
-        """What somebody else does, behind the back of the client under test."""
+        """Write an object on behalf of another client."""
         return await self._store(obj)
 
     async def remove(self, name: str, namespace: str = "") -> Any:
@@ -119,7 +119,7 @@ class FakeResource:
         not_before: int = 0,
         history: bytes = b"",
     ) -> AsyncIterator[WatchBatch[Any]]:
-        """Everything after the revision, whatever is selected; ends with the fault that is due."""
+        """All changes after the revision, without selection. Ends with the injected error."""
         self._begin("watch")
         seen = resource_version or 0
         if seen < self._compacted:
@@ -141,17 +141,17 @@ class FakeResource:
         return [each for each in self._log if each[0] > revision]
 
     def compact(self) -> None:
-        """Forgets the changes up to now."""
+        """Drop the changes so far."""
         self._compacted = self._api.revision
 
     async def break_stream(self, error: ApiError) -> None:
-        """Ends the watch that runs."""
+        """End the active watch with an error."""
         async with self._news:
             self.fail("stream", error)
             self._news.notify_all()
 
     async def end_stream(self) -> None:
-        """Ends the watch that runs as one that has been open for long enough."""
+        """End the active watch as the server does after its maximum duration."""
         async with self._news:
             self._ended = True
             self._news.notify_all()

@@ -1,4 +1,4 @@
-"""What the words of `auth can-i` ask."""
+"""The attributes of a review that `auth can-i` sends."""
 
 import pytest
 
@@ -16,14 +16,14 @@ from pinnace.cli.verbs.auth import attributes
         ("schedulers/cheap", "schedulers", "", "cheap"),
     ],
 )
-def test_a_namespace_is_asked_about_in_itself(word: str, plural: str, namespace: str, name: str) -> None:
-    """A role there may give the right to it; elsewhere the caller's namespace is filled in afterwards."""
+def test_review_of_a_namespace_is_within_this_namespace(word: str, plural: str, namespace: str, name: str) -> None:
+    """A role in the namespace may permit the request. For other resources, the caller adds its namespace afterwards."""
     wanted, _ = attributes("get", word, "")
     assert (wanted.resource, wanted.namespace, wanted.name) == (plural, namespace, name)
 
 
 @pytest.mark.parametrize("verb", ["bind", "escalate"])
-def test_the_verbs_that_give_rights_away_can_be_asked_about(verb: str) -> None:
+def test_bind_and_escalate_are_accepted(verb: str) -> None:
     assert (
         run(["auth", "can-i", verb, "clusterroles/admin", "--server", "127.0.0.1:1", "--timeout", "1s"]) == ExitCode.UNAVAILABLE
     )

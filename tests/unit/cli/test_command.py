@@ -1,4 +1,4 @@
-"""The group of verbs: what it says about itself, and that it loads no more than it must."""
+"""The command group: its help, its errors, and its lazy imports."""
 
 import gc
 import subprocess
@@ -20,7 +20,7 @@ VERBS = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs
 
 
 def leaves(command: click.Command) -> Iterator[click.Command]:
-    """The command, or the commands in a group and in its groups."""
+    """The command, or all commands below a group."""
     if not isinstance(command, click.Group):
         yield command
         return
@@ -29,11 +29,11 @@ def leaves(command: click.Command) -> Iterator[click.Command]:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_explains_itself(verb: str) -> None:
+def test_every_verb_has_help_with_examples(verb: str) -> None:
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None and command.name == verb
     text = command.get_help(click.Context(command, info_name=verb))
-    assert VERBS[verb].rstrip(".") in text, "the summary in the list of verbs is the first line of the verb's help"
+    assert VERBS[verb].rstrip(".") in text, "the summary of the verb is missing in its help"
     for each in leaves(command):
         text = each.get_help(click.Context(each, info_name=verb))
         assert "Examples:" in text and f"pinnace {verb}" in text and "--server" in text, each.name
@@ -90,7 +90,7 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["delete", "pod", "a", "--force", "--now"], "error: --force and a grace period cannot be used together"),
     ],
 )
-def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_error_is_one_line_and_a_hint(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == 2
     captured = capsys.readouterr()
     first, hint = captured.err.splitlines()
@@ -98,13 +98,13 @@ def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: p
 
 
 def test_misspelt_flag_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each version of click has its own words for it."""
+    """The wording depends on the version of click."""
     assert run(["get", "pods", "--wacth"]) == 2
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith("error: no such option") and "--wacth" in first and "--watch" in first
 
 
-def test_the_hint_names_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_hint_contains_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["rollout", "status", "deployment/web", "--revision"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "error: option '--revision' requires an argument",
@@ -127,8 +127,8 @@ def test_the_hint_names_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
         ("a=true -- --wait=false", (True, False, ("a=true", "--wait=false"))),
     ],
 )
-def test_flags_take_a_value_as_kubectls_do(words: str, expected: object) -> None:
-    """Never the next word: that may be what is to be deleted."""
+def test_boolean_flag_takes_a_value_after_an_equals_sign(words: str, expected: object) -> None:
+    """A flag never takes the next word, which may be the name of an object to delete."""
     seen = []
 
     @verb("probe")
@@ -158,8 +158,8 @@ def test_flags_take_a_value_as_kubectls_do(words: str, expected: object) -> None
         ("a=b -- -n=team", ("", "", ("a=b", "-n=team"))),
     ],
 )
-def test_short_options_take_a_value_as_kubectls_do(words: str, expected: tuple[str, str, tuple[str, ...]]) -> None:
-    """Taken for a part of the value, the sign would have another namespace looked into than was meant."""
+def test_short_option_accepts_an_equals_sign(words: str, expected: tuple[str, str, tuple[str, ...]]) -> None:
+    """As a part of the value, the sign would select another namespace."""
     seen = []
 
     @verb("probe")
@@ -173,7 +173,7 @@ def test_short_options_take_a_value_as_kubectls_do(words: str, expected: tuple[s
     assert seen == [expected]
 
 
-def test_a_value_that_may_be_left_out_is_not_the_next_option() -> None:
+def test_optional_value_is_not_the_next_option() -> None:
     seen = []
 
     @verb("probe")
@@ -188,14 +188,14 @@ def test_a_value_that_may_be_left_out_is_not_the_next_option() -> None:
     assert seen == [("here", "json", True), ("here", "json", False), ("there", "table", False)]
 
 
-def test_kubectl_flags_before_the_verb_get_hints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_global_flags_with_an_equals_sign_before_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings()
     cli.main(["-n=team", "--no-color=true", "version", "--client", "-o=json"], standalone_mode=False, obj=settings)
     assert settings.namespace == "team" and settings.no_color and capsys.readouterr().out.startswith("{")
 
 
-def test_no_flag_takes_the_next_word() -> None:
-    """Such an option would be one with a boolean for a value."""
+def test_no_option_has_a_boolean_value() -> None:
+    """Such an option would take the next word as its value."""
     commands = [command for name in VERBS if (command := cli.get_command(click.Context(cli), name)) is not None]
     assert len(commands) == len(VERBS)
     commands += [each for group in commands if isinstance(group, click.Group) for each in group.commands.values()]
@@ -225,7 +225,7 @@ def test_number_out_of_range_is_a_usage_error(words: list[str], capsys: pytest.C
     assert first.startswith("error: ") and len(first) < 600 and hint.startswith("hint: ")
 
 
-def test_a_verb_of_several_says_that_one_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_group_without_a_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     context = click.Context(cli)
     several = [name for name in VERBS if type(cli.get_command(context, name)) is VerbGroup]
     assert {"node", "rollout"} <= set(several)
@@ -234,7 +234,7 @@ def test_a_verb_of_several_says_that_one_is_missing(capsys: pytest.CaptureFixtur
         assert capsys.readouterr().err == f"error: missing command\nhint: `pinnace {name} --help` shows the usage\n"
 
 
-def test_the_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_api_resources_lists_and_filters_kinds(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["api-resources"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows[0] == ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"]
@@ -258,10 +258,10 @@ def test_unsupported_verbs_are_absent() -> None:
     assert not set(UNSUPPORTED) & set(VERBS)
     page = (Path(__file__).parents[3] / "docs/kubectl.md").read_text()
     assert [verb for verb in UNSUPPORTED if f"`{verb}`" not in page] == []
-    assert set(KUBECTL.split()) <= {*UNSUPPORTED, *VERBS}, "who types one of kubectl's is told what to do instead"
+    assert set(KUBECTL.split()) <= {*UNSUPPORTED, *VERBS}, "a command of kubectl has no hint"
 
 
-def test_flags_that_pinnace_lacks_are_not_there() -> None:
+def test_unsupported_flags_are_absent() -> None:
     for words, flags in FLAGS.items():
         command: click.Command = cli
         for word in words.split():
@@ -273,18 +273,18 @@ def test_flags_that_pinnace_lacks_are_not_there() -> None:
 
 
 @pytest.mark.parametrize(("verb", "name"), [(verb, name) for verb, names in SUBCOMMANDS.items() for name in names])
-def test_a_subcommand_that_pinnace_lacks_has_a_hint(verb: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_subcommand_has_a_hint(verb: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([verb, name, "pod/x"]) == 2
     printed = capsys.readouterr().err
     assert f'`pinnace {verb}` has no "{name}" (yet)' in printed and SUBCOMMANDS[verb][name] in printed
 
 
-def test_a_dry_run_of_the_client_names_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+def test_client_dry_run_has_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["apply", "-f", "pod.yaml", "--dry-run=client"]) == 2
     assert "use --dry-run=server" in capsys.readouterr().err
 
 
-def test_the_version_is_also_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_flag_prints_the_client_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["version", "--client"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("Client Version: ")
@@ -292,14 +292,14 @@ def test_the_version_is_also_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == said
 
 
-def test_garbage_is_collected_again_once_a_verb_is_loaded() -> None:
+def test_garbage_collection_is_enabled_after_loading_a_verb() -> None:
     assert isinstance(cli.get_command(click.Context(cli), "version"), click.Command)
     assert gc.isenabled()
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_script_of_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", shell]) == 0
     assert f"_PINNACE_COMPLETE={shell}_complete" in capsys.readouterr().out
 
@@ -311,7 +311,7 @@ def test_verbs_and_kinds_are_completed() -> None:
 
 @pytest.mark.processes
 def test_help_imports_no_heavy_modules() -> None:
-    """Start-up time is what one feels: gRPC, protobuf, NumPy and rich wait until a verb needs them."""
+    """gRPC, protobuf, NumPy and rich are imported only by verbs that need them, which keeps the start-up time short."""
     program = "import sys; from pinnace.cli.main import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     loaded = set(done.stderr.split())

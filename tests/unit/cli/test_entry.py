@@ -1,4 +1,4 @@
-"""An interrupt of `pinnace` before there is anything to interrupt."""
+"""SIGINT during the start of `pinnace`."""
 
 import pytest
 

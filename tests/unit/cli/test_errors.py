@@ -1,4 +1,4 @@
-"""From errors to text and exit codes: the one place where that happens."""
+"""Error messages, hints and exit codes."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def fail(problem: BaseException) -> object:
 
 
 @pytest.mark.parametrize(("code", "reason", "message", "exit_code", "hint"), REFUSALS)
-def test_refusals(
+def test_refusal_has_message_hint_and_exit_code(
     code: Code, reason: str, message: str, exit_code: ExitCode, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert guarded(lambda: fail(error(code, reason, message)), Settings()) == exit_code
@@ -46,7 +46,7 @@ def test_refusals(
     assert len(rest) <= 1 and hint in "".join(rest)
 
 
-def test_every_violation_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_violations_are_printed_one_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     name, cpu = Violation("metadata.name", "required"), Violation("spec.containers[0].resources.requests[cpu]", "negative")
     message = f'Pod "a" is invalid: {name}; {cpu}'
     assert guarded(lambda: fail(error(Code.INVALID_ARGUMENT, "Invalid", message, name, cpu)), Settings()) == 5
@@ -61,7 +61,7 @@ def test_every_violation_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith('Error from server (Invalid): Pod "a" is invalid: metadata.name: required\nhint:')
 
 
-def test_a_place_goes_before_every_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_location_precedes_each_line_but_the_hint(capsys: pytest.CaptureFixture[str]) -> None:
     a, b = Violation("x", "1"), Violation("y", "2")
     report = explain(error(Code.INVALID_ARGUMENT, "Invalid", f"Pod is invalid: {a}; {b}", a, b))
     assert report
@@ -69,19 +69,19 @@ def test_a_place_goes_before_every_line(capsys: pytest.CaptureFixture[str]) -> N
     assert [line.startswith("pods.yaml:14: ") for line in capsys.readouterr().err.splitlines()] == [True, True, True, False]
 
 
-def test_object_errors_set_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_of_an_object_is_prefixed_with_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     tell(Failure("is already paused").report, "deployment.apps/web")
     assert capsys.readouterr().err == "error: deployment.apps/web: is already paused\n"
 
 
-def test_the_past_that_is_gone_says_once_to_list_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_expired_revision_has_one_hint_and_the_oldest_revision(capsys: pytest.CaptureFixture[str]) -> None:
     gone = from_refusal(to_refusal(Expired(42), "List"))
     assert guarded(lambda: fail(gone), Settings()) == ExitCode.SERVER
     told = capsys.readouterr().err
     assert told.count("list again") == 1 and "--at-revision accepts revisions from 42" in told
 
 
-def test_a_kubelet_that_is_down_is_not_the_server(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unavailable_kubelet_hint_does_not_blame_the_server(capsys: pytest.CaptureFixture[str]) -> None:
     guarded(lambda: fail(error(Code.UNAVAILABLE, "KubeletUnavailable", "the kubelet does not answer")), Settings())
     hint = capsys.readouterr().err.splitlines()[1]
     assert "the server" not in hint and "`pinnace get nodes`" in hint
@@ -105,20 +105,22 @@ def test_a_kubelet_that_is_down_is_not_the_server(capsys: pytest.CaptureFixture[
         (KeyboardInterrupt(), [], ExitCode.INTERRUPTED),
     ],
 )
-def test_other_ends(problem: BaseException, lines: list[str], code: ExitCode, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_errors_have_message_hint_and_exit_code(
+    problem: BaseException, lines: list[str], code: ExitCode, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert guarded(lambda: fail(problem), Settings()) == code
     told = capsys.readouterr().err.splitlines()
     assert len(told) == len(lines) and all(line.startswith(start) for line, start in zip(told, lines, strict=True))
 
 
-def test_an_expected_error_has_a_traceback_only_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_expected_error_has_a_traceback_only_with_verbose(capsys: pytest.CaptureFixture[str]) -> None:
     guarded(lambda: fail(Failure("no")), Settings())
     assert "Traceback" not in capsys.readouterr().err
     guarded(lambda: fail(Failure("no")), Settings(verbose=1))
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_an_unexpected_error_is_a_bug_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unexpected_error_is_printed_with_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(lambda: fail(ZeroDivisionError("x")), Settings()) == ExitCode.SERVER
     err = capsys.readouterr().err
     assert "Traceback" in err and "error: unexpected ZeroDivisionError: x" in err
@@ -129,7 +131,7 @@ def test_foreign_text_is_escaped_on_a_terminal(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "error: bad]0;title name\n"
 
 
-def test_the_worst_counts() -> None:
+def test_worst_exit_code_wins() -> None:
     assert worst([]) is ExitCode.OK
     assert worst([ExitCode.NOT_FOUND, ExitCode.INVALID, ExitCode.CONFLICT]) is ExitCode.INVALID
     assert worst([ExitCode.UNAVAILABLE, ExitCode.SERVER]) is ExitCode.SERVER

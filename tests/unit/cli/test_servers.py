@@ -1,4 +1,4 @@
-"""Who cannot get through is told why, before anything else is tried."""
+"""The errors of unreachable servers, which are reported before the verb runs."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ async def server(pki: Folder) -> AsyncIterator[FakeServer]:
     await server.stop()
 
 
-async def test_a_server_answers_with_tls_and_without(server: FakeServer, pki: Folder) -> None:
+async def test_server_is_reachable_with_and_without_tls(server: FakeServer, pki: Folder) -> None:
     await reach(ClientConfig((server.address,), tls=pki.files("client")))
     plain = await FakeServer().start()
     await reach(ClientConfig((plain.address,)))
@@ -56,19 +56,19 @@ async def refused(server: FakeServer, tls: TlsFiles | None) -> Failure:
     return caught.value
 
 
-async def test_a_server_of_another_authority(server: FakeServer, tmp_path: Path) -> None:
+async def test_server_of_another_authority_is_refused(server: FakeServer, tmp_path: Path) -> None:
     failure = await refused(server, certificates(tmp_path / "other").files("client"))
     assert "invalid certificate: unable to get local issuer certificate" in str(failure)
 
 
-async def test_a_certificate_of_another_authority(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+async def test_client_certificate_of_another_authority_is_refused(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
     stranger = certificates(tmp_path / "other").files("client")
     failure = await refused(server, TlsFiles(pki.files("client").ca, stranger.cert, stranger.key))
     assert "it rejects the client certificate" in str(failure) or "alert" in str(failure)
 
 
-async def test_an_address_of_http(server: FakeServer, pki: Folder) -> None:
-    """`pinnace status` shows one beside that of gRPC."""
+async def test_http_address_is_recognized(server: FakeServer, pki: Folder) -> None:
+    """`pinnace status` shows this address next to the gRPC address."""
     status = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop())
     status.start()
     with pytest.raises(Failure, match="it does not speak TLS") as caught:
@@ -78,7 +78,7 @@ async def test_an_address_of_http(server: FakeServer, pki: Folder) -> None:
 
 
 @pytest.mark.parametrize("silent", [True, False])
-async def test_a_process_that_runs_and_does_not_answer_is_not_to_be_started(
+async def test_hint_for_an_unresponsive_process_is_to_kill_it(
     pki: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
     monkeypatch.setattr(connection, "TIMEOUT", 0.05)
@@ -96,7 +96,7 @@ async def test_a_process_that_runs_and_does_not_answer_is_not_to_be_started(
 
 
 @pytest.mark.parametrize(("days", "said", "hint"), [(-400, "has expired", "`pinnace restart`"), (9, "not yet valid", "clock")])
-async def test_a_server_whose_certificate_is_not_valid_now(pki: Folder, days: int, said: str, hint: str) -> None:
+async def test_expired_or_future_server_certificate_is_refused(pki: Folder, days: int, said: str, hint: str) -> None:
     ours = pki.files("server")
     ca = Authority(Pair((pki.path / "ca.crt").read_bytes(), (pki.path / "ca.key").read_bytes()))
     pair = ca.issue(Subject("server"), datetime.now(UTC) + timedelta(days=days), hosts=["127.0.0.1"])
@@ -111,7 +111,7 @@ async def test_a_server_whose_certificate_is_not_valid_now(pki: Folder, days: in
         await server.stop()
 
 
-async def test_no_certificate(server: FakeServer) -> None:
+async def test_client_without_certificates_is_refused(server: FakeServer) -> None:
     assert "TLS" in str(await refused(server, None))
 
 
@@ -131,7 +131,7 @@ NO_CERTIFICATE, NO_KEY = "not a PEM certificate", "not a PEM private key without
         ("client-key", "client.key", "server.key", "not the key of {}/client.crt"),
     ],
 )
-async def test_which_file_cannot_be_used(pki: Folder, key: str, file: str, holds: str | None, said: str) -> None:
+async def test_unusable_certificate_file_is_named(pki: Folder, key: str, file: str, holds: str | None, said: str) -> None:
     changed, other = pki.path / file, pki.path / (holds or "none")
     if holds is None:
         changed.unlink()
@@ -144,7 +144,7 @@ async def test_which_file_cannot_be_used(pki: Folder, key: str, file: str, holds
 
 
 async def test_encrypted_key_prompts_for_no_passphrase(pki: Folder) -> None:
-    """A component has nobody to ask."""
+    """A component has no terminal for a prompt."""
     file = pki.path / "client.key"
     key = serialization.load_pem_private_key(file.read_bytes(), None)
     form, locked = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
@@ -154,7 +154,7 @@ async def test_encrypted_key_prompts_for_no_passphrase(pki: Folder) -> None:
 
 
 @pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])
-async def test_a_host_that_cannot_be_a_name(host: str) -> None:
+async def test_malformed_host_name_is_reported(host: str) -> None:
     with pytest.raises(Failure) as caught:
         await reach(ClientConfig((f"{host}:80",)))
     assert str(caught.value) == f"no API server answers at {host}:80 (no such host)"

@@ -1,4 +1,4 @@
-"""What a command that runs out of time says: what it had met, and what may have happened."""
+"""Errors at the end of a session: the last error, and the unknown outcome of a write after a timeout."""
 
 import asyncio
 import sys
@@ -45,7 +45,7 @@ async def test_last_error_is_printed_with_its_hint(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "error: no a\nerror: no b\nhint: look\n"
 
 
-async def test_a_table_is_not_in_the_middle_of_an_error(
+async def test_table_is_printed_before_the_error_and_its_hint(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api = FakeApi()
@@ -85,8 +85,8 @@ async def test_timeout_reports_the_last_error(serve: Serve) -> None:
     assert "etcd is dead" in str(await late(server, lambda session: session.client.pods.get("a", "default")))
 
 
-async def test_servers_without_etcd_are_not_asked_for_long(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten seconds of silence, and then "try again in a moment"."""
+async def test_retries_on_unavailable_storage_are_limited(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command was silent for ten seconds and then printed "try again in a moment"."""
     monkeypatch.setattr("pinnace.cli.session.STORAGE_TIMEOUT", 0.2)
 
     async def answer(request: GetRequest, context: Any) -> Pod:
@@ -106,14 +106,14 @@ async def test_servers_without_etcd_are_not_asked_for_long(serve: Serve, monkeyp
     assert report is not None and "`pinnace doctor`" in report.hint
 
 
-async def test_timeout_reports_that_there_was_no_answer(serve: Serve) -> None:
+async def test_timeout_reports_a_missing_response(serve: Serve) -> None:
     server = await serve()
     server.on(GET, GetRequest, silence)
     failure = await late(server, lambda session: session.client.pods.get("a", "default"))
     assert f"no response from the API server at {server.address}" in str(failure) and "pinnace doctor" in failure.report.hint
 
 
-async def test_timeout_of_a_write_notes_that_it_may_have_happened(serve: Serve) -> None:
+async def test_timeout_of_a_write_reports_an_unknown_outcome(serve: Serve) -> None:
     server = await serve()
     server.on(CREATE, CreatePodRequest, silence)
     failure = await late(server, lambda session: session.client.pods.create(Pod()))
@@ -137,7 +137,7 @@ async def test_timeout_does_not_report_errors_of_other_calls(serve: Serve) -> No
         await asyncio.to_thread(run, Settings(server=server.address, timeout=0.4), body)
 
 
-async def test_servers_that_answer_are_not_blamed(serve: Serve) -> None:
+async def test_timeout_with_responsive_servers_does_not_blame_them(serve: Serve) -> None:
     async def answer(request: GetRequest, context: Any) -> Pod:
         return Pod()
 

@@ -13,12 +13,12 @@ from pinnace.cli.settings import DURATION, WAIT_TIMEOUT, Settings, global_option
     ("text", "seconds"),
     [("90", 90.0), ("1.5", 1.5), ("30s", 30.0), ("1m30s", 90.0), ("500ms", 0.5), ("2h", 7200.0), (" 5s ", 5.0)],
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_valid_durations(text: str, seconds: float) -> None:
     assert DURATION.convert(text, None, None) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "0s", "-5", "5 s", "5d", "s", "1m30", "1000000h", "9" * 20, "9" * 5000])
-def test_no_durations(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         DURATION.convert(text, None, None)
 
@@ -26,12 +26,12 @@ def test_no_durations(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("0", 0.0), ("0s", 0.0), ("-1s", 604800.0), ("-1", 604800.0), ("90", 90.0), ("1m30s", 90.0)]
 )
-def test_patience(text: str, seconds: float) -> None:
+def test_valid_wait_timeouts(text: str, seconds: float) -> None:
     assert WAIT_TIMEOUT.convert(text, None, None) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-", "--1s", "-0s", "5d"])
-def test_no_patience(text: str) -> None:
+def test_invalid_wait_timeout_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         WAIT_TIMEOUT.convert(text, None, None)
 
@@ -63,9 +63,7 @@ def group(seen: list[Settings]) -> click.Group:
         ["-n", "other", "--timeout", "1s", "--context", "c", "try", "-n", "x", "--timeout=5s", "--server", "h:1", "--no-color"],
     ],
 )
-def test_flags_stand_before_or_after_the_verb_and_the_later_one_wins(
-    group: click.Group, seen: list[Settings], words: list[str]
-) -> None:
+def test_global_flag_after_the_verb_overrides_one_before_it(group: click.Group, seen: list[Settings], words: list[str]) -> None:
     group.main(words, standalone_mode=False, obj=Settings())
     assert seen == [Settings(server="h:1", context="c", namespace="x", timeout=5.0, no_color=True)]
 
@@ -76,6 +74,6 @@ def test_unset_settings_are_none(group: click.Group, seen: list[Settings]) -> No
 
 
 @pytest.mark.parametrize("name", ["$(reboot)", "`reboot`", "a;b", "a b", "a\nb", "*", "~", "a&b", "x>y", '"', "é", ""])
-def test_completion_offers_no_word_that_a_shell_would_expand(name: str) -> None:
-    """A ClusterRole may have such a name; the shell inserts completions unquoted."""
+def test_completion_omits_words_with_shell_metacharacters(name: str) -> None:
+    """A ClusterRole may have such a name, and the shell inserts completions unquoted."""
     assert words([name, "system:kube-scheduler", "pod/web-1"], "") == ["system:kube-scheduler", "pod/web-1"]

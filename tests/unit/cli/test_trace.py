@@ -1,4 +1,4 @@
-"""`pinnace trace`: the steps of a pod, computed from its versions and events."""
+"""`pinnace trace`: the steps of a pod, from its versions and events."""
 
 from pinnace.api.core_v1_pb2 import ContainerState, ContainerStatus, Event, Pod, PodCondition
 from pinnace.cli.verbs.trace import lines, traced
@@ -43,7 +43,7 @@ def rejection() -> Event:
     return event
 
 
-def test_the_steps_have_revisions_times_and_the_fence() -> None:
+def test_steps_have_revisions_times_and_the_fence() -> None:
     first, then = created(), bound(created())
     last = running(then)
     found = traced(last, [(10, first), (20, then), (21, last)], True, [rejection()], {23: "scheduler-0"})
@@ -67,7 +67,7 @@ def test_compacted_versions_are_reported_as_unknown() -> None:
     assert "Not known:\n  etcd has compacted" in shown and "+7s    <none>     bound" in shown
 
 
-def test_a_pod_that_names_its_node_has_no_fence() -> None:
+def test_pod_created_with_a_node_has_no_fence() -> None:
     direct = bound(created(), fence="")
     found = traced(direct, [(10, direct)], True, [], {})
     assert [step.what for step in found.steps] == ["created", "bound"]

@@ -24,7 +24,7 @@ build.version()  # runs git once
 
 @pytest.fixture(autouse=True)
 def no_unmarked_processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In `make test-quick`, a test without the mark that starts a process is skipped."""
+    """In `make test-quick`, skip tests without the mark that start a process."""
     global _unmarked
     _unmarked = request.node.nodeid if "not processes" in request.config.option.markexpr else ""
     yield

@@ -1,4 +1,4 @@
-"""The command line of the API server: mistakes are told before anything starts."""
+"""The command line of the API server: invalid options are reported before anything starts."""
 
 import sys
 
@@ -42,12 +42,12 @@ KUBELETS = [
         ),
     ],
 )
-def test_mistakes(arguments: list[str], message: str) -> None:
+def test_invalid_options_are_usage_errors(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2 and message in result.output
 
 
-def test_traces_need_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracing_needs_an_optional_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pinnace.runtime.otel", None)
     result = CliRunner().invoke(main, ["--insecure", "--tracing-endpoint", "127.0.0.1:4317"])
     assert result.exit_code == 2 and "pip install 'pinnace[tracing]'" in result.output

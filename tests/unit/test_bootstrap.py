@@ -1,4 +1,4 @@
-"""What every cluster has, when the store has lost it."""
+"""Bootstrap objects of a cluster: upgrades between versions, and a store that lost them."""
 
 import asyncio
 import logging
@@ -45,12 +45,12 @@ async def server() -> AsyncIterator[tuple[Assembly, FlakyStorage]]:
 
 
 VERSION: ContextVar[str] = ContextVar("version", default="old")
-"""Of the server that the present task belongs to."""
+"""The version of the server of the current task."""
 
 
 @asynccontextmanager
 async def servers(storage: MemoryStorage, *versions: str) -> AsyncIterator[list[Assembly]]:
-    """Several that start at once, when all of them have made sure that everything is there."""
+    """API servers that start concurrently and have completed their bootstrap."""
     assemblies, running = [Assembly(storage) for _ in versions], []
     for assembly, version in zip(assemblies, versions, strict=True):
         VERSION.set(version)
@@ -67,7 +67,7 @@ async def servers(storage: MemoryStorage, *versions: str) -> AsyncIterator[list[
 
 
 def found(assembly: Assembly, resource: Resource[Any], name: str) -> Any:
-    """A copy of it, as the server knows it."""
+    """A copy of the object from the server's cache."""
     entry = assembly.cacher.of(resource).get(resource.key("", name))
     assert entry is not None
     copy = resource.message()
@@ -81,7 +81,7 @@ def scheduler_role(assembly: Assembly) -> ClusterRole:
 
 
 async def call(assembly: Assembly, method: str, /, **fields: Any) -> None:
-    """By an administrator."""
+    """Call the method as an administrator."""
     called = assembly.methods[f"/pinnace.v1.{method}"]
     request: Any = type(called.parse(b""))
     await called.call(request(**fields), Caller(PEOPLE["admin"]))
@@ -89,7 +89,7 @@ async def call(assembly: Assembly, method: str, /, **fields: Any) -> None:
 
 @pytest.fixture
 def newer(monkeypatch: pytest.MonkeyPatch) -> PolicyRule:
-    """What the role of schedulers has in the new version only."""
+    """A rule that only the new version has in the role of schedulers."""
     rule = PolicyRule(verbs=["get"], apiGroups=["new"], resources=["things"])
     roles = rbac.cluster_roles
 
@@ -104,9 +104,7 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> PolicyRule:
     return rule
 
 
-async def test_two_servers_of_a_new_version_complete_a_role_at_once(
-    newer: PolicyRule, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_concurrent_upgraded_servers_extend_a_role_once(newer: PolicyRule, caplog: pytest.LogCaptureFixture) -> None:
     storage = MemoryStorage()
     async with servers(storage, "old") as (old,):
         assert newer not in scheduler_role(old).rules
@@ -116,9 +114,7 @@ async def test_two_servers_of_a_new_version_complete_a_role_at_once(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_a_role_that_an_older_server_has_just_made_is_completed(
-    newer: PolicyRule, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_role_created_by_an_older_server_is_extended(newer: PolicyRule, caplog: pytest.LogCaptureFixture) -> None:
     async with servers(MemoryStorage(), "old", "new") as (_, new):
         await eventually(lambda: newer in scheduler_role(new).rules)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -144,8 +140,8 @@ async def test_aggregation_rules_are_completed_and_additions_kept(monkeypatch: p
         assert (labels["mine"], labels["rbac.authorization.k8s.io/aggregate-to-admin"]) == ("yes", "true")
 
 
-async def test_what_an_administrator_has_written_there_stays() -> None:
-    """Also where it is something else than by default; what was taken off comes back, as in Kubernetes."""
+async def test_changes_by_an_administrator_are_kept() -> None:
+    """Changed rules and labels stay. A removed autoupdate annotation is restored, as in Kubernetes."""
     storage, part_of = MemoryStorage(), "rbac.authorization.k8s.io/aggregate-to-edit"
     async with servers(storage, "old") as (server,):
         view = found(server, CLUSTER_ROLES, "view")
@@ -162,14 +158,17 @@ async def test_what_an_administrator_has_written_there_stays() -> None:
         await eventually(lambda: found(server, CLUSTER_ROLES, "view").metadata.annotations[rbac.AUTOUPDATE] == "true")
         after = found(server, CLUSTER_ROLES, "view")
         assert after.metadata.labels[part_of] == "false"
-        assert after.rules == view.rules, "they allow all that is in it by default"
+        assert after.rules == view.rules, "the rules include the default ones"
         assert not found(server, CLUSTER_ROLES, "edit").rules
 
 
 async def test_election_permissions_of_an_older_server_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody can tell it from an administrator's rule. He takes the role away, and the next server makes it as it is now."""
+    """The old rule cannot be distinguished from a rule of an administrator.
+
+    After the role is deleted, the next server creates it with the current rule.
+    """
 
     def of_an_older_version() -> list[ClusterRole]:
         made = list(roles())
@@ -186,7 +185,7 @@ async def test_election_permissions_of_an_older_server_are_kept(
         async with servers(storage, "old") as (old,):
             assert elections(old) == [[]]
     async with servers(storage, "new") as (new,):
-        assert elections(new) == [[]], "whatever it allows is no less than by default"
+        assert elections(new) == [[]], "the old rule includes the default one"
         await call(new, "ClusterRoles/Delete", name="system:kube-scheduler")
     async with servers(storage, "new") as (new,):
         assert elections(new) == [["scheduler"]]
@@ -204,7 +203,7 @@ async def test_election_permissions_of_an_older_server_are_kept(
 async def test_bootstrap_does_not_bind_users_to_a_changed_role(
     said: dict[str, Any], stays: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By default it is for everybody who is known: the other role was given to them, too."""
+    """The default binding is for all authenticated users. They must not get the permissions of the other role."""
     storage, name = MemoryStorage(), "system:public-info-viewer"
     async with servers(storage, "old") as (server,):
         await call(server, "ClusterRoleBindings/Delete", name=name)
@@ -226,8 +225,8 @@ async def namespaces(assembly: Assembly, caller: Caller) -> set[str]:
     return {each.metadata.name for each in NamespaceList.FromString(answer).items}
 
 
-async def test_a_store_that_comes_back_empty_is_given_what_every_cluster_has(server: tuple[Assembly, FlakyStorage]) -> None:
-    """Without roles everything would be forbidden, until somebody restarts the servers."""
+async def test_empty_store_is_bootstrapped_again(server: tuple[Assembly, FlakyStorage]) -> None:
+    """Without the default roles, all calls would be forbidden until a restart of the servers."""
     assembly, storage = server
     before = await namespaces(assembly, SCHEDULER)
     storage.leave()
@@ -238,8 +237,8 @@ async def test_a_store_that_comes_back_empty_is_given_what_every_cluster_has(ser
     assert "default" in before and await namespaces(assembly, SCHEDULER) == before
 
 
-async def test_no_call_is_taken_before_that(server: tuple[Assembly, FlakyStorage]) -> None:
-    """It would be told that it is forbidden, and give up."""
+async def test_calls_are_refused_until_the_bootstrap(server: tuple[Assembly, FlakyStorage]) -> None:
+    """Otherwise the client would receive PermissionDenied and give up."""
     assembly, _ = server
     assembly.cacher.install(1, ())
     assert assembly.opening.readiness() is not None

@@ -1,4 +1,4 @@
-"""The documents name files, modules and sections that exist, and the index lists every page."""
+"""Documents refer to existing files, modules and sections, and the index lists each page."""
 
 import re
 from pathlib import Path
@@ -11,13 +11,13 @@ PATHS = {f"/{path}" for path in ALL}
 PACKAGES = {str(path.parent) for path in ALL if path.name == "__init__.py"}
 PARTS = "apiserver|controllers|kubelet|pinnace|scheduler"
 NO_PLACES = r"pinnace\.io|pinnace(\.admission)?\.v1\.|apiserver\.crt|kubelet\.(pinnace|sync)|controllers/4711|FILE.py"
-NO_PLACES += r"|scheduler\.(schedule|bind)"  # spans, as kubelet.sync
+NO_PLACES += r"|scheduler\.(schedule|bind)"  # spans, like kubelet.sync
 WRITTEN = {name for path in ROOT.glob("labs/*.md") for name in re.findall(r"^```\w+ file=(\S+)$", path.read_text(), re.M)}
-"""Files that a reader of a lab writes."""
+"""Files that the reader of a lab creates."""
 
 
 @pytest.mark.parametrize("document", [path for path in ALL if path.suffix == ".md"], ids=str)
-def test_a_document_names_what_is_there(document: Path) -> None:
+def test_references_in_documents_exist(document: Path) -> None:
     text = (ROOT / document).read_text()
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
     assert not [link for link in links if not (ROOT / document.parent / link).exists()]
@@ -32,20 +32,20 @@ def test_a_document_names_what_is_there(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", [path for path in ALL if path.suffix == ".md"], ids=str)
-def test_a_link_to_a_section_finds_it(document: Path) -> None:
+def test_section_links_resolve(document: Path) -> None:
     links = re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", (ROOT / document).read_text())
     targets = [(ROOT / document.parent / page if page else ROOT / document, section) for page, section in links]
     assert not [(page, section) for page, section in targets if page.suffix == ".md" and section not in sections(page)]
 
 
 def sections(document: Path) -> set[str]:
-    """Their anchors, as GitHub makes them of the headings."""
+    """The anchors of the headings, as GitHub generates them."""
     text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "]", title)).lower().replace(" ", "-") for title in titles}
 
 
-def test_tables_have_all() -> None:
+def test_tables_list_every_package_and_page() -> None:
     listed = re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
     assert set(listed) == {p.replace("/", ".") for p in PACKAGES if re.fullmatch(rf"pinnace/\w+|(?!pinnace$)({PARTS})", p)}
     index = re.findall(r"\]\(([\w/-]+\.md)", (ROOT / "docs/README.md").read_text())

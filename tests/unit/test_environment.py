@@ -1,4 +1,4 @@
-"""The environment as the command lines of the four components read it: an option's variable is named after its flag."""
+"""Environment variables of the four components: the variable of an option is named after its flag."""
 
 import pytest
 from click.testing import CliRunner
@@ -19,14 +19,14 @@ OPTIONS = [(component, max(option.opts, key=len)) for component, command in COMM
 
 
 @pytest.mark.parametrize(("component", "flag"), OPTIONS)
-def test_the_variable_of_an_option_is_that_of_its_flag(component: str, flag: str) -> None:
+def test_variable_is_named_after_the_flag(component: str, flag: str) -> None:
     command = COMMANDS[component]
     option = next(each for each in command.params if flag in each.opts)
     assert option.envvar == f"PINNACE_{component}_{flag.removeprefix('--').replace('-', '_').upper()}"
     assert f"[env var: {option.envvar}" in " ".join(CliRunner().invoke(command, ["--help"]).output.split())
 
 
-def test_a_variable_sets_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_sets_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(GRACE, "7")
     assert controllers.main.main.make_context("controllers", []).params["startup"] == 7.0
     assert controllers.main.main.make_context("controllers", ["--node-startup-grace-period", "8"]).params["startup"] == 8.0
@@ -43,13 +43,13 @@ def test_a_variable_sets_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
         ("PINNACE_CONTROLLERS_XYZ", "the environment variable PINNACE_CONTROLLERS_XYZ matches no option; see --help"),
     ],
 )
-def test_a_variable_of_no_option_is_warned_of(monkeypatch: pytest.MonkeyPatch, variable: str, warning: str) -> None:
+def test_unknown_variable_causes_a_warning(monkeypatch: pytest.MonkeyPatch, variable: str, warning: str) -> None:
     monkeypatch.setenv(variable, "s3cret")
     output = CliRunner().invoke(controllers.main.main, ["--kubeconfig", __file__]).output
     assert warning in output and "s3cret" not in output
 
 
-def test_variables_of_others_are_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_other_components_cause_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PINNACE_CONFIG", "PINNACE_SERVER", "PINNACE_SCHEDULER_XYZ", GRACE):
         monkeypatch.setenv(name, "1")
     assert "in the environment" not in CliRunner().invoke(controllers.main.main, ["--kubeconfig", __file__]).output

@@ -1,7 +1,6 @@
-"""Two control planes on one etcd: the second one is refused, unless it has a prefix of its own.
+"""Two control planes on one etcd: the second one is refused unless it has its own prefix.
 
-Without an identity, each of them evicted the pods of nodes that the other one's kubelets renewed, and elected one leader for
-both.
+Without an identity, each control plane evicted the pods of the other one's nodes, and both elected a common leader.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ async def stored(storage: Storage) -> IdentityRecord:
 
 @asynccontextmanager
 async def serving(storage: Storage, claimed: Claim) -> AsyncIterator[Assembly]:
-    """An API server, ready. Raises OtherCluster."""
+    """An API server that is ready. Raises OtherCluster."""
     assembly = Assembly(storage, ServerSettings(cluster=claimed))
     running = asyncio.ensure_future(assembly.run())
     ready = asyncio.ensure_future(assembly.opening.bootstrapped.wait())
@@ -99,7 +98,7 @@ class TestCompare:
         with pytest.raises(OtherCluster, match="contains the cluster one"):
             compare(found, own, "etcd")
 
-    def test_refusal_names_both_and_says_what_to_do(self) -> None:
+    def test_refusal_contains_both_identities_and_a_solution(self) -> None:
         with pytest.raises(OtherCluster) as refused:
             compare(identity(OLD), identity(FOREIGN, cluster=""), "etcd at 127.0.0.1:2379")
         assert str(refused.value) == (
@@ -176,7 +175,7 @@ async def test_server_ends_when_the_backup_of_another_cluster_is_restored() -> N
 
 
 async def test_two_control_planes_share_one_store_below_prefixes() -> None:
-    """Each has objects of the same names, and sees its own only."""
+    """Each one sees only its own objects."""
     shared = MemoryStorage()
     admin = Caller(PEOPLE["admin"])
     async with serving(shared, claim(OLD)) as first, serving(Prefixed(shared, "/staging"), claim(FOREIGN)) as second:
@@ -190,7 +189,7 @@ async def test_two_control_planes_share_one_store_below_prefixes() -> None:
             assert server.cacher.of(NAMESPACES).get(NAMESPACES.key("", other)) is None
 
 
-def test_authorities_of_a_bundle(tmp_path: Path) -> None:
+def test_authorities_of_a_bundle_are_reread(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     first, second = (Authority.create(name, now).pair.certificate for name in ("first", "second"))
     bundle = tmp_path / "ca.crt"
@@ -201,4 +200,4 @@ def test_authorities_of_a_bundle(tmp_path: Path) -> None:
     both = read()
     assert only in both and len(both) == 2
     bundle.write_text("half a file")
-    assert read() == both, "a file that is being replaced changes nothing"
+    assert read() == both, "an incomplete file changes nothing"

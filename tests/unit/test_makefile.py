@@ -1,4 +1,4 @@
-"""What `make help` prints, into a pipe and on a terminal."""
+"""The output of `make help` in a pipe and on a terminal, and `make clean`."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ HELP = ["make", "--no-print-directory", "help"]
 PATHS = {"PATH": os.environ["PATH"]}
 
 
-def test_a_pipe_gets_plain_columns() -> None:
+def test_help_in_a_pipe_has_plain_columns() -> None:
     text = subprocess.run(HELP, cwd=ROOT, env=PATHS, capture_output=True, text=True, check=True).stdout
     assert "\x1b" not in text
     assert {line.index(line.split(maxsplit=1)[1]) for line in text.splitlines()} == {17}
@@ -31,7 +31,7 @@ def test_terminal_help_is_colored_unless_disabled(environment: dict[str, str], b
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_clean_removes_no_environment_that_setup_has_not_made(tmp_path: Path, installed: bool) -> None:
+def test_clean_keeps_an_environment_that_setup_did_not_create(tmp_path: Path, installed: bool) -> None:
     (tmp_path / "Makefile").write_bytes((ROOT / "Makefile").read_bytes())
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "pyvenv.cfg").touch()

@@ -1,4 +1,4 @@
-"""Which terms end when the store was restored: those that it had then, and no others, whoever notices it when."""
+"""Terms after a restore: servers end exactly the terms of the backup, independent of when they notice the restore."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +21,7 @@ from tests.unit.cacher.world import eventually
 PATIENCE = 10.0
 KEY = election_key("scheduler")
 MORE = "/registry/more"
-"""Than a backup has, which was made before."""
+"""A key that is written after the backup."""
 
 
 async def elect(storage: Storage, holder: str) -> None:
@@ -40,7 +40,7 @@ async def ids(storage: Storage) -> int:
 
 
 def copy_of(storage: MemoryStorage) -> MemoryStorage:
-    """A backup."""
+    """A backup of the store."""
     copy = MemoryStorage()
     vars(copy).update({name: deepcopy(vars(storage)[name]) for name in ("_store", "_told")})
     return copy
@@ -49,7 +49,7 @@ def copy_of(storage: MemoryStorage) -> MemoryStorage:
 class Server:
     def __init__(self, store: MemoryStorage) -> None:
         self.storage = FlakyStorage()
-        """Its own way to the store that all have."""
+        """This server's connection to the common store."""
         self.storage.restore(store)
         self.assembly = Assembly(self.storage)
 
@@ -70,7 +70,7 @@ class Server:
 
 
 def restore(servers: Sequence[Server], backup: MemoryStorage) -> MemoryStorage:
-    """The store that all have from now on."""
+    """The restored store, which all servers use from now on."""
     store = copy_of(backup)
     for server in servers:
         server.storage.restore(store)
@@ -79,7 +79,7 @@ def restore(servers: Sequence[Server], backup: MemoryStorage) -> MemoryStorage:
 
 @asynccontextmanager
 async def two(store: MemoryStorage) -> AsyncIterator[tuple[Server, Server]]:
-    """API servers, ready."""
+    """Two API servers that are ready."""
     servers = Server(store), Server(store)
     running = [asyncio.ensure_future(server.assembly.run()) for server in servers]
     try:
@@ -96,14 +96,14 @@ async def two(store: MemoryStorage) -> AsyncIterator[tuple[Server, Server]]:
 
 @pytest.fixture
 async def backup() -> MemoryStorage:
-    """With a leader."""
+    """A backup with a leader."""
     storage = MemoryStorage()
     await elect(storage, "of the backup")
     return storage
 
 
 async def test_leader_from_the_backup_is_deposed(backup: MemoryStorage) -> None:
-    """He knows what has not happened, and his token, which the backup has, would let him act on that."""
+    """It knows of writes that the backup lacks, and its token is still valid in the backup."""
     async with two(MemoryStorage()) as servers:
         for server in servers:
             await server.cut_off()
@@ -112,11 +112,11 @@ async def test_leader_from_the_backup_is_deposed(backup: MemoryStorage) -> None:
             server.storage.come_back()
         await eventually(lambda: all(server.ready for server in servers))
         assert await leader(store) == ""
-        assert await ids(store) == 1, "one of them has noted it"
+        assert await ids(store) == 1, "exactly one server records the restore"
 
 
-async def test_a_server_that_notices_late_leaves_alone_who_was_elected_since(backup: MemoryStorage) -> None:
-    """Every server ended all terms that it found, when it noticed: one that was cut off, those of hours later."""
+async def test_late_detection_keeps_the_new_leader(backup: MemoryStorage) -> None:
+    """Each server used to end all current terms on detection. A partitioned server thus ended terms that began hours later."""
     async with two(MemoryStorage()) as (first, late):
         await first.cut_off()
         await late.cut_off()
@@ -128,7 +128,7 @@ async def test_a_server_that_notices_late_leaves_alone_who_was_elected_since(bac
         assert late.assembly.cacher.restored and await leader(store) == "new"
 
 
-async def test_a_second_restore_of_the_same_backup_ends_terms_again(backup: MemoryStorage) -> None:
+async def test_second_restore_of_a_backup_ends_its_terms_again(backup: MemoryStorage) -> None:
     async with two(MemoryStorage()) as (first, away):
         await away.cut_off()
         for _ in range(2):
@@ -139,11 +139,11 @@ async def test_a_second_restore_of_the_same_backup_ends_terms_again(backup: Memo
             assert await leader(store) == ""
         await elect(store, "new")
         await away.come_back()
-        assert await leader(store) == "new", "nor does one end it that was away for both"
+        assert await leader(store) == "new", "a server that missed both restores keeps the new leader"
 
 
-async def test_what_a_backup_has_of_an_earlier_restore_is_not_of_this_one(backup: MemoryStorage) -> None:
-    """Its revision is below that of a term that was won after it, and before the backup was made."""
+async def test_restore_of_a_backup_with_an_earlier_restore_ends_its_terms(backup: MemoryStorage) -> None:
+    """The recorded revision of the earlier restore is below the term that the backup contains."""
     async with two(MemoryStorage()) as (first, late):
         await first.cut_off()
         await late.cut_off()
@@ -166,7 +166,7 @@ async def test_what_a_backup_has_of_an_earlier_restore_is_not_of_this_one(backup
 
 
 async def with_revisions_that_nobody_had(backup: MemoryStorage, above: int) -> MemoryStorage:
-    """etcdutl snapshot restore --bump-revision --mark-compacted."""
+    """As `etcdutl snapshot restore --bump-revision --mark-compacted`."""
     bumped, at = copy_of(backup), 0
     while await bumped.current_revision() < above:
         answer = await bumped.transact([Write("/bump", b"", at)])
@@ -177,9 +177,11 @@ async def with_revisions_that_nobody_had(backup: MemoryStorage, above: int) -> M
 
 
 @pytest.mark.parametrize("begun", ["before", "after"])
-async def test_a_restore_is_noticed_by_servers_whose_last_revision_is_compacted(begun: str) -> None:
-    """They loaded anew, as after a pause, and let the leaders of the backup go on. `begun`: the chain of what was written after
-    the backup was, or not, so that the backup has its marker at another place, or not at all."""
+async def test_restore_is_detected_when_the_last_revision_is_compacted(begun: str) -> None:
+    """Servers took the compaction for a long pause and kept the leaders of the backup.
+
+    `begun`: whether the pipeline was opened before or after the backup; then the backup has an older commit marker or none.
+    """
     store = MemoryStorage()
     lane = TransactionPipeline(store, marker_keys(Random(1)), SYSTEM_CLOCK, Random(1))
     async with two(store) as (first, late):
@@ -217,25 +219,25 @@ async def test_new_server_detects_a_restore_by_the_note_without_markers() -> Non
         for marker in (await store.page(COMMITS_PREFIX)).items:
             await store.transact([Write(marker.key, None, marker.mod_revision)])
         await store.compact(await store.current_revision())
-        late.storage.restore(store)  # which it is still
+        late.storage.restore(store)  # the same store
         await late.come_back()
         assert late.assembly.cacher.restored and await leader(store) == "new"
 
 
-async def test_a_pause_is_not_taken_for_a_restore() -> None:
+async def test_pause_with_compaction_is_not_a_restore() -> None:
     store = MemoryStorage()
     async with two(store) as (_, away):
         await away.cut_off()
         await elect(store, "a")
         await store.transact([Write(MORE, b"", 0)])
         await store.compact(await store.current_revision())
-        away.storage.restore(store)  # which it is still
+        away.storage.restore(store)  # the same store
         await away.come_back()
         assert away.assembly.cacher.loads == 2 and not away.assembly.cacher.restored
         assert await leader(store) == "a" and not await ids(store)
 
 
-async def test_terms_end_where_there_is_no_space_to_note_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_restore_ends_terms_without_space_for_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
     transact = MemoryStorage.transact
 
     async def full(self: MemoryStorage, writes: Sequence[Write]) -> Committed | CompareFailed:

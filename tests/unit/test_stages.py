@@ -1,4 +1,4 @@
-"""CPU time by stage: each moment belongs to one stage, and to the right one."""
+"""CPU time by stage: each moment is charged to exactly one stage."""
 
 import asyncio
 import inspect
@@ -14,7 +14,7 @@ from tests.storage.memory import MemoryStorage
 
 
 class Processor:
-    """A thread's CPU time, that passes when somebody works."""
+    """The CPU time of a thread, advanced by `work`."""
 
     def __init__(self) -> None:
         self.time = 0
@@ -37,7 +37,7 @@ def spent(stages: CpuStages) -> dict[str, int]:
     return {stage: time for stage, time in stages.spent.items() if time}
 
 
-def test_what_is_within_another_stage_is_not_counted_twice(processor: Processor, stages: CpuStages) -> None:
+def test_nested_stages_are_not_counted_twice(processor: Processor, stages: CpuStages) -> None:
     def commit() -> None:
         processor.work(2)
         encode(30)
@@ -67,7 +67,7 @@ async def test_waiting_call_is_not_charged_for_others(processor: Processor, stag
     assert spent(stages) == {"handle": 9, "fan-out": 50}
 
 
-async def test_errors_and_cancellation_pass(processor: Processor, stages: CpuStages) -> None:
+async def test_stage_propagates_errors_and_cancellation(processor: Processor, stages: CpuStages) -> None:
     async def fail() -> None:
         processor.work(1)
         raise ValueError
@@ -92,13 +92,13 @@ async def test_errors_and_cancellation_pass(processor: Processor, stages: CpuSta
 
 
 @pytest.mark.parametrize(("owner", "name", "stage"), SECTIONS, ids=lambda each: getattr(each, "__name__", each))
-def test_what_is_wrapped_is_there_and_no_generator(owner: object, name: str, stage: str) -> None:
+def test_wrapped_functions_exist_and_are_no_generators(owner: object, name: str, stage: str) -> None:
     function = getattr(owner, name)
     assert callable(function) and not inspect.isasyncgenfunction(function) and not inspect.isgeneratorfunction(function)
 
 
-async def test_what_is_wrapped_is_on_the_way_of_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function may be there, and not be called any more: then its stage costs nothing, and another one more."""
+async def test_wrapped_functions_are_called_by_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU time of a wrapped function that is no longer called would be charged to another stage."""
     counted = CpuStages()
     for owner, name, stage in SECTIONS:
         monkeypatch.setattr(owner, name, counted.charging(stage, getattr(owner, name)))

@@ -1,4 +1,4 @@
-"""One pod, one trace: from the call that created it, over the scheduler, to the fleet that runs it."""
+"""The trace of a pod, from the create call through the scheduler to the kubelet."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -32,7 +32,7 @@ FROM_HERE = tracing.metadata({"TRACEPARENT": f"00-{TRACE}-b7ad6b7169203331-01"})
 
 
 class Kept(SpanExporter):
-    """A collector of the test's own. Spans come from the event loop's thread."""
+    """A span collector. Spans come from the event loop's thread."""
 
     def __init__(self) -> None:
         self.spans: list[ReadableSpan] = []
@@ -44,7 +44,7 @@ class Kept(SpanExporter):
         return SpanExportResult.SUCCESS
 
     async def the(self, name: str) -> None:
-        """Waits for a span of this name."""
+        """Wait for a span of this name."""
         while name not in {span.name for span in self.spans}:
             self._more.clear()
             await self._more.wait()
@@ -57,7 +57,7 @@ def kept() -> Kept:
 
 @pytest.fixture
 def tracer(kept: Kept) -> Callable[..., OtelTracer]:
-    """Of a component; how many calls of a million begin a trace."""
+    """Makes the tracer of a component. `per_million`: the sampled calls per million."""
 
     def make(component: str, per_million: int = 0) -> OtelTracer:
         return OtelTracer(provider(SimpleSpanProcessor(kept), component, f"{component}-0", per_million))
@@ -95,7 +95,7 @@ async def connected(address: str, metadata: list[tuple[str, str]] | None = None)
         await connection.close()
 
 
-async def test_a_pod_from_create_to_running_is_one_trace(kept: Kept, tracer: Callable[..., OtelTracer]) -> None:
+async def test_pod_from_create_to_running_is_one_trace(kept: Kept, tracer: Callable[..., OtelTracer]) -> None:
     async with serving(tracer("apiserver")) as address, connected(address) as client, connected(address, FROM_HERE) as mine:
         scheduler = Scheduler(client, "scheduler-0", Configuration(), tracer=tracer("scheduler"))
         machine = Machine(MachineShape(CAPACITY))
@@ -129,7 +129,7 @@ def began(span: ReadableSpan) -> int:
 
 
 @pytest.mark.parametrize(("per_million", "metadata", "is_kept"), [(0, [], False), (1_000_000, [], True), (0, FROM_HERE, True)])
-async def test_a_trace_is_kept_if_it_is_sampled_or_the_caller_says_so(
+async def test_trace_is_exported_if_sampled_here_or_by_the_caller(
     kept: Kept,
     tracer: Callable[..., OtelTracer],
     per_million: int,
@@ -146,5 +146,5 @@ async def test_a_trace_is_kept_if_it_is_sampled_or_the_caller_says_so(
 
 
 @pytest.mark.parametrize("told", ["", "1", f"00-{TRACE}-b7ad6b7169203331-01\nx-y: z", TRACE])
-def test_what_is_no_traceparent_is_not_sent(told: str) -> None:
+def test_invalid_traceparent_is_not_sent(told: str) -> None:
     assert tracing.metadata({"TRACEPARENT": told}) == []

@@ -1,7 +1,7 @@
 """The API's messages against Kubernetes 1.36: same field numbers, types, labels and JSON names.
 
-tests/data/kubernetes-wire-1.36.json says what they are there: package -> message -> field -> number, type, label. It holds the
-messages that this project defines, each with all of its fields, those that are not modelled here as well.
+tests/data/kubernetes-wire-1.36.json maps package, message and field to number, type and label. It contains the messages that
+this project defines, with all fields of Kubernetes.
 """
 
 import json
@@ -90,7 +90,7 @@ every_message = pytest.mark.parametrize(
 
 
 @every_message
-def test_fields_are_those_of_kubernetes(package: str, message: Descriptor) -> None:
+def test_fields_match_kubernetes(package: str, message: Descriptor) -> None:
     ours = {f.name: {"number": f.number, "type": type_of(f, package), "label": label_of(f)} for f in message.fields}
     theirs = TABLE[package][message.name]
     assert ours == {name: theirs.get(name) for name in ours}
@@ -101,13 +101,13 @@ def test_json_names_are_the_field_names(package: str, message: Descriptor) -> No
     assert [field.json_name for field in message.fields] == [field.name for field in message.fields]
 
 
-def test_the_table_holds_just_our_messages() -> None:
+def test_table_contains_exactly_our_messages() -> None:
     ours = {package: set(module.DESCRIPTOR.message_types_by_name) for package, module in PACKAGES.items()}
     assert ours == {package: set(table) for package, table in TABLE.items()}
 
 
 def test_unknown_fields_survive() -> None:
-    """What a real client sends and this version does not model is kept, at every depth."""
+    """Fields of other clients that this version does not model are kept at every depth."""
     added = wire.field(9001, b"of the future")
     container = wire.field(1, b"main") + added
     pod = wire.field(1, wire.field(1, b"a") + added) + wire.field(2, wire.field(2, container) + added) + added
@@ -126,7 +126,7 @@ def test_unknown_fields_survive_a_stamp() -> None:
 
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
 class TestServicesHaveOneShape:
-    """`pinnace.api.wire` and the generic service put messages of all kinds together by these numbers."""
+    """`pinnace.api.wire` and the generic service encode messages of all kinds with these field numbers."""
 
     def fields(self, message: Any) -> dict[str, tuple[int, str | None, bool]]:
         return {
@@ -162,7 +162,7 @@ class TestServicesHaveOneShape:
         expected = {"metadata": (1, "pinnace.meta.v1.ListMeta", False), "items": (2, kind, True)}
         assert self.fields(resource.list_message) == expected
 
-    def test_the_service_exists_with_the_standard_verbs(self, resource: Resource[Any]) -> None:
+    def test_service_has_the_standard_verbs(self, resource: Resource[Any]) -> None:
         service = resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]]
         assert service.full_name == resource.service
         verbs = set(service.methods_by_name)
@@ -171,5 +171,5 @@ class TestServicesHaveOneShape:
         assert ("UpdateStatus" in verbs) == isinstance(STRATEGIES[resource.plural], StatusStrategy)
 
 
-def test_event_types_are_numbered_as_the_wire_writes_them() -> None:
+def test_event_types_have_the_numbers_of_the_wire() -> None:
     assert [kind.number for kind in WatchEventType.DESCRIPTOR.values] == [0, 1, 2, 3]

@@ -1,7 +1,7 @@
-"""Files that are small, and large or endless once they are read: every reader refuses them at once, with a short message.
+"""Small files that become huge or endless when they are read.
 
-PyYAML's own loader recurses (RecursionError from 1,000 levels on), resolves aliases that unfold exponentially when a program
-walks through them, converts numbers of any length in quadratic time, and raises ValueError for dates that there are not.
+Each reader refuses them at once with a short message. PyYAML's own loader recurses (RecursionError from 1,000 levels on),
+resolves aliases that unfold exponentially, converts long numbers in quadratic time, and raises ValueError for invalid dates.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A benchmark that did not lead, or did not hit who led, has no figure."""
+"""A benchmark without continuous leadership, or without a hit on the current leader, gives no figure."""
 
 import signal
 from collections import Counter
@@ -15,7 +15,7 @@ from pinnace.client.connection import Connection
 
 
 class FakeCandidate:
-    """Is told what becomes of it."""
+    """A candidate whose election is decided by the test."""
 
     def __init__(self, connection: Connection, election: str, holder: str, *, on_elected: Any, on_lost: Any) -> None:
         self.on_elected, self.on_lost = on_elected, on_lost
@@ -49,14 +49,14 @@ def test_reelected_leader_invalidates_the_measurement(caretaker: PlaceholderLead
         caretaker.check()
 
 
-def test_a_term_that_has_lapsed_unheard_is_lost_too(caretaker: PlaceholderLeader) -> None:
+def test_unreported_lapse_invalidates_the_measurement(caretaker: PlaceholderLeader) -> None:
     caretaker.candidate.token = None
     with pytest.raises(BenchError, match="heartbeats were late"):
         caretaker.check()
 
 
 class FakeWitness:
-    """Sees the next leader's first bind at that time."""
+    """Reports the given time as the first bind of the next leader."""
 
     def __init__(self, first_bind: float) -> None:
         self.history = SimpleNamespace(counts=Counter[str]())
@@ -70,7 +70,7 @@ class FakeWitness:
 
 
 @pytest.mark.parametrize(("first_bind", "sound"), [(float("inf"), True), (0.0, False)])
-async def test_a_leader_that_was_replaced_before_it_was_hit_measures_nothing(first_bind: float, sound: bool) -> None:
+async def test_leader_replaced_before_the_hit_invalidates_the_measurement(first_bind: float, sound: bool) -> None:
     async def leader(name: str) -> Election:
         return Election(holder="scheduler-0", token=7)
 

@@ -1,4 +1,4 @@
-"""A benchmark of creates counts what is there, not what was answered."""
+"""Benchmarks of creates count the stored pods, not the acknowledged ones."""
 
 import asyncio
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from tests.builders import make_pod
 
 
 class FakePods:
-    """Acknowledges each create; of pods whose names end in 7 it does no more than that, if it `forgets`."""
+    """Acknowledges each create. With `forgets`, it does not store pods whose names end in 7."""
 
     def __init__(self, forgets: bool) -> None:
         self._forgets = forgets
@@ -60,7 +60,7 @@ def client(forgets: bool) -> Any:
 
 @pytest.mark.parametrize("batch", [1, 10])
 @pytest.mark.parametrize(("forgets", "lost"), [(True, 3), (False, 0)])
-async def test_create(monkeypatch: pytest.MonkeyPatch, batch: int, forgets: bool, lost: int) -> None:
+async def test_create_reports_lost_pods(monkeypatch: pytest.MonkeyPatch, batch: int, forgets: bool, lost: int) -> None:
     monkeypatch.setattr(throughput, "Meter", FakeMeter)
     monkeypatch.setattr(throughput, "StageMeter", FakeStages)
     cluster: Any = SimpleNamespace(state=None)
@@ -69,7 +69,7 @@ async def test_create(monkeypatch: pytest.MonkeyPatch, batch: int, forgets: bool
 
 
 @pytest.mark.parametrize(("forgets", "lost"), [(True, 1), (False, 0)])
-async def test_flood(forgets: bool, lost: int) -> None:
+async def test_flood_reports_lost_pods(forgets: bool, lost: int) -> None:
     server = client(forgets)
     made = Made(created=["flood-0-000006", "flood-1-000007"])
     for name in made.created:
@@ -77,22 +77,22 @@ async def test_flood(forgets: bool, lost: int) -> None:
     assert await _violations(server, made, Probe(server)) == {"lost": lost, "leaders_lost": 0}
 
 
-async def test_a_leader_that_a_flood_deposes_is_no_mere_count() -> None:
+async def test_leader_deposed_by_a_flood_is_a_violation() -> None:
     server = client(forgets=False)
     probe = Probe(server)
     probe.lost = 1
     assert (await _violations(server, Made(), probe))["leaders_lost"] == 1
 
 
-async def test_a_heartbeat_while_the_flood_ends_is_not_one_of_the_flooded() -> None:
+async def test_heartbeats_after_the_flood_are_not_counted() -> None:
     probe = Probe(client(forgets=False))
     measured = await probe.measure(0.0)
     probe._beats.append(1.0)
     assert measured["heartbeat"] == []
 
 
-async def test_a_flood_says_which_pods_were_acknowledged() -> None:
-    """Of what was refused or broken off nothing is known."""
+async def test_flood_records_acknowledged_pods() -> None:
+    """Refused and cancelled calls have an unknown outcome."""
 
     async def answer(request: bytes, timeout: float) -> bytes:
         name = CreatePodRequest.FromString(request).object.metadata.name

@@ -14,13 +14,13 @@ scheduler_bindings_total{result="fenced"} 2.0
 """
 
 
-def test_samples_are_summed_by_their_labels() -> None:
+def test_samples_are_summed_by_labels() -> None:
     assert usage.sum_of(TEXT, "scheduler_bindings_total") == 42
     assert usage.sum_of(TEXT, "scheduler_bindings_total", result="fenced") == 2
     assert usage.sum_of(TEXT, "no_such_total") is None
 
 
-async def test_a_process_is_asked() -> None:
+async def test_metric_of_a_process_is_read() -> None:
     server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop())
     server.start()
     try:
@@ -30,10 +30,10 @@ async def test_a_process_is_asked() -> None:
         server.stop()
 
 
-async def test_a_process_that_does_not_answer_gives_no_figure() -> None:
+async def test_unreachable_process_is_an_error() -> None:
     with pytest.raises(BenchError):
         await usage.read_metric(f"127.0.0.1:{Ports().next()}", "python_info")
 
 
-def test_a_label_may_be_called_name() -> None:
+def test_label_may_be_called_name() -> None:
     assert usage.sum_of('stalls_total{name="a"} 2\nstalls_total{name="b"} 3\n', "stalls_total", name="a") == 2

@@ -32,19 +32,19 @@ def render(report: BenchReport) -> str:
     return capture.get()
 
 
-def test_the_rate_is_the_median_with_minimum_and_maximum() -> None:
+def test_rate_is_the_median_with_minimum_and_maximum() -> None:
     found = a_report(a_run(3000, [0.1]), a_run(1000, [0.2]), a_run(2000, [0.3])).to_json()
     assert (found["rate"], found["rate_min"], found["rate_max"]) == (2000.0, 1000.0, 3000.0)
     assert found["per_1000_transactions"] == 400.0
     assert [run["rate"] for run in found["runs"]] == [3000, 1000, 2000]
 
 
-def test_percentiles_are_over_the_samples_of_all_runs() -> None:
+def test_percentiles_cover_the_samples_of_all_runs() -> None:
     found = a_report(a_run(1, [0.1, 0.2]), a_run(2, [0.3, 9.0])).to_json()
     assert found["stages"]["bound"] == {"p50_s": 0.2, "p99_s": 9.0, "max_s": 9.0}
 
 
-def test_a_row_of_times_has_its_percentiles_on_top_and_no_rate() -> None:
+def test_headline_stage_replaces_the_rate() -> None:
     found = a_report(a_run(0.0, [0.1, 0.2, 0.3]), unit="", headline="bound").to_json()
     assert (found["p50_s"], found["p99_s"], found["max_s"]) == (0.2, 0.3, 0.3)
     assert "rate" not in found
@@ -62,7 +62,7 @@ def test_report_contains_cpu_per_stage_of_the_median_run() -> None:
     assert lines[first + 1 : first + 4] == ["admit 2000.0 80%", "transport 500.0 20%", "all 2500.0"]
 
 
-def test_it_is_json() -> None:
+def test_json_contains_usage_calibration_and_machine() -> None:
     found = json.loads(json.dumps(a_report(a_run(1000, [0.1])).to_json()))
     assert found["cpu_s"] == {"apiserver-0": 1.5, "etcd-0": 0.5}
     assert found["peak_rss_mb"]["apiserver-0"] == 80.0
@@ -70,7 +70,7 @@ def test_it_is_json() -> None:
     assert found["machine"]["cores"] == 2
 
 
-def test_the_table_shows_rates_latencies_processes_and_the_machine() -> None:
+def test_table_shows_rates_latencies_processes_and_the_machine() -> None:
     text = render(a_report(a_run(3000, [0.125]), a_run(1000, [0.125]), a_run(2000, [0.125])))
     lines = text.splitlines()
     assert lines[0] == "throughput: nodes 1,000, pods 1,000"
@@ -81,5 +81,5 @@ def test_the_table_shows_rates_latencies_processes_and_the_machine() -> None:
     assert "\x1b" not in text
 
 
-def test_a_table_of_times_shows_no_rate() -> None:
+def test_table_with_a_headline_stage_shows_no_rate() -> None:
     assert "pods/s" not in render(a_report(a_run(0.0, [0.1]), unit="", headline="bound"))

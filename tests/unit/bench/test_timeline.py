@@ -16,19 +16,19 @@ def test_failover_timeline_lists_each_event() -> None:
     assert "scheduler-2 is elected with fencing token 20" in timeline(HIT, NEW, 100.005)[1].what
 
 
-def test_a_vacancy_that_was_too_short_to_be_seen_is_left_out() -> None:
+def test_unobserved_vacancy_is_left_out() -> None:
     assert moments(None) == [0.01, 0.03]
 
 
-def test_a_vacancy_from_before_the_hit_is_not_its_doing() -> None:
+def test_vacancy_before_the_hit_is_left_out() -> None:
     assert moments(99.0) == [0.01, 0.03]
 
 
-def test_a_vacancy_ends_with_the_election_however_late_the_news_of_it_came() -> None:
+def test_late_vacancy_is_limited_by_the_election() -> None:
     assert moments(100.02) == [0.01, 0.01, 0.03]
 
 
-def test_the_history_of_the_election_knows_when_the_term_ended() -> None:
+def test_end_of_term_is_taken_from_the_term_history() -> None:
     ended = to_micro_time(5000.005)
     before, over = Term(token=3, ended=to_micro_time(4000.0)), Term(token=7, ended=ended)
     assert round(end_of_term([before, over, Term(token=20)], HIT) or 0.0, 3) == 100.005

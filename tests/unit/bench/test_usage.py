@@ -2,12 +2,12 @@ from pinnace.bench.usage import difference
 from pinnace.runtime.procfs import ProcessUsage
 
 
-def test_usage_is_what_was_spent_in_between_and_the_peak_of_all() -> None:
+def test_usage_is_the_cpu_difference_and_the_overall_peak() -> None:
     found = difference({"a": ProcessUsage(1.0, 50.0)}, {"a": ProcessUsage(3.5, 70.0)})
     assert found == {"a": ProcessUsage(2.5, 70.0)}
 
 
-def test_a_process_that_has_ended_meanwhile_is_left_out() -> None:
+def test_ended_process_is_left_out() -> None:
     assert difference({"a": ProcessUsage(1.0, 1.0), "b": ProcessUsage(1.0, 1.0)}, {"a": ProcessUsage(1.0, 1.0)}) == {
         "a": ProcessUsage(0.0, 1.0)
     }

@@ -1,4 +1,4 @@
-"""Whether the workloads are what they say: valid objects, constraints on pods like themselves, and room for all of them."""
+"""The workloads have valid objects, constraints on their own pods, and enough room."""
 
 import asyncio
 
@@ -26,14 +26,14 @@ EACH = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 
 
 def problems(resource: Resource[Object], obj: Object) -> list[str]:
-    """What the API server has against an object that is to be created."""
+    """The violations of an object that is to be created."""
     strategy = STRATEGIES[resource.plural]
     strategy.prepare_create(obj)
     return [str(violation) for violation in strategy.validate(obj)]
 
 
 def terms(made: Pod) -> list[PodAffinityTerm]:
-    """All that a pod says of other pods."""
+    """The affinity terms of a pod."""
     affinity, anti = made.spec.affinity.podAffinity, made.spec.affinity.podAntiAffinity
     required = [term for each in (affinity, anti) for term in each.requiredDuringSchedulingIgnoredDuringExecution]
     preferred = [
@@ -43,20 +43,20 @@ def terms(made: Pod) -> list[PodAffinityTerm]:
 
 
 @EACH
-def test_its_pods_are_valid(workload: Workload) -> None:
+def test_pods_of_a_workload_are_valid(workload: Workload) -> None:
     for group in (workload.placed, workload.waiting, workload.measured):
         made = group.shape("a")
         assert made.metadata.name == "a" and not problems(PODS, made)
 
 
 @EACH
-def test_it_fits_at_its_own_size_and_at_a_fiftieth(workload: Workload) -> None:
+def test_workload_fits_at_full_and_reduced_size(workload: Workload) -> None:
     assert workload.measured.count <= workload.room(workload.nodes)
     assert workload.measured.count // 50 <= workload.room(workload.nodes // 50)
 
 
 @EACH
-def test_its_constraints_are_about_pods_like_itself(workload: Workload) -> None:
+def test_constraints_select_the_pods_of_the_workload(workload: Workload) -> None:
     made = workload.measured.shape("a")
     for term in terms(made):
         assert from_message(term.labelSelector).matches(made.metadata.labels)
@@ -66,7 +66,7 @@ def test_its_constraints_are_about_pods_like_itself(workload: Workload) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in WORKLOADS if "affinity" in name or "spread" in name])
-def test_constraints_are_there_where_the_name_says_so(name: str) -> None:
+def test_constraints_match_the_name_of_the_workload(name: str) -> None:
     made = WORKLOADS[name].measured.shape("a")
     affinity = made.spec.affinity
     preferred = any(
@@ -79,7 +79,7 @@ def test_constraints_are_there_where_the_name_says_so(name: str) -> None:
     assert bool(made.spec.topologySpreadConstraints) == ("spread" in name)
 
 
-def test_the_pods_that_wait_cannot_be_bound() -> None:
+def test_waiting_pods_cannot_be_bound() -> None:
     unschedulable, gated = (WORKLOADS[name].waiting.shape("a") for name in ("unschedulable", "gated"))
     asked, had = (
         amounts(each)["cpu"]
@@ -89,18 +89,18 @@ def test_the_pods_that_wait_cannot_be_bound() -> None:
     assert gated.spec.schedulingGates
 
 
-def test_what_is_not_measured_grows_with_the_nodes() -> None:
+def test_placed_pods_scale_with_the_nodes() -> None:
     workload = Workload(about="", nodes=5000, placed=Group(1000), measured=Group(1), per_node=1)
     assert [workload.scaled(1000, nodes) for nodes in (5000, 100, 1)] == [1000, 20, 1]
     assert [workload.room(nodes) for nodes in (5000, 100)] == [4000, 80]
 
 
-def test_the_constraint_is_checked_of_pods_placed_before_only_when_they_have_it() -> None:
+def test_earlier_pods_are_checked_only_if_they_have_the_constraint() -> None:
     assert WORKLOADS["pod-anti-affinity"].constrained({"old"}, {"new"}) == {"old", "new"}
     assert WORKLOADS["topology-spread"].constrained({"old"}, {"new"}) == {"new"}
 
 
-def test_a_shape_is_the_default_pod_with_more() -> None:
+def test_shape_extends_the_default_pod() -> None:
     made = like("metadata: {labels: {app: web}}", cpu="2")("a")
     expected = pod("a")
     expected.metadata.labels["app"] = "web"
@@ -108,7 +108,7 @@ def test_a_shape_is_the_default_pod_with_more() -> None:
     assert made == expected
 
 
-def test_a_claim_and_its_volume_are_bound_to_each_other() -> None:
+def test_claim_and_volume_are_bound_to_each_other() -> None:
     volume, claim, user = workloads.volume("a", BEFORE), workloads.claim("a", BEFORE), workloads.pod_with_volume("a")
     assert claim.spec.volumeName == volume.metadata.name
     assert (volume.spec.claimRef.namespace, volume.spec.claimRef.name) == (BEFORE, claim.metadata.name)
@@ -118,7 +118,7 @@ def test_a_claim_and_its_volume_are_bound_to_each_other() -> None:
     assert not problems(CSI_NODES, workloads.csi_node("n"))
 
 
-def test_what_comes_and_goes_is_valid() -> None:
+def test_background_objects_are_valid() -> None:
     assert not problems(NODES, workloads.node("n")) and not problems(SERVICES, workloads.service("s"))
     assert not problems(PODS, TOO_LARGE("p"))
 
@@ -132,7 +132,7 @@ async def test_background_errors_are_reported_at_the_end() -> None:
             await asyncio.sleep(0)
 
 
-async def test_what_goes_on_meanwhile_ends_with_the_body() -> None:
+async def test_background_task_ends_with_the_body() -> None:
     task: list[asyncio.Task[None] | None] = []
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""A watcher that is told the truth: reads `World.past`, with breaks, resumptions, bookmarks and new beginnings."""
+"""An honest watcher: it reads `World.past` with interruptions, resumptions, bookmarks and relists."""
 
 import random
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """`informer`: it keeps what it knows when it lists anew, and is told the differences."""
+    """With `informer`, a relist keeps the known state and delivers only the differences."""
 
     def __init__(self, world: "World", name: str, prefix: str, selection: str = "", *, informer: bool = False) -> None:
         self._world = world
@@ -34,7 +34,7 @@ class Follower:
             self.catch_up(rng.randint(1, 6))
 
     def catch_up(self, changes: int = 1 << 30) -> None:
-        """To the end of the last whole revision among so many changes."""
+        """Read to the end of the last whole revision within so many changes."""
         if not self._open:
             self._begin(anew=not self._synced)
         past = self._world.past

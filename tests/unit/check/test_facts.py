@@ -1,4 +1,4 @@
-"""What is taken from objects."""
+"""The facts that are extracted from objects."""
 
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Pod
@@ -8,7 +8,7 @@ from pinnace.check.history import ElectionFacts, LeaseFacts, NodeFacts, PodFacts
 from tests.builders import make_node, make_pod
 
 
-def test_a_pod() -> None:
+def test_facts_of_a_pod() -> None:
     pod = make_pod("a").uid("u").req(cpu="100m", memory="1Gi").build()
     assert facts_of(PODS.key_of(pod), pod.SerializeToString()) == PodFacts(
         "u", phase=pod.status.phase, requests=(("pods", 1), ("cpu", 100), ("memory", 1 << 30))
@@ -20,8 +20,8 @@ def test_a_pod() -> None:
     assert facts.by_scheduler and not facts.finished
 
 
-def test_a_fence_that_is_none_is_no_reason_to_end() -> None:
-    """The recorder would end at this revision, and so would each later one, which replays them all."""
+def test_malformed_fence_is_ignored() -> None:
+    """Otherwise the recorder would end at this revision, and so would each restarted one, which replays it."""
     for text in ("hello", "scheduler/" + "9" * 5000):
         pod = make_pod("a").uid("u").node("n").annotation("pinnace.io/fence", text).build()
         facts = facts_of(PODS.key_of(pod), pod.SerializeToString())
@@ -43,7 +43,7 @@ def test_pod_with_constraints_is_picky() -> None:
         assert isinstance(facts, PodFacts) and facts.picky
 
 
-def test_a_node() -> None:
+def test_facts_of_a_node() -> None:
     node = make_node("n").uid("u").build()
     node.status.allocatable.clear()
     node.status.allocatable["cpu"].string = "4"
@@ -52,7 +52,7 @@ def test_a_node() -> None:
     assert facts_of(NODES.key_of(node), node.SerializeToString()) == NodeFacts("u", (("cpu", 4000),), open=False, ready=False)
 
 
-def test_the_others() -> None:
+def test_facts_of_elections_leases_and_other_keys() -> None:
     election = Election(name="e", holder="h", session=3)
     assert facts_of(election_key("e"), election.SerializeToString()) == ElectionFacts("h", 3)
     election.since.seconds, election.since.nanos = 5, 500_000_000
@@ -64,7 +64,7 @@ def test_the_others() -> None:
     assert facts_of(PODS.key("default", "a"), None) is None
 
 
-def test_a_digest_is_of_the_object_and_not_of_its_version_or_form() -> None:
+def test_digest_ignores_resource_version_and_map_order() -> None:
     pod = make_pod("a").label("x", "1").label("y", "2").version(7).build()
     other = make_pod("a").label("y", "2").label("x", "1").build()
     assert digest(pod) == digest(other) == digest_of(PODS.key_of(other), other.SerializeToString())
@@ -72,8 +72,8 @@ def test_a_digest_is_of_the_object_and_not_of_its_version_or_form() -> None:
     assert digest(make_pod("a").label("x", "2").build()) != digest(other)
 
 
-def test_a_digest_of_other_keys_is_of_their_bytes() -> None:
+def test_digest_of_other_keys_covers_their_bytes() -> None:
     assert digest_of("/registry/elections/e", b"a") != digest_of("/registry/elections/e", b"b")
     assert len(digest_of("/somewhere", b"a")) == len(digest(Pod())) == 16
     assert digest_of("/somewhere", None) == ""
-    assert digest_of("/pinnace.io/events-trim", b"") != "", "an empty value is there"
+    assert digest_of("/pinnace.io/events-trim", b"") != "", "an empty value differs from a deleted key"

@@ -1,4 +1,4 @@
-"""Histories in files come back as they were."""
+"""Histories in files are read back unchanged."""
 
 from pathlib import Path
 
@@ -28,11 +28,11 @@ records = st.one_of(*(st.builds(kind) for kind in (Run, Stored, Compaction, Call
 
 
 @given(records.filter(lambda record: "nan" not in repr(record)))
-def test_any_record(record: Record) -> None:
+def test_record_round_trip(record: Record) -> None:
     assert decode(encode(record)) == record
 
 
-def test_a_whole_history(tmp_path: Path) -> None:
+def test_history_round_trip(tmp_path: Path) -> None:
     path, history = tmp_path / "h.jsonl", World(0).live()
     with path.open("w") as file:
         file.writelines(map(encode, history))

@@ -1,4 +1,4 @@
-"""Of an honest history every checker says that it holds, and none has nothing to say."""
+"""On an honest history, each checker reports that its invariant holds."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.unit.check.world import World
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_everything_holds(seed: int) -> None:
+def test_honest_history_holds(seed: int) -> None:
     report = check(World(seed).live())
     assert {verdict.name: verdict.violations for verdict in report.violated} == {}
     assert {verdict.name for verdict in report.verdicts if verdict.status == "holds"} == set(NAMES)

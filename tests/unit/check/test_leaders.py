@@ -1,4 +1,4 @@
-"""L2: what moves leadership, and what may not."""
+"""L2: which faults may move leadership."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ MOVED = (elected(2, 0.0, "a"), vacated(3, 10.0), elected(4, 10.1, "b"))
         ([Fault(1, "compact", "e", 9.9, 9.9), Fault(2, "roll", "s", 9.9, 10.0)], "only the bearable fault roll s was active"),
     ],
 )
-def test_what_moves_leadership(faults: list[Fault], problem: str) -> None:
+def test_moves_of_leadership_by_fault(faults: list[Fault], problem: str) -> None:
     found = violations(*MOVED, faults=faults)
     assert bool(found) == bool(problem) and all(problem in text for text in found)
 
@@ -54,19 +54,19 @@ def test_what_moves_leadership(faults: list[Fault], problem: str) -> None:
     ("faults", "violated"),
     [
         ([Fault(1, "pause", "a", 5.0, 9.0)], True),
-        ([Fault(1, "pause", "a", 5.0, 7.0)], False),  # for too short a time
-        ([Fault(1, "pause", "b", 5.0, 9.0)], False),  # it does not lead
-        ([Fault(1, "pause", "a", 5.0, 9.0), Fault(2, "clock", "s", 6.0, 6.1)], False),  # it was not the only fault
+        ([Fault(1, "pause", "a", 5.0, 7.0)], False),  # too short
+        ([Fault(1, "pause", "b", 5.0, 9.0)], False),  # not the leader
+        ([Fault(1, "pause", "a", 5.0, 9.0), Fault(2, "clock", "s", 6.0, 6.1)], False),  # not the only fault
     ],
 )
-def test_a_leader_that_stands_still_does_not_lead_on(faults: list[Fault], violated: bool) -> None:
+def test_frozen_leader_must_lose_its_term(faults: list[Fault], violated: bool) -> None:
     assert bool(violations(elected(2, 0.0, "a"), faults=faults)) == violated
 
 
 @pytest.mark.parametrize(
     ("elected_at", "faults", "violated"),
     [
-        (None, [], True),  # nobody ever leads
+        (None, [], True),  # no leader at all
         (9.0, [], True),
         (2.0, [], False),
         (9.0, [Fault(1, "etcd", "e", 0.0, 7.0)], False),
@@ -78,19 +78,19 @@ def test_leader_is_required_soon_after_load_begins(elected_at: float | None, fau
     first = [elected(2, elected_at, "a")] if elected_at is not None else []
     named = replace(RUN, elections=("e",))
     assert bool(violations(*first, faults=faults, run=named)) == violated
-    assert not violations(*first, faults=faults)  # an election that nobody names may begin when it likes
+    assert not violations(*first, faults=faults)  # other elections have no time limit
 
 
-def test_an_election_whose_holders_come_and_go_is_not_judged() -> None:
+def test_unsteady_election_is_not_judged() -> None:
     assert violations(*MOVED, faults=[])
     assert not violations(*MOVED, faults=[], run=replace(RUN, unsteady=("e",)))
 
 
 def test_long_leaderless_time_does_not_excuse_a_move() -> None:
-    """How long a gap may be says nothing of how long after a fault a leader may be lost."""
+    """The limit of a gap does not extend the time in which a fault may move leadership."""
     patient = replace(RUN, leaderless=10.0)
     assert violations(*MOVED, faults=[Fault(1, "kill", "a", 5.0, 6.5)], run=patient)
 
 
-def test_a_leader_that_stands_still_may_be_replaced() -> None:
+def test_frozen_leader_may_be_replaced() -> None:
     assert not violations(*MOVED, faults=[Fault(1, "pause", "a", 8.5, 12.5)])

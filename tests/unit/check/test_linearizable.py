@@ -1,4 +1,4 @@
-"""The linear scan of I7 against a search through all orders: on small histories both must say the same."""
+"""The linear scan of I7 gives the same verdict as a search through all orders of small histories."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -11,7 +11,7 @@ from pinnace.check.history import Call, Item, Run, Stored
 
 KEYS = ("/registry/namespaces/a", "/registry/namespaces/b")
 LATE = 1e9
-"""Etcd's watch tells the history only when all calls are over: so nothing but the calls is compared."""
+"""The watch of etcd delivers all events after the last call, so that only the calls are compared."""
 
 intervals = st.tuples(st.integers(0, 8), st.integers(0, 5)).map(lambda pair: (float(pair[0]), float(sum(pair))))
 writes = st.lists(st.tuples(st.sampled_from(KEYS), intervals), min_size=1, max_size=3)
@@ -20,7 +20,7 @@ reads = st.lists(st.tuples(st.sampled_from((*KEYS, "all")), intervals, st.intege
 
 @settings(max_examples=500, deadline=None)
 @given(writes, reads)
-def test_as_a_search_would_judge(
+def test_linear_scan_agrees_with_exhaustive_search(
     written: list[tuple[str, tuple[float, float]]], read: list[tuple[str, tuple[float, float], int]]
 ) -> None:
     stored, calls = _history(written, read)
@@ -32,8 +32,10 @@ def test_as_a_search_would_judge(
 def _history(
     written: list[tuple[str, tuple[float, float]]], read: list[tuple[str, tuple[float, float], int]]
 ) -> tuple[list[Stored], list[Call]]:
-    """Writes in the order of their revisions, from 2 on. A read finds what was there at some revision: nothing, or a version;
-    a list tells that revision itself."""
+    """Writes have consecutive revisions from 2 on.
+
+    A read returns the state at some revision: a version or nothing. A list returns its revision.
+    """
     stored: list[Stored] = []
     calls: list[Call] = []
     for revision, (key, (began, ended)) in enumerate(written, 2):
@@ -55,7 +57,7 @@ def _history(
 
 
 def _search(stored: Sequence[Stored], calls: Sequence[Call]) -> bool:
-    """Is there an order of all calls that agrees with real time and explains every answer?"""
+    """Whether some order of all calls respects real time and explains each response."""
     return any(_agrees(order) and _explains(order, stored) for order in permutations(calls))
 
 
@@ -64,7 +66,7 @@ def _agrees(order: Sequence[Call]) -> bool:
 
 
 def _explains(order: Sequence[Call], stored: Sequence[Stored]) -> bool:
-    """Writes happen in the order of their revisions; a read finds the last version before it."""
+    """Writes are applied in the order of their revisions. A read returns the last version before it."""
     revision, now = 1, dict.fromkeys(KEYS, 0)
     for call in order:
         if call.verb == "update":

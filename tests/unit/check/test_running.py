@@ -1,4 +1,4 @@
-"""I13: what two processes may do with one pod, and for how long."""
+"""I13: how long two processes may run one pod."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -40,13 +40,13 @@ LONG = 10.0 + LINGER + 0.5
         ([*OLD, ran("old", LONG, "stopped"), *NEW], True),
         ([*OLD, ran("old", LONG, "stopped"), *NEW, Fault(1, "freeze", "s", 9.0, 12.0)], False),
         ([*OLD, ran("old", LONG, "stopped"), *NEW, Fault(1, "twin", "old", 9.0, 30.0)], True),
-        ([*OLD, *NEW, Fault(1, "freeze", "s", 9.0, 12.0)], True),  # it goes on for long after that
+        ([*OLD, *NEW, Fault(1, "freeze", "s", 9.0, 12.0)], True),  # the overlap lasts much longer than the fault
         ([ran("old", 1.0, "started"), lives("old", 10.5), *NEW], False),  # killed
-        ([*OLD, ran("old", 20.0, "stopped"), ran("old", 30.0, "started")], False),  # by the same process again
-        ([ran("", 1.0, "started"), ran("", 10.0, "started"), *NEW], False),  # who does not say who he is may be the same
+        ([*OLD, ran("old", 20.0, "stopped"), ran("old", 30.0, "started")], False),  # restarted by the same process
+        ([ran("", 1.0, "started"), ran("", 10.0, "started"), *NEW], False),  # without process ids, both may be the same process
     ],
 )
-def test_a_pod_runs_in_one_process_at_a_time(records: list[Record], violated: bool) -> None:
+def test_pod_runs_in_one_process_at_a_time(records: list[Record], violated: bool) -> None:
     assert bool(violations(records)) == violated
 
 
@@ -54,11 +54,11 @@ def test_a_pod_runs_in_one_process_at_a_time(records: list[Record], violated: bo
     ("gone", "last", "violated"),
     [
         (END - STOP_TIMEOUT - 1.0, END, True),
-        (END - STOP_TIMEOUT + 1.0, END, False),  # its kubelet may not have heard of it
-        (END - STOP_TIMEOUT - 1.0, END - 50.0, False),  # the process had been killed
+        (END - STOP_TIMEOUT + 1.0, END, False),  # the kubelet may not know of the deletion yet
+        (END - STOP_TIMEOUT - 1.0, END - 50.0, False),  # the kubelet process was killed
     ],
 )
-def test_no_pod_runs_on_when_it_is_gone(gone: float, last: float, violated: bool) -> None:
+def test_deleted_pod_must_stop(gone: float, last: float, violated: bool) -> None:
     there, away = Stored(1.0, 2, KEY, "d", 2, facts=PodFacts("u", "n")), Stored(gone, 3, KEY)
     runs = [ran("k", 2.0, "started"), lives("k", last)]
     assert bool(violations([there, away, *runs])) == violated

@@ -140,7 +140,7 @@ class World:
         return self.now
 
     def commit(self, *changes: tuple[str, Facts | None], delete: bool = False, lease: int = 0) -> int:
-        """One transaction; the recorder hears of it a little later."""
+        """One transaction. The recorder receives it slightly later."""
         self.revision += 1
         self.tick()
         for key, facts in changes:
@@ -179,7 +179,7 @@ class World:
         self.token = self.commit((key, ElectionFacts(f"scheduler-{self._serial}", session, SCHEDULERS)), lease=session)
 
     def depose(self) -> None:
-        """The leader is killed, and another is elected."""
+        """Kill the leader and elect another one."""
         fault = Fault(self.token, KILL, f"scheduler-{self._serial}", self.now)
         self.say(fault)
         self.commit((election_key("scheduler"), None), delete=True)
@@ -187,7 +187,10 @@ class World:
         self.elect()
 
     def flood(self) -> None:
-        """Another user floods a server, long after the last change of leader; the leader binds, and a bystander is answered."""
+        """Another user floods a server long after the last change of leader.
+
+        The leader binds, and calls of a third user are answered.
+        """
         self.tick(2 * AFTERMATH)
         for _ in range(2):
             self.create()
@@ -235,7 +238,7 @@ class World:
             call.item(key, self.commit((key, PodFacts(f"uid-{self._serial}", phase="Pending", requests=REQUESTS))))
 
     def delete(self, key: str) -> None:
-        """First it is marked, then the kubelet removes it."""
+        """Mark the pod for deletion first. Then the kubelet removes it."""
         facts = self.pod(key)
         with self.call("user", "delete") as call:
             call.item(key, self.commit((key, replace(facts, terminating=True))))
@@ -244,7 +247,7 @@ class World:
         self.commit((key, None), delete=True)
 
     def relabel(self, key: str) -> None:
-        """Sometimes to what it has already: then nothing is written."""
+        """Sometimes sets the current value, which writes nothing."""
         with self.call("user", "update") as call:
             facts = self.pod(key)
             if self.rng.random() < 0.7:
@@ -257,7 +260,7 @@ class World:
             call.item(key, self.state[key].revision)
 
     def list_pods(self) -> None:
-        """In pages of 3; somebody writes between them."""
+        """Read pages of 3, with writes between them."""
         snapshot, there = self.revision, [self.state[key] for key in sorted(self.state) if key.startswith(PODS.prefix)]
         first = self._calls + 1
         for start in range(0, max(1, len(there)), 3):
@@ -278,7 +281,7 @@ class World:
             call.item(key, self.commit((key, None)), expected=expected)
 
     def read_while_written(self, key: str) -> None:
-        """The read may find the old version, although it ends after the write."""
+        """The read may return the old version, although it ends after the write."""
         old = self.state[key]
         with self.call("reader", "get", "priorityclasses") as call:
             self.tick()
@@ -287,7 +290,7 @@ class World:
             call.items = [Item(key, found.revision, "", found.digest)]
 
     def lose_answer(self) -> None:
-        """It happened, perhaps later than its client gave up; or it did not."""
+        """The write was executed, possibly after the client's timeout, or it was not."""
         self._serial += 1
         key = f"{PRIVATE}c{self._serial}"
         with self.call("user", "create", "priorityclasses") as call:
@@ -312,7 +315,7 @@ class World:
 
 
 class Caller:
-    """One call: what is done inside is done between its begin and its end."""
+    """One call, from `__enter__` to `__exit__`."""
 
     def __init__(self, world: World, client: str, number: int, verb: str, resource: str) -> None:
         self._world = world
@@ -327,7 +330,7 @@ class Caller:
         return self
 
     def item(self, key: str, revision: int, *, expected: int = 0, labels: str | None = None) -> None:
-        """The object in the answer, as it is now."""
+        """The object in the response, in its current state."""
         stored = self._world.state[key]
         self.items.append(Item(key, revision, "", stored.digest, expected=expected, labels=labels))
 

@@ -35,15 +35,14 @@ def verdicts(items: list[Item]) -> dict[str, str]:
     return {item[3]: item[4] for item in items if item[0] == "v"}
 
 
-def test_the_files_of_a_chaos_run_show_its_verdicts(tmp_path: Path) -> None:
+def test_recording_of_a_chaos_run_has_its_verdicts(tmp_path: Path) -> None:
     paths = files(tmp_path / "run")
     found = verdicts(RecordedSource(paths).log.all())
     judged = {each.name: each.status for each in check([each for path in paths for each in read(path)]).verdicts}
     assert found == judged and "violated" in found.values() and len(set(found.values())) > 1
 
 
-def test_the_files_show_the_same_later_and_elsewhere(tmp_path: Path) -> None:
-    """The cluster, its folder and the order of the files do not matter."""
+def test_recording_does_not_depend_on_path_or_file_order(tmp_path: Path) -> None:
     paths = files(tmp_path / "run")
     before = RecordedSource(paths)
     moved = Path(shutil.move(tmp_path / "run", tmp_path / "later"))
@@ -54,14 +53,14 @@ def test_the_files_show_the_same_later_and_elsewhere(tmp_path: Path) -> None:
     assert [(item[4], item[5], item[1], item[7]) for item in marks] == [("scheduler-0", "fault", 1002.5, 1002.6)]
 
 
-def test_the_exported_page_has_the_verdicts(tmp_path: Path) -> None:
+def test_exported_page_has_the_verdicts(tmp_path: Path) -> None:
     source = RecordedSource(files(tmp_path / "run"))
     data = export(source).decode().split('id="recording">', 1)[1].split("</script>", 1)[0]
     assert verdicts(json.loads(data)["items"]) == verdicts(source.log.all())
 
 
-def test_the_times_of_a_run_whose_first_change_came_late(tmp_path: Path) -> None:
-    """A cluster of chaos starts between the first record and etcd's first change."""
+def test_times_are_relative_to_the_start_of_the_run(tmp_path: Path) -> None:
+    """A chaos cluster starts between the first record and etcd's first change."""
     path = tmp_path / "run.jsonl"
     path.write_text("".join(map(encode, [Run(started=1000.0, what="chaos", at=10.0), *HISTORY[1:2], *JOURNAL])))
     assert [item[1] for item in RecordedSource([path]).log.all() if item[0] in "nm"] == [991.0, 993.5]

@@ -1,4 +1,4 @@
-"""The site of the timeline: access, the stream, and what it refuses."""
+"""The timeline site: access control, the event stream, and refused requests."""
 
 import asyncio
 import json
@@ -80,7 +80,7 @@ class World:
         return self.permitted
 
     async def session(self, viewer: Viewer = ADMIN) -> ClientSession:
-        """A browser that has opened its link."""
+        """A browser session that has opened its link."""
         made = ClientSession(base_url=self.url, cookie_jar=CookieJar(unsafe=True))
         async with made.get("/", params={"token": self.sessions.token(viewer)}) as response:
             assert response.status == 200
@@ -111,11 +111,11 @@ async def received(response: ClientResponse) -> tuple[str, int, dict[str, Any]]:
                 return fields["event"], int(fields["id"]), data
 
 
-async def test_a_link_works_once_and_for_some_minutes(world: World) -> None:
+async def test_link_works_once_and_expires(world: World) -> None:
     token, late = world.sessions.token(ADMIN), world.sessions.token(ADMIN)
     async with ClientSession(base_url=world.url, cookie_jar=CookieJar(unsafe=True)) as first:
         async with first.get("/", params={"token": token}) as response:
-            assert response.status == 200 and "token" not in str(response.url), "the address bar has no secret"
+            assert response.status == 200 and "token" not in str(response.url), "the final URL contains the token"
         cookie = next(iter(first.cookie_jar))
         assert cookie.key == COOKIE and cookie["httponly"] and cookie["samesite"] == "Strict"
     async with ClientSession(base_url=world.url) as second:
@@ -142,13 +142,13 @@ async def test_every_response_forbids_inline_scripts(world: World) -> None:
                 assert "script-src 'self'" in policy and "unsafe" not in policy and "default-src 'none'" in policy
 
 
-async def test_the_session_has_the_duration_of_leases(world: World) -> None:
+async def test_session_contains_lease_duration_and_actions(world: World) -> None:
     async with await world.session() as browser, browser.get("/api/session") as response:
         found = await response.json()
         assert found["leaseTtl"] == 10.0 and found["actions"] == ["kill"]
 
 
-async def test_a_viewer_gets_everything_and_then_what_is_new(world: World) -> None:
+async def test_stream_sends_all_items_and_then_new_ones(world: World) -> None:
     world.source.add("default/a")
     async with await world.session() as browser, browser.get("/api/stream") as stream:
         name, sequence, data = await received(stream)
@@ -159,9 +159,7 @@ async def test_a_viewer_gets_everything_and_then_what_is_new(world: World) -> No
     assert world.viewers[0] == 1
 
 
-async def test_a_term_is_sent_at_once_and_other_items_with_the_next_frame(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_term_is_sent_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "FRAME_INTERVAL", 3600.0)
     async with await world.session() as browser, browser.get("/api/stream") as stream:
         await received(stream)
@@ -172,7 +170,7 @@ async def test_a_term_is_sent_at_once_and_other_items_with_the_next_frame(
         assert [item[0] for item in (await received(stream))[2]["items"]] == ["p", "t"]
 
 
-async def test_a_viewer_that_reconnects_resumes(world: World) -> None:
+async def test_reconnected_viewer_resumes(world: World) -> None:
     world.source.add("default/a", "default/b")
     async with await world.session() as browser:
         async with browser.get("/api/stream", headers={"Last-Event-ID": "1"}) as stream:
@@ -182,7 +180,7 @@ async def test_a_viewer_that_reconnects_resumes(world: World) -> None:
             assert (await received(stream))[0] == "reset"
 
 
-async def test_a_user_without_the_permission_sees_nothing(world: World) -> None:
+async def test_user_without_permission_is_refused(world: World) -> None:
     async with await world.session() as browser:
         world.permitted = False
         for path in ("/api/stream", "/api/keys", "/api/decision?pod=a/b", "/api/export", "/api/trace"):
@@ -190,7 +188,7 @@ async def test_a_user_without_the_permission_sees_nothing(world: World) -> None:
                 assert response.status in (401, 403)
 
 
-async def test_decisions_and_their_errors(world: World) -> None:
+async def test_decision_requests_and_errors(world: World) -> None:
     async with await world.session() as browser:
         async with browser.get("/api/decision", params={"pod": "default/a", "revision": "7"}) as response:
             assert await response.json() == {"pod": "default/a", "revision": 7}
@@ -201,7 +199,7 @@ async def test_decisions_and_their_errors(world: World) -> None:
                 assert response.status == 400
 
 
-async def test_actions_come_from_the_page_and_from_those_who_may(world: World) -> None:
+async def test_action_needs_the_origin_and_the_permission(world: World) -> None:
     origin = {"Origin": world.url.rstrip("/")}
     kill = {"name": "kill", "target": "scheduler-0"}
     async with await world.session() as browser:
@@ -221,7 +219,7 @@ async def test_actions_come_from_the_page_and_from_those_who_may(world: World) -
     assert world.actions.done == ["admin kill scheduler-0"]
 
 
-async def test_an_exported_page_needs_no_server_and_hostile_names_stay_text(world: World) -> None:
+async def test_exported_page_is_self_contained_and_escapes_names(world: World) -> None:
     world.source.add(HOSTILE)
     page = export(world.source).decode()
     assert "<script>alert" not in page and "\\u003cscript>alert(1)\\u003c/script>" in page

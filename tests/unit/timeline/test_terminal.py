@@ -44,7 +44,7 @@ def test_lanes_show_terms_and_gaps() -> None:
     assert found.lane("scheduler-0", 30.0, 40.0, 8) == "········"
 
 
-def test_what_is_deleted_is_not_counted() -> None:
+def test_deleted_objects_are_not_counted() -> None:
     found = Snapshot()
     found.apply([*pods(2), NODE, ["p", 2.0, 6, 0, "default/pod-0", "deleted", -1, 0, 0]])
     assert list(found.pods) == [1] and list(found.nodes) == [0]
@@ -71,7 +71,7 @@ async def eventually(app: Any, pilot: Any, text: str, name: str = "#leaders") ->
     return shown
 
 
-async def test_the_screen_shows_leaders_nodes_and_capped_tables() -> None:
+async def test_screen_shows_leaders_nodes_and_capped_tables() -> None:
     frames = Frames()
     app = TerminalTimeline(frames)
     async with app.run_test(size=(120, 40)) as pilot:
@@ -84,7 +84,7 @@ async def test_the_screen_shows_leaders_nodes_and_capped_tables() -> None:
         await eventually(app, pilot, "disconnected")
 
 
-async def test_pause_holds_the_screen_and_loses_nothing() -> None:
+async def test_pause_freezes_the_screen_without_loss() -> None:
     frames = Frames()
     app = TerminalTimeline(frames)
     async with app.run_test(size=(120, 40)) as pilot:
@@ -112,7 +112,7 @@ async def test_markup_and_control_characters_are_text() -> None:
         assert str(row[1]) == "etcd: [red]a[/red]?[2J[/"
 
 
-async def test_the_screen_ends_with_the_reason_when_the_stream_is_refused() -> None:
+async def test_refused_stream_ends_the_screen_with_the_reason() -> None:
     frames = Frames()
     app = TerminalTimeline(frames)
     async with app.run_test() as pilot:
@@ -123,7 +123,7 @@ async def test_the_screen_ends_with_the_reason_when_the_stream_is_refused() -> N
     assert app.return_value == "no permission"
 
 
-async def test_the_stream_of_a_site_is_read_and_a_link_works_once() -> None:
+async def test_stream_of_a_site_is_read_and_its_link_works_once() -> None:
     source, sessions = FakeSource(), Sessions()
     site = Site(source, sessions)
     runner, url = await serve(site, "127.0.0.1", 0)

@@ -85,7 +85,7 @@ def lanes(document: Mapping[str, Any]) -> Mapping[int, str]:
 
 
 def found(document: Mapping[str, Any], category: str) -> Sequence[tuple[Any, ...]]:
-    """Lane, phase, name, seconds, duration in seconds."""
+    """Lane, phase, name, start and duration in seconds."""
     names = lanes(document)
     return [
         (names[event["pid"]], event["ph"], event["name"], round(event["ts"] / 1e6, 3), round(event.get("dur", 0) / 1e6, 3))
@@ -101,7 +101,7 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_recording_is_a_valid_trace_with_all_that_the_page_shows(recording: Path) -> None:
+def test_recording_is_exported_as_a_valid_trace(recording: Path) -> None:
     document = json.loads(export_trace(RecordedSource([recording])))
     validate(document)
     assert document["otherData"] == {"title": "a run", "started": 1000.0}
@@ -123,7 +123,7 @@ def test_a_recording_is_a_valid_trace_with_all_that_the_page_shows(recording: Pa
     assert (pods[0]["pending"], pods[0]["bound"], pods[-1]["bound"]) == (1, 0, 0)
 
 
-def test_what_is_older_than_the_log_has_no_event_before_its_begin() -> None:
+def test_trace_starts_at_the_beginning_of_the_log() -> None:
     log = ItemLog(limit=2)
     log.extend([["t", 1.0, 1, "scheduler", 1, "s-0", 2.0, ""], ["t", 2.5, 2, "scheduler", 2, "s-1", None, ""]])
     log.extend([["m", 2.6, 0, 0, "s-1", "fault", "kill", 2.7], ["s", 3.0, 0, "s-1", "down"], ["s", 4.0, 0, "s-1", "up"]])
@@ -133,14 +133,14 @@ def test_what_is_older_than_the_log_has_no_event_before_its_begin() -> None:
     assert found(document, "state") == [("s-1", "X", "down", 0.0, 1.0)]
 
 
-def test_an_empty_log_is_an_empty_trace() -> None:
+def test_empty_log_gives_an_empty_trace() -> None:
     document = trace("", [], [])
     validate(document)
     assert not found(document, "term")
 
 
 @pytest.mark.parametrize("broken", [{"ph": "Z"}, {"ts": -1}, {"pid": 99}, {"tid": 99}, {"dur": -1}, {"dur": 9e6}, {"name": ""}])
-def test_the_validation_can_fail(recording: Path, broken: Mapping[str, Any]) -> None:
+def test_validation_rejects_broken_events(recording: Path, broken: Mapping[str, Any]) -> None:
     document = json.loads(export_trace(RecordedSource([recording])))
     state = next(event for event in document["traceEvents"] if event.get("cat") == "state")
     document["traceEvents"].append(state | {"ts": 2e6, "dur": 1e6})
@@ -150,7 +150,7 @@ def test_the_validation_can_fail(recording: Path, broken: Mapping[str, Any]) -> 
         validate(document)
 
 
-def test_the_command_line_writes_the_trace(recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_writes_the_trace(recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "trace.json"
     assert run(["timeline", "open", str(recording), "--perfetto", str(target)]) == 0
     assert capsys.readouterr().out.strip() == str(target)

@@ -1,4 +1,4 @@
-"""Objects as JSON, and back."""
+"""Conversion of objects to JSON and back."""
 
 import difflib
 import json
@@ -93,7 +93,7 @@ PARTS = [
 every_resource = pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
 
 
-def test_a_pod_keeps_its_shape() -> None:
+def test_pod_round_trip() -> None:
     assert to_dict(from_dict(PODS, POD)) == POD
 
 
@@ -105,7 +105,7 @@ def test_fields_are_in_kubernetes_order() -> None:
 @every_resource
 @given(data=st.data())
 @settings(max_examples=30)
-def test_any_object_survives(resource: Resource[Any], data: st.DataObject) -> None:
+def test_object_round_trip(resource: Resource[Any], data: st.DataObject) -> None:
     obj = data.draw(messages(resource.message))
     document = to_dict(obj)
     assert from_dict(resource, json.loads(json.dumps(document))) == obj
@@ -114,7 +114,7 @@ def test_any_object_survives(resource: Resource[Any], data: st.DataObject) -> No
 
 
 @given(data=st.data())
-def test_any_part_of_an_object_survives(data: st.DataObject) -> None:
+def test_message_round_trip(data: st.DataObject) -> None:
     part = data.draw(st.sampled_from(PARTS))
     message = data.draw(messages(part))
     assert from_dict(part, to_dict(message)) == message
@@ -144,7 +144,7 @@ def test_any_part_of_an_object_survives(data: st.DataObject) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_forms(message: Message, data: dict[str, Any]) -> None:
+def test_json_form_of_special_messages(message: Message, data: dict[str, Any]) -> None:
     assert to_dict(message) == data
     assert from_dict(type(message), data) == message
 
@@ -161,12 +161,12 @@ def test_values_that_kubectl_accepts_are_accepted(data: dict[str, Any], canonica
     assert from_dict(Pod, data) == from_dict(Pod, canonical)
 
 
-def test_a_port_may_be_written_as_a_float() -> None:
+def test_port_accepts_an_integral_float() -> None:
     assert from_dict(HTTPGetAction, {"port": 80.0}) == HTTPGetAction(port={"intVal": 80})
 
 
-def test_every_reference_by_name_is_inlined() -> None:
-    """A new message with a localObjectReference must be listed, or JSON would show what Kubernetes does not have."""
+def test_inlined_messages_are_listed() -> None:
+    """An unlisted message with a localObjectReference would have a field in JSON that Kubernetes does not have."""
     shown = [
         f"{message.full_name}.{name}"
         for message in Pod.DESCRIPTOR.file.message_types_by_name.values()
@@ -184,13 +184,13 @@ def test_null_is_absent() -> None:
 @every_resource
 @given(data=st.data())
 @settings(max_examples=30)
-def test_what_shows_all_of_an_object_is_as_written(resource: Resource[Any], data: st.DataObject) -> None:
+def test_as_written_keeps_a_complete_document(resource: Resource[Any], data: st.DataObject) -> None:
     obj = data.draw(messages(resource.message))
     document = to_dict(obj)
     assert as_written(obj, document) == document
 
 
-def test_what_was_written_has_the_forms_of_json_and_what_is_nothing() -> None:
+def test_as_written_keeps_given_null_and_empty_fields() -> None:
     spec = {
         "nodeName": None,
         "hostNetwork": False,
@@ -207,14 +207,14 @@ def test_what_was_written_has_the_forms_of_json_and_what_is_nothing() -> None:
     assert as_written(readable(PODS, unknown)[0], unknown) == expected
 
 
-def test_zero_is_shown_where_it_says_something() -> None:
+def test_required_zero_values_are_written() -> None:
     assert to_dict(ContainerStatus(name="c")) == {
         "name": "c", "ready": False, "restartCount": 0, "image": "", "imageID": "",
     }  # fmt: skip
     assert to_dict(PRIORITY_CLASSES.message())["value"] == 0
 
 
-def test_an_absent_optional_differs_from_zero() -> None:
+def test_absent_optional_differs_from_zero() -> None:
     assert "priority" not in to_dict(Pod(spec={}))["spec"]
     assert to_dict(Pod(spec={"priority": 0}))["spec"] == {"priority": 0}
 
@@ -282,7 +282,7 @@ def test_error_names_the_wrong_value(data: object, expected: str) -> None:
 
 
 def test_suggestions_are_limited_to_the_first_unknown_fields() -> None:
-    """To look for what is like a name takes long, and a patch can have thousands of them."""
+    """The search for similar names is slow, and a patch can have thousands of unknown fields."""
     told = problems({"spec": {f"nodeNam{number}": 1 for number in range(MAX_HINTS + 5)}})
     assert len(told) == MAX_HINTS + 5 and sum("did you mean" in each for each in told) == MAX_HINTS
 
@@ -293,7 +293,7 @@ def test_very_long_field_name_gets_no_suggestion(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("port", [True, 1.5, 2**31, [80]])
-def test_a_port_is_a_number_or_a_string(port: object) -> None:
+def test_port_is_a_number_or_a_string(port: object) -> None:
     (problem,) = problems({"port": port}, HTTPGetAction)
     assert problem.startswith("port: expected a number or a string, got")
 
@@ -328,20 +328,20 @@ def test_managed_fields_are_read_and_written_as_a_tree() -> None:
     ]
 
 
-def test_the_path_of_the_data_leads_the_way() -> None:
+def test_problems_are_prefixed_with_the_path() -> None:
     assert problems({"kind": "Pod", "spec": 1}, path=("items", 3)) == [
         "items[3].spec: expected an object, got a number (1)",
     ]
 
 
-def test_a_problem_without_a_place_is_its_message() -> None:
+def test_problem_without_a_path_is_its_message() -> None:
     assert str(Problem((), "x")) == "x"
 
 
-def test_numbers_may_stand_for_quantities() -> None:
+def test_quantities_may_be_numbers() -> None:
     node = from_dict(Node, {"status": {"capacity": {"cpu": 4, "memory": 0.5}}})
     assert (node.status.capacity["cpu"].string, node.status.capacity["memory"].string) == ("4", "0.5")
 
 
-def test_kind_and_version_may_be_left_out() -> None:
+def test_kind_and_version_are_optional() -> None:
     assert from_dict(EVENTS, {"metadata": {"name": "a"}}).metadata.name == "a"

@@ -1,4 +1,4 @@
-"""Conditions: found by their type, and said so that their time tells since when they are what they are."""
+"""Conditions: they are found by type, and the transition time follows the status."""
 
 from pinnace.api.conditions import find, is_true, say
 from pinnace.api.core_v1_pb2 import PodCondition, PodStatus
@@ -13,7 +13,7 @@ def test_missing_condition_is_added() -> None:
     assert [each.type for each in status.conditions] == ["Other", "Ready"]
 
 
-def test_the_time_moves_with_the_status_only() -> None:
+def test_transition_time_changes_only_with_the_status() -> None:
     status = PodStatus()
     for value, reason, now, since in (("True", "A", 10, 10), ("True", "B", 20, 10), ("False", "B", 30, 30)):
         said = say(status.conditions, "Ready", value, reason, reason.lower(), now)

@@ -1,4 +1,4 @@
-"""What is said of fields: that what is said to be required is what the server insists on."""
+"""Descriptions of fields: the fields that are marked as required are those that validation requires."""
 
 import json
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ from tests.fuzz import sound
 from tests.unit.registry.objects import created
 
 WITH_CONDITIONS = {
-    "LabelSelectorRequirement.values",  # with In
+    "LabelSelectorRequirement.values",  # for In
     "NodeSelectorRequirement.values",
     "ScopedResourceSelectorRequirement.values",
-    "JobSpec.completions",  # of an Indexed one
-    "LocalObjectReference.name",  # not everywhere
+    "JobSpec.completions",  # of an Indexed job
+    "LocalObjectReference.name",  # only in some places
     "ObjectMeta.labels",  # of a template: the selector must match
     "ObjectMeta.name",  # or generateName
-    "ObjectMeta.namespace",  # which commands fill in
+    "ObjectMeta.namespace",  # set by the commands
     "ObjectReference.kind",  # of an event
     "ObjectReference.name",
-    "PersistentVolume.spec",  # of which nothing is left
+    "PersistentVolume.spec",  # empty without its fields
     "PodSpec.restartPolicy",  # of a job
     "PolicyRule.apiGroups",  # of a rule about resources
     "PolicyRule.resources",
@@ -81,7 +81,7 @@ def test_comments_become_one_line() -> None:
 
 @pytest.mark.parametrize(("resource", "obj"), OBJECTS, ids=lambda each: each.plural if isinstance(each, Resource) else "")
 def test_required_fields_match_validation(resource: Resource[Any], obj: Any) -> None:
-    """Each field of sound objects in turn is left out."""
+    """Removes each field of valid objects in turn."""
     data = to_dict(obj)
     data.pop("status", None)
     before = set(created(resource, from_dict(resource, data)))
@@ -92,7 +92,7 @@ def test_required_fields_match_validation(resource: Resource[Any], obj: Any) -> 
         assert required or not here or name in WITH_CONDITIONS, (name, here)
 
 
-def test_all_that_is_required_is_in_these_objects() -> None:
+def test_objects_have_every_required_field() -> None:
     said = {
         f"{message.rpartition('.')[2]}.{field}"
         for message, fields in json.loads(codec.FILE.read_text()).items()
@@ -104,7 +104,7 @@ def test_all_that_is_required_is_in_these_objects() -> None:
 
 
 def _fields(message: Any, data: dict[str, Any], path: FieldPath) -> Iterator[tuple[FieldPath, str, bool]]:
-    """Path, "Message.field", and whether it is said to be required."""
+    """Path, "Message.field", and whether the field is marked as required."""
     for name, value in data.items():
         if (field := fields_of(message).get(name)) is None:
             continue

@@ -1,4 +1,4 @@
-"""YAML as data with lines, and what is refused."""
+"""YAML as data with line numbers, and refused documents."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from pinnace.api.documents import MAX_DEPTH, MAX_NODES, MAX_SIZE, DocumentError,
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyYAML's loaders, in C and in Python, must agree."""
+    """PyYAML's C and Python loaders must agree."""
     monkeypatch.setattr(documents, "_LOADER", getattr(yaml, request.param))
 
 
@@ -63,31 +63,31 @@ def test_scalars(text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["~", "null", "", "Null"])
-def test_nothing(text: str) -> None:
+def test_null_scalars(text: str) -> None:
     assert one(f"k: {text}") == {"k": None}
 
 
-def test_keys_are_text() -> None:
+def test_keys_are_strings() -> None:
     assert one("on: 1\n1: 2\n") == {"on": 1, "1": 2}
 
 
-def test_lines() -> None:
+def test_lines_of_values() -> None:
     data = one("# first\na:\n  b:\n  - c: 1\n    d: 2\n  - e\nf: {g: 1}\n")
     assert line_of(data, ("a",), 0) == 2
     assert line_of(data, ("a", "b", 0, "d"), 0) == 5
     assert line_of(data, ("a", "b", 1), 0) == 6
     assert line_of(data, ("f", "g"), 0) == 7
-    assert line_of(data, ("a", "b", 0, "missing"), 0) == 4, "what is missing is missing where its parent is"
+    assert line_of(data, ("a", "b", 0, "missing"), 0) == 4, "a missing field has the line of its parent"
     assert line_of(data, (), 9) == 9
     assert data.line == 2
 
 
-def test_several_documents_count_lines_on() -> None:
+def test_line_numbers_continue_across_documents() -> None:
     found = list(parse("a: 1\n---\n\n---\n# nothing\n---\nb: 2\n"))
     assert [(document.data, document.line) for document in found] == [({"a": 1}, 1), ({"b": 2}, 7)]
 
 
-def test_aliases() -> None:
+def test_aliases_are_expanded() -> None:
     assert one("a: &x [1, 2]\nb: *x\nc: &y 5\nd: *y\n") == {"a": [1, 2], "b": [1, 2], "c": 5, "d": 5}
 
 
@@ -96,7 +96,7 @@ def test_anchors_end_with_their_document() -> None:
         list(parse("a: &x 1\n---\nb: *x\n"))
 
 
-def test_a_key_that_is_given_twice_is_a_mistake_and_the_first_counts() -> None:
+def test_first_of_duplicate_keys_counts() -> None:
     (document,) = parse("a: 1\nb:\n  c: 2\n  c: 3\na: 4\n")
     assert document.data == {"a": 1, "b": {"c": 2}}
     assert document.mistakes == (
@@ -123,7 +123,7 @@ def test_a_key_that_is_given_twice_is_a_mistake_and_the_first_counts() -> None:
         ("a:\n" + "- " * (MAX_DEPTH + 1) + "x", 2, f"nested more than {MAX_DEPTH} levels deep"),
     ],
 )
-def test_errors_are_one_line(text: str, line: int, message: str) -> None:
+def test_error_is_one_line_with_a_line_number(text: str, line: int, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         list(parse(text))
     assert str(caught.value).startswith(message)
@@ -131,16 +131,16 @@ def test_errors_are_one_line(text: str, line: int, message: str) -> None:
     assert caught.value.line == line
 
 
-def test_deep_enough_is_fine() -> None:
+def test_maximum_depth_is_accepted() -> None:
     assert one("[" * MAX_DEPTH + "]" * MAX_DEPTH)
 
 
-def test_too_much_text() -> None:
+def test_oversized_text_is_refused() -> None:
     with pytest.raises(DocumentError, match=r"at most \d+ are allowed"):
         list(parse("#" * (MAX_SIZE + 1)))
 
 
-def test_aliases_that_unfold_into_billions_are_refused_at_once() -> None:
+def test_exponential_aliases_are_refused_quickly() -> None:
     laughs = "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
     for previous, name in zip("abcdefghi", "bcdefghij", strict=True):
         laughs += f"{name}: &{name} [{','.join([f'*{previous}'] * 10)}]\n"
@@ -150,7 +150,7 @@ def test_aliases_that_unfold_into_billions_are_refused_at_once() -> None:
     assert time.process_time() - started < 5
 
 
-def test_objects_of_json_one_after_another() -> None:
+def test_concatenated_json_objects() -> None:
     text = json.dumps({"a": 1, "b": [0.5, "1e3", None]}) + '{"a": 2}\n\n{\n "a": true,\n "a": "x"\n}\n'
     found = list(parse(text))
     assert [document.data for document in found] == [{"a": 1, "b": [0.5, "1e3", None]}, {"a": 2}, {"a": True}]
@@ -158,12 +158,12 @@ def test_objects_of_json_one_after_another() -> None:
     assert found[2].mistakes == ((3, '"a" is duplicated'),)
 
 
-def test_json_that_is_no_yaml() -> None:
+def test_json_that_is_not_valid_yaml() -> None:
     assert one(json.dumps({"a": "\U0001f600", "k" * 2000: 1})) == {"a": "\U0001f600", "k" * 2000: 1}
     assert one('{"a": "\\ud83d\\ude00", "b": 1e3, "c": %s}' % ("1" * 5000)) == {"a": "\U0001f600", "b": 1000.0, "c": "1" * 5000}
 
 
-def test_text_that_starts_like_json_may_be_yaml() -> None:
+def test_flow_mapping_that_starts_like_json_is_yaml() -> None:
     assert [document.data for document in parse("{a: 1}\n---\nb: 2\n")] == [{"a": 1}, {"b": 2}]
     with pytest.raises(DocumentError, match="invalid YAML"):
         list(parse("{a: 1, b: ]}"))
@@ -180,7 +180,7 @@ def test_text_that_starts_like_json_may_be_yaml() -> None:
         ("[" * 500_000, 2, f"nested more than {MAX_DEPTH} levels deep"),
         (f"[{'0,' * MAX_NODES}0]", 2, f"more than {MAX_NODES} values"),
     ],
-    ids=["syntax", "constant", "half a character", "half a character of a key", "depth", "recursion", "nodes"],
+    ids=["syntax", "constant", "lone surrogate", "lone surrogate in a key", "depth", "recursion", "nodes"],
 )
 def test_json_has_the_same_limits_as_yaml(second: str, line: int, message: str) -> None:
     documents = parse('{"a": 1}\n' + second)
@@ -189,21 +189,21 @@ def test_json_has_the_same_limits_as_yaml(second: str, line: int, message: str) 
     assert caught.value.line == line
 
 
-def test_merge_keys_add_what_a_mapping_does_not_say() -> None:
+def test_merge_keys_add_missing_fields() -> None:
     text = "a: &a {x: 1, y: 2}\nb: &b {y: 3, z: 4}\nc:\n  <<: [*a, *b]\n  x: 5\nd: {<<: *a}\ne: {'<<': 1}\n"
     (document,) = parse(text)
     assert document.data["c"] == {"x": 5, "y": 2, "z": 4}
     assert document.data["d"] == {"x": 1, "y": 2}
     assert document.data["e"] == {"<<": 1}
     assert document.mistakes == ()
-    assert line_of(document.data, ("c", "z"), 0) == 2, "where it was written"
+    assert line_of(document.data, ("c", "z"), 0) == 2, "the line of the merged mapping"
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [("1_000", 1000), ("0b101", 5), ("-0b11", -3), ("0x1_f", 31), ("1_0.5", 10.5), ("0o17", 15), ("017", 15), ("08", 8.0)],
 )
-def test_numbers_are_read_as_go_yaml_reads_them(text: str, value: float) -> None:
+def test_numbers_follow_go_yaml(text: str, value: float) -> None:
     (document,) = parse(f"a: {text}\nb: '{text}'\n")
     assert document.data == {"a": value, "b": text}
     assert not is_text(text)

@@ -23,21 +23,21 @@ from tests.builders import make_pod
         ("scheduler/" + "9" * 5000, "", 0),
     ],
 )
-def test_malformed_fence_is_none(text: str, election: str, token: int) -> None:
+def test_fence_annotation_is_parsed(text: str, election: str, token: int) -> None:
     assert fences.of(make_pod("a").annotation("pinnace.io/fence", text).build()) == (election, token)
 
 
-def test_a_pod_that_says_nothing_was_bound_under_no_fence() -> None:
+def test_pod_without_an_annotation_has_no_fence() -> None:
     assert fences.of(make_pod("a").build()) == ("", 0)
 
 
-def test_a_header_is_read_as_it_was_written() -> None:
+def test_header_round_trip() -> None:
     fence = Fence(election="scheduler", token=17, secret=bytes(range(32)))
     assert fences.parse(fences.header(fence)) == fence
     assert fences.parse("scheduler/17") == fences.parse("scheduler/17/") == Fence(election="scheduler", token=17)
 
 
-def test_a_term_does_not_tell_the_secret() -> None:
+def test_term_does_not_contain_the_secret() -> None:
     assert fences.term(Fence(election="scheduler", token=17, secret=b"secret")) == "scheduler/17"
 
 

@@ -15,10 +15,10 @@ PROTO = Path(__file__).parents[3] / "proto" / "pinnace" / "api"
 
 
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
-def test_the_api_documents_just_these_fields(resource: Resource) -> None:  # type: ignore[type-arg]
+def test_documented_field_selectors_match(resource: Resource) -> None:  # type: ignore[type-arg]
     text = (PROTO / f"{resource.plural}.proto").read_text().replace("\n//", "")
     listed = re.search(r"Field selectors: ([^.]+(?:\.\w[^.]*)*)\.", text)
-    assert listed is not None, "the service's comment lists its field selectors"
+    assert listed is not None, "the comment of the service lists no field selectors"
     assert sorted(re.split(r",\s*", listed[1])) == sorted(FIELDS[resource.plural])
 
 
@@ -28,7 +28,7 @@ def test_every_field_can_be_read_from_an_empty_object(resource: Resource) -> Non
         assert read(resource.message()) == _EMPTY.get(name, "")
 
 
-def test_pods() -> None:
+def test_fields_of_pods() -> None:
     pod = make_pod("a", "ns").node("n").phase("Running").scheduler("mine").restart_policy("Never").nominated("m").build()
     pod.spec.hostNetwork, pod.spec.serviceAccountName, pod.status.podIP = True, "robot", "10.0.0.7"
     assert {name: read(pod) for name, read in FIELDS[PODS.plural].items()} == {
@@ -45,17 +45,17 @@ def test_pods() -> None:
     }
 
 
-def test_nodes_that_take_no_pods() -> None:
+def test_field_of_unschedulable_nodes() -> None:
     assert FIELDS[NODES.plural]["spec.unschedulable"](make_node("n").unschedulable().build()) == "true"
 
 
-def test_namespaces() -> None:
+def test_fields_of_namespaces() -> None:
     namespace = Namespace()
     namespace.status.phase = "Terminating"
     assert FIELDS[NAMESPACES.plural]["status.phase"](namespace) == "Terminating"
 
 
-def test_events() -> None:
+def test_fields_of_events() -> None:
     event = Event(reason="Started", type="Normal", reportingComponent="kubelet")
     involved = event.involvedObject
     involved.apiVersion, involved.kind, involved.name, involved.namespace, involved.uid = "v1", "Pod", "a", "ns", "u"
@@ -78,7 +78,7 @@ def test_events() -> None:
     assert FIELDS[EVENTS.plural]["source"](event) == "default-scheduler"
 
 
-def test_workloads() -> None:
+def test_fields_of_workloads() -> None:
     replica_set, job = ReplicaSet(), Job()
     replica_set.status.replicas, job.status.succeeded = 3, 2
     assert FIELDS[REPLICA_SETS.plural]["status.replicas"](replica_set) == "3"

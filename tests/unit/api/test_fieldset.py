@@ -22,7 +22,7 @@ SPEC, REPLICAS = field_element("spec"), field_element("replicas")
 
 
 def sample(rng: random.Random) -> FieldSet:
-    """A set over few elements, so that two samples overlap."""
+    """A set of few distinct elements, so that two samples overlap."""
     elements = [field_element("a"), field_element("b"), CONTAINER, value_element("x"), value_element(1), "i:0"]
     return FieldSet(tuple(rng.choices(elements, k=rng.randint(1, 4))) for _ in range(rng.randint(0, 12)))
 
@@ -42,13 +42,13 @@ def test_json_round_trip(text: str) -> None:
     assert from_json(text).to_json() == text
 
 
-def test_a_member_with_children_has_a_dot() -> None:
+def test_member_with_children_has_a_dot() -> None:
     found = FieldSet([(SPEC,), (SPEC, REPLICAS)])
     assert found.to_json() == '{"f:spec":{".":{},"f:replicas":{}}}'
     assert list(found) == [(SPEC,), (SPEC, REPLICAS)]
 
 
-def test_keys_have_one_order_and_unknown_elements_are_left_out() -> None:
+def test_keys_are_sorted_and_unknown_elements_are_ignored() -> None:
     text = json.dumps({'k:{"protocol":"TCP","port":1}': {}, "x:new": {}})
     assert list(from_json(text)) == [(key_element({"port": 1, "protocol": "TCP"}),)]
 
@@ -59,7 +59,7 @@ def test_invalid_json_is_refused(text: str) -> None:
         from_json(text)
 
 
-def test_paths_are_written_as_in_kubernetes_messages() -> None:
+def test_path_text_follows_kubernetes() -> None:
     path = (SPEC, field_element("containers"), CONTAINER, field_element("args"), value_element("x"), "i:2")
     assert text_of(path) == '.spec.containers[name="c"].args[="x"][2]'
 
@@ -72,7 +72,7 @@ def test_order_is_by_kind_then_by_value() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_algebra_is_that_of_sets_of_paths(seed: int) -> None:
+def test_operations_equal_those_of_sets_of_paths(seed: int) -> None:
     rng = random.Random(seed)
     one, other = sample(rng), sample(rng)
     left, right = set[Path](one), set[Path](other)

@@ -1,4 +1,4 @@
-"""JSON patches: the examples of RFC 6902, and what a hostile one may not do."""
+"""JSON patches: the examples of RFC 6902, and the limits for hostile patches."""
 
 import copy
 from contextlib import suppress
@@ -83,7 +83,7 @@ test.__test__ = False  # type: ignore[attr-defined]
         ({"a": 1}, [move("/a", "/a")], {"a": 1}),
         ({"a": []}, [add("/a/0", 1)], {"a": [1]}),
         ({"a": 1, "b": [{"c": 1.0}]}, [test("", {"b": [{"c": 1}], "a": 1.0})], {"a": 1, "b": [{"c": 1.0}]}),
-        # what the RFC refuses, and Kubernetes takes
+        # accepted by Kubernetes, but not by the RFC
         ({"a": {}}, [replace("/a/b", 1)], {"a": {"b": 1}}),
         ({"a": 1}, [test("/b", None), add("/b", 2)], {"a": 1, "b": 2}),
         ({"a": [1, 2]}, [test("/a/-1", 2), remove("/a/-2")], {"a": [2]}),
@@ -91,10 +91,10 @@ test.__test__ = False  # type: ignore[attr-defined]
         ({"a": [1, 2]}, [add("/a/-1", 3), add("/a/-2", 4), add("/a/-5", 5)], {"a": [5, 1, 2, 4, 3]}),
     ],
 )
-def test_examples(document: Any, patch: list[dict[str, Any]], result: Any) -> None:
+def test_patch_examples(document: Any, patch: list[dict[str, Any]], result: Any) -> None:
     before = copy.deepcopy((document, patch))
     assert applied(document, operations(patch)) == result
-    assert (document, patch) == before, "the arguments are left as they were"
+    assert (document, patch) == before, "the arguments are unchanged"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_examples(document: Any, patch: list[dict[str, Any]], result: Any) -> No
         ({"a": [1]}, [remove("/a/" + "9" * 5000)], "not an array index"),
     ],
 )
-def test_what_does_not_apply(document: Any, patch: list[dict[str, Any]], message: str) -> None:
+def test_inapplicable_patch_is_refused(document: Any, patch: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(JsonPatchError, match=message):
         applied(document, operations(patch))
 
@@ -156,8 +156,8 @@ def test_malformed_patch_is_refused(patch: Any, message: str) -> None:
         operations(patch)
 
 
-def test_copies_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each doubles the document: thirty of them would make a gigabyte of one byte."""
+def test_size_of_copies_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each copy doubles the document. Thirty of them would make 1 GB of one byte."""
     monkeypatch.setattr(patch, "MAX_COPIED", 1000)
     doubling = [copied("/a", "/a/-")] * 5
     assert applied({"a": [1]}, operations(doubling[:2]))
@@ -165,13 +165,13 @@ def test_copies_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         applied({"a": ["x" * 100]}, operations(doubling))
 
 
-def test_copies_do_not_nest_without_end() -> None:
+def test_nesting_of_copies_is_limited() -> None:
     with pytest.raises(PatchError, match="the copies exceed 10,000 values"):
         patched({}, PatchRequest.JSON, operations([copied("", "/a")] * 1000))
 
 
-def test_copies_of_what_is_empty_count_too() -> None:
-    """Three bytes each as text, and a hundred times as much in memory: of the bytes it could be a million."""
+def test_copies_of_empty_values_are_limited() -> None:
+    """An empty object has three bytes of text, but needs a hundred times as much memory."""
     with pytest.raises(JsonPatchError, match="the copies exceed 10,000 values"):
         applied({"a": [{}] * 1000}, operations([copied("/a", f"/{number}") for number in range(11)]))
 
@@ -196,7 +196,7 @@ OPERATIONS = st.one_of(
 
 
 @given(VALUES, st.lists(OPERATIONS, max_size=6))
-def test_a_patch_applies_or_is_refused_and_changes_nothing_of_what_it_was_given(document: Any, patch: list[Any]) -> None:
+def test_patch_never_changes_its_arguments(document: Any, patch: list[Any]) -> None:
     before = copy.deepcopy((document, patch))
     with suppress(JsonPatchError):
         applied(document, operations(patch))

@@ -55,7 +55,7 @@ FULL = Whole(
 )
 
 
-def test_written() -> None:
+def test_record_is_written_as_camel_case_json() -> None:
     assert json.dumps(to_json(FULL)) == json.dumps(
         {
             "name": "w",
@@ -74,12 +74,12 @@ def test_written() -> None:
     assert empty["main"] is None and "delay" not in empty
 
 
-def test_read_as_it_was() -> None:
+def test_record_round_trip() -> None:
     assert from_json(Whole, json.loads(json.dumps(to_json(FULL)))) == FULL
 
 
 def test_record_of_another_version_is_read() -> None:
-    """What is not known is left out, what is missing has its default."""
+    """Unknown fields are ignored, and missing fields have their defaults."""
     assert from_json(Whole, {"name": "w", "invented": {"later": 1}, "parts": [{"name": "p", "made": 7}]}) == Whole(
         "w", parts=[Part("p")]
     )

@@ -1,4 +1,4 @@
-"""What the options and the file of machines mean."""
+"""The options and the file of machine shapes."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ def labels(shape: MachineShape, name: str) -> Mapping[str, str]:
     return shape.default_labels(name, shape.resources)
 
 
-def test_a_default_machine_looks_like_a_real_one() -> None:
+def test_default_machine_has_the_standard_labels() -> None:
     shape = MachineOptions().shape()
     assert shape.resources == {"cpu": "4", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
     assert labels(shape, "node-4") == {
@@ -44,25 +44,25 @@ def test_a_default_machine_looks_like_a_real_one() -> None:
     ("zones", "expected"),
     [("2", ["zone-a", "zone-b", "zone-a"]), ("x,y,z", ["x", "y", "z"]), ("alone", ["alone"] * 3)],
 )
-def test_nodes_are_dealt_out_to_zones_by_the_number_of_their_name(zones: str, expected: list[str]) -> None:
+def test_nodes_are_assigned_to_zones_by_number(zones: str, expected: list[str]) -> None:
     shape = MachineOptions(zones=zones).shape()
     assert [labels(shape, f"node-{number}")["topology.kubernetes.io/zone"] for number in range(3)] == expected
 
 
-def test_without_zones_there_is_no_region() -> None:
+def test_machine_without_zones_has_no_region() -> None:
     assert not any(key.startswith("topology") for key in labels(MachineOptions(zones="0").shape(), "node-0"))
 
 
-def test_a_name_without_a_number_has_a_zone() -> None:
+def test_name_without_a_number_has_a_zone() -> None:
     assert labels(MachineShape(), "gateway")["topology.kubernetes.io/zone"] in MachineShape().zones
 
 
-def test_the_instance_type_is_a_label_whatever_the_spelling() -> None:
+def test_instance_type_is_canonical() -> None:
     assert instance_type({"cpu": "500m", "memory": "1e9"}) == "virtual-500mcpu-1G"
     assert instance_type({}) == "virtual-0cpu-0"
 
 
-def test_a_file_gives_nodes_shapes_that_differ() -> None:
+def test_file_defines_several_shapes() -> None:
     found = shapes(FILE, memory="8Gi", labels="team=a")
     large, usual, small = (found.of(number) for number in (1, 2, 99))
     assert large.resources == {
@@ -76,7 +76,7 @@ def test_a_file_gives_nodes_shapes_that_differ() -> None:
     assert found.count is None
 
 
-def test_a_file_whose_shapes_all_have_a_count_begins_again() -> None:
+def test_counted_shapes_repeat() -> None:
     found = shapes("[{count: 2, cpu: 1}, {count: 1, cpu: 2}]")
     assert found.count == 3
     assert [found.of(number).resources["cpu"] for number in range(6)] == ["1", "1", "2", "1", "1", "2"]
@@ -125,14 +125,14 @@ def test_option_errors_name_the_option(options: Mapping[str, str], option: str) 
     assert raised.value.option == option
 
 
-def test_a_kubelet_may_not_register_with_every_label() -> None:
+def test_kubelet_cannot_register_with_restricted_labels() -> None:
     MachineOptions(labels="disk=ssd,node.kubernetes.io/speed=1").shapes().check_registering()
     with pytest.raises(ShapeError, match="node-restriction"):
         MachineOptions(labels="node-restriction.kubernetes.io/a=b").shapes().check_registering()
     assert is_restricted("pinnace.io/fleet") and not is_restricted("kubernetes.io/os")
 
 
-def test_the_flags_of_a_kubelet_say_the_same() -> None:
+def test_options_are_converted_to_flags_of_a_kubelet() -> None:
     options = MachineOptions(cpu="8", ephemeral_storage="1Ti", machines="/shapes.yaml")
     assert options.arguments() == ["--cpu", "8", "--ephemeral-storage", "1Ti", "--machines", "/shapes.yaml"]
     assert MachineOptions().arguments() == []

@@ -1,4 +1,4 @@
-"""Manifests: objects with their lines, and everything that is wrong with them."""
+"""Manifests: objects with their lines, and all errors of a file."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def wrong(text: str, **options: Any) -> list[str]:
     return list(caught.value.problems)
 
 
-def test_one_pod() -> None:
+def test_single_pod() -> None:
     (manifest,) = load(POD, "pods.yaml")
     assert (manifest.resource.plural, manifest.source, manifest.line) == ("pods", "pods.yaml", 1)
     assert manifest.obj.metadata.name == "web"
@@ -52,37 +52,37 @@ def test_manifest_is_kept_as_json() -> None:
     }
 
 
-def test_several_documents_in_their_order() -> None:
+def test_documents_keep_their_order() -> None:
     text = POD + "---\n# a comment\n---\n" + POD.replace("web", "b")
     assert [(m.obj.metadata.name, m.line) for m in load(text, "x")] == [("web", 1), ("b", 14)]
 
 
 @pytest.mark.parametrize("kind", ["List", "PodList"])
-def test_a_list(kind: str) -> None:
+def test_list_is_flattened(kind: str) -> None:
     items = "".join(f"- apiVersion: v1\n  kind: Pod\n  metadata: {{name: {name}}}\n" for name in "ab")
     text = f"apiVersion: v1\nkind: {kind}\nitems:\n{items}"
     assert [(m.obj.metadata.name, m.line) for m in load(text, "x")] == [("a", 4), ("b", 7)]
 
 
-def test_lists_in_lists() -> None:
+def test_nested_lists_are_flattened() -> None:
     inner = "{apiVersion: v1, kind: PodList, items: [{metadata: {name: b}}, {metadata: {name: c}}]}"
     text = f"{{kind: List, items: [{{kind: List, items: [{{apiVersion: v1, kind: Pod, metadata: {{name: a}}}}]}}, {inner}]}}"
     assert [(each.resource, each.obj.metadata.name) for each in load(text, "x.yaml")] == [(PODS, name) for name in "abc"]
 
 
 @pytest.mark.parametrize("text", ["{kind: List, items: null}", "{kind: PodList, items: []}"])
-def test_a_list_of_nothing(text: str) -> None:
+def test_empty_list_has_no_objects(text: str) -> None:
     assert load(text, "x.yaml") == []
 
 
 @pytest.mark.parametrize("kind", ["List", "PodList"])
 def test_list_without_items_is_refused(kind: str) -> None:
-    """What is in it would be lost without a word."""
+    """Otherwise its objects would be ignored silently."""
     (told,) = wrong(f"apiVersion: v1\nkind: {kind}\nitmes: []\n")
     assert told.startswith("pods.yaml:2: kind: ")
 
 
-def test_every_kind_can_be_written() -> None:
+def test_every_kind_can_be_loaded() -> None:
     text = "---\n".join(f"apiVersion: {r.api_version}\nkind: {r.kind}\nmetadata: {{name: a}}\n" for r in ALL)
     assert [manifest.resource for manifest in load(text, "x")] == list(ALL)
 
@@ -92,7 +92,7 @@ def test_empty_text_contains_no_object(text: str) -> None:
     assert load(text, "x") == []
 
 
-def test_the_promise_of_the_interface() -> None:
+def test_misspelt_field_is_reported_with_line_and_suggestion() -> None:
     text = POD + "  tolerations:\n  - key: gpu\n    operator: Exists\n    efect: NoSchedule\n"
     assert wrong(text) == ['pods.yaml:14: spec.tolerations[0].efect: unknown field; did you mean "effect"?']
 
@@ -144,13 +144,13 @@ def test_non_object_is_refused_with_a_reason(text: str, problem: str) -> None:
     ("metadata", "problem"),
     [("labels: {}", "required"), ("generateName: web-", "required; use `pinnace create` for objects with generateName")],
 )
-def test_where_a_name_is_wanted_generate_name_is_none(metadata: str, problem: str) -> None:
+def test_generate_name_is_refused_where_a_name_is_required(metadata: str, problem: str) -> None:
     with pytest.raises(ManifestError) as caught:
         load(f"apiVersion: v1\nkind: Pod\nmetadata: {{{metadata}}}\n", "x", named=True)
     assert caught.value.problems == (f"x:3: metadata.name: {problem}",)
 
 
-def test_identity_of_a_manifest_is_read_without_its_other_fields() -> None:
+def test_name_validation_ignores_other_fields() -> None:
     text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: b, labels: 7}\nspec: {containers: [{cpu: 5x}]}\n"
     (found,) = load(text, "x", validate="name", named=True)
     assert (found.obj.metadata.name, found.obj.metadata.namespace) == ("a", "b")
@@ -158,7 +158,7 @@ def test_identity_of_a_manifest_is_read_without_its_other_fields() -> None:
         load(text, "x", validate="ignore")
 
 
-def test_generate_name_will_do() -> None:
+def test_generate_name_is_accepted() -> None:
     assert load(POD.replace("name: web\nspec", "generateName: web-\nspec"), "x")[0].obj.metadata.generateName == "web-"
 
 
@@ -179,8 +179,8 @@ def test_unknown_fields_are_warnings_on_request() -> None:
     assert found.obj == load(POD, "x")[0].obj
 
 
-def test_an_object_exported_from_a_real_cluster_loads() -> None:
-    """kubernetes#90066: metadata and status that the server resets were refused."""
+def test_object_exported_from_a_real_cluster_loads() -> None:
+    """kubernetes#90066: fields of metadata and status that the server resets were refused."""
     exported = """
 apiVersion: v1
 kind: Pod
@@ -205,7 +205,7 @@ status:
     assert [problem.split(": ")[1] for problem in caught.value.problems] == ["metadata.labls", "specification"]
 
 
-def test_the_examples_load() -> None:
+def test_examples_load() -> None:
     files = sorted(EXAMPLES.glob("*.yaml"))
     assert files
     for file in files:

@@ -1,4 +1,4 @@
-"""Apply: what is ours changes, what is not ours stays."""
+"""Apply: applied fields change, and all other fields are kept."""
 
 import copy
 import json
@@ -18,16 +18,16 @@ Data = dict[str, Any]
     [
         pytest.param(None, {}, {"a": 1}, {"a": 1}, id="set"),
         pytest.param({"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}, id="change"),
-        pytest.param({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"a": 1}, {"a": 1}, id="remove what was ours"),
-        pytest.param(None, {"a": 1, "b": 1}, {"a": 1}, {"a": 1, "b": 1}, id="keep what was never ours"),
-        pytest.param({"a": 1}, {}, {}, {}, id="what is gone already is gone"),
-        pytest.param({"a": 1}, {"a": 5}, {"a": 1}, {"a": 1}, id="take back what somebody changed"),
+        pytest.param({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"a": 1}, {"a": 1}, id="applied field is removed"),
+        pytest.param(None, {"a": 1, "b": 1}, {"a": 1}, {"a": 1, "b": 1}, id="other field is kept"),
+        pytest.param({"a": 1}, {}, {}, {}, id="already removed field"),
+        pytest.param({"a": 1}, {"a": 5}, {"a": 1}, {"a": 1}, id="concurrent change is reverted"),
         pytest.param(None, {"a": 1}, {"a": None}, {}, id="null removes"),
-        pytest.param(None, {"a": {"b": 1, "c": 2}}, {"a": {"b": None}}, {"a": {"c": 2}}, id="null removes deep down"),
+        pytest.param(None, {"a": {"b": 1, "c": 2}}, {"a": {"b": None}}, {"a": {"c": 2}}, id="null removes a nested field"),
         pytest.param(
             {"a": {"b": 1, "c": 1}}, {"a": {"b": 1, "c": 1, "d": 1}}, {"a": {"b": 2}}, {"a": {"b": 2, "d": 1}}, id="nested"
         ),
-        pytest.param({"a": {"b": 1}}, {"a": {"b": 1, "c": 1}}, {}, {}, id="remove an object whole"),
+        pytest.param({"a": {"b": 1}}, {"a": {"b": 1, "c": 1}}, {}, {}, id="whole object is removed"),
         pytest.param(None, {"a": 1}, {"a": {"b": 1}}, {"a": {"b": 1}}, id="another type"),
         pytest.param(None, {"args": ["a", "b"]}, {"args": ["c"]}, {"args": ["c"]}, id="plain lists are replaced"),
         pytest.param(
@@ -49,14 +49,14 @@ Data = dict[str, Any]
             {"containers": [{"name": "injected"}, {"name": "a"}]},
             {"containers": [{"name": "a"}]},
             {"containers": [{"name": "injected"}, {"name": "a"}]},
-            id="a container that others have put first stays the first",
+            id="injected first container stays first",
         ),
         pytest.param(
             {"env": [{"name": "A"}, {"name": "B"}, {"name": "C"}, {"name": "D"}]},
             {"env": [{"name": "A"}, {"name": "B"}, {"name": "X"}, {"name": "Y"}, {"name": "C"}, {"name": "D"}]},
             {"env": [{"name": "B"}, {"name": "N"}, {"name": "A"}, {"name": "D"}]},
             {"env": [{"name": "B"}, {"name": "N"}, {"name": "A"}, {"name": "X"}, {"name": "Y"}, {"name": "D"}]},
-            id="what others have set stays before what it was before",
+            id="injected items keep their position",
         ),
         pytest.param(
             None,
@@ -76,7 +76,7 @@ Data = dict[str, Any]
             {"ports": [{"port": 80, "protocol": "TCP", "nodePort": 30080}]},
             {"ports": [{"port": 80, "protocol": ""}, {"port": 81, "protocol": None}]},
             {"ports": [{"port": 80, "protocol": "", "nodePort": 30080}, {"port": 81}]},
-            id="an empty protocol is none",
+            id="empty protocol is the default",
         ),
         pytest.param(
             None,
@@ -90,7 +90,7 @@ Data = dict[str, Any]
             {"env": [{"name": "A", "value": "1"}]},
             {"env": [{"name": "A", "value": "2"}, {"name": "A", "value": "3"}]},
             {"env": [{"name": "A", "value": "2"}, {"name": "A", "value": "3"}]},
-            id="items with one name twice are replaced as they are",
+            id="items with duplicate names are replaced",
         ),
         pytest.param(
             {"finalizers": ["mine", "old"]},
@@ -104,28 +104,28 @@ Data = dict[str, Any]
             {"status": {"phase": "Running"}, "metadata": {"uid": "u", "labels": {"theirs": "1"}}},
             {"metadata": {"labels": {"mine": "1"}}},
             {"status": {"phase": "Running"}, "metadata": {"uid": "u", "labels": {"theirs": "1", "mine": "1"}}},
-            id="status and identity stay",
+            id="status and identity are kept",
         ),
         pytest.param(
             {},
             {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%"}}},
             {"strategy": {"type": "Recreate"}},
             {"strategy": {"type": "Recreate"}},
-            id="another strategy drops the defaults of the first",
+            id="changed strategy drops the defaults of the old one",
         ),
         pytest.param(
             {"strategy": {"type": "RollingUpdate"}},
             {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 5}}},
             {"strategy": {"type": "RollingUpdate"}},
             {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 5}}},
-            id="a strategy that stays keeps what others have set",
+            id="unchanged strategy keeps fields of others",
         ),
         pytest.param(
             {"strategy": {"rollingUpdate": {"maxSurge": 1}}},
             {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "25%"}}},
             {"strategy": {"rollingUpdate": {"maxSurge": 2}}},
             {"strategy": {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": "25%"}}},
-            id="what a strategy keeps merges",
+            id="unchanged strategy is merged",
         ),
         pytest.param(
             {"volumes": [{"name": "t"}, {"name": "u"}]},
@@ -138,16 +138,16 @@ Data = dict[str, Any]
                     {"name": "injected", "emptyDir": {}},
                 ]
             },
-            id="a volume is of one kind",
+            id="volume has one source",
         ),
         pytest.param({"env": "spoilt"}, {"env": [{"name": "A"}]}, {"env": [{"name": "B"}]},
-                     {"env": [{"name": "B"}, {"name": "A"}]}, id="a spoilt memory does no harm"),
+                     {"env": [{"name": "B"}, {"name": "A"}]}, id="malformed last configuration is ignored"),
     ],
 )  # fmt: skip
-def test_apply(last: Data | None, live: Data, desired: Data, merged: Data) -> None:
+def test_apply_cases(last: Data | None, live: Data, desired: Data, merged: Data) -> None:
     before = copy.deepcopy((last, live, desired))
     assert apply(last, live, desired) == merged
-    assert (last, live, desired) == before, "the arguments are left as they were"
+    assert (last, live, desired) == before, "the arguments are unchanged"
 
 
 VALUES = st.recursive(
@@ -159,7 +159,7 @@ OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "env", "metadata", "strateg
 
 
 @given(OBJECTS, OBJECTS, OBJECTS)
-def test_applying_twice_is_applying_once(last: Data, live: Data, desired: Data) -> None:
+def test_apply_is_idempotent(last: Data, live: Data, desired: Data) -> None:
     once = apply(last, live, desired)
     assert apply(desired, once, desired) == once
 
@@ -175,16 +175,16 @@ def test_last_applied_configuration_is_stored(desired: Data) -> None:
     stored = with_last_applied(desired)
     assert last_applied(stored) == desired
     assert stored["metadata"]["annotations"]["mine"] == "1"
-    assert with_last_applied(stored) == stored, "the annotation never holds itself"
+    assert with_last_applied(stored) == stored, "the annotation does not contain itself"
 
 
 @pytest.mark.parametrize("annotation", [None, "", "{", "[]", "7"])
-def test_a_spoilt_annotation_is_no_memory(annotation: str | None) -> None:
+def test_malformed_annotation_is_ignored(annotation: str | None) -> None:
     assert last_applied({"metadata": {"annotations": {LAST_APPLIED: annotation}}}) is None
     assert last_applied({}) is None
 
 
-def test_the_annotation_is_small() -> None:
+def test_annotation_is_compact_json() -> None:
     stored = with_last_applied({"spec": {"b": 1, "a": 2}})
     assert stored["metadata"]["annotations"][LAST_APPLIED] == '{"spec":{"a":2,"b":1}}'
     assert json.loads(stored["metadata"]["annotations"][LAST_APPLIED]) == {"spec": {"a": 2, "b": 1}}

@@ -1,4 +1,4 @@
-"""The syntax of names: which texts pass, and how long it takes to say no."""
+"""The syntax of names: valid and invalid texts, messages, and the time of a check."""
 
 import time
 from collections.abc import Callable
@@ -49,16 +49,16 @@ BAD: dict[Check, list[str]] = {
 
 
 @pytest.mark.parametrize(("check", "text"), [(check, text) for check, texts in GOOD.items() for text in texts])
-def test_good(check: Check, text: str) -> None:
+def test_valid_names(check: Check, text: str) -> None:
     assert check(text) == ()
 
 
 @pytest.mark.parametrize(("check", "text"), [(check, text) for check, texts in BAD.items() for text in texts])
-def test_bad(check: Check, text: str) -> None:
+def test_invalid_names(check: Check, text: str) -> None:
     problems = check(text)
     assert problems
     assert all(problems)
-    assert check(text) == problems, "the same the second time, when it is remembered"
+    assert check(text) == problems, "the cached result differs"
 
 
 @pytest.mark.parametrize(
@@ -93,19 +93,19 @@ def test_bad(check: Check, text: str) -> None:
         (names.path_segment, "a/b", "may not contain '/'"),
     ],
 )
-def test_messages_are_kubernetes(check: Check, text: str, message: str) -> None:
+def test_messages_are_those_of_kubernetes(check: Check, text: str, message: str) -> None:
     assert check(text) == (message,)
 
 
 @pytest.mark.parametrize("check", list(GOOD))
-def test_a_hostile_text_is_judged_quickly(check: Check) -> None:
+def test_long_text_is_checked_quickly(check: Check) -> None:
     started = time.process_time()
     for text in ("a" * 1_000_000 + "!", "a-" * 500_000, "a." * 500_000, "/" * 1_000_000):
         assert check(text) != () or check in (names.env_name, names.http_header)
     assert time.process_time() - started < 2
 
 
-def test_texts_that_are_too_long_are_not_remembered() -> None:
+def test_long_texts_are_not_cached() -> None:
     for check, memory in (
         (names.dns_label, names._dns_label),
         (names.label_key, names._label_key),
@@ -117,7 +117,7 @@ def test_texts_that_are_too_long_are_not_remembered() -> None:
         assert memory.cache_info().currsize == 0
 
 
-def test_a_prefix_may_end_in_a_dash() -> None:
+def test_prefix_may_end_in_a_dash() -> None:
     assert names.dns_subdomain(names.generated("web-")) == ()
     assert names.dns_subdomain(names.generated("-")) != ()
     assert names.generated("web") == "web"

@@ -1,4 +1,4 @@
-"""Whole numbers in texts."""
+"""Parsing of whole numbers."""
 
 import pytest
 

@@ -11,11 +11,11 @@ from tests.builders import make_pod
 from tests.nesting import groups
 
 LIMIT = 100
-"""Of protobuf: the message itself is one of them."""
+"""The nesting limit of protobuf, which includes the message itself."""
 
 
 @pytest.mark.parametrize("levels", [1, 2, 16])
-def test_what_is_read_is_the_message(levels: int) -> None:
+def test_envelope_reads_the_message(levels: int) -> None:
     pod = make_pod("a").req(cpu="1").build()
     assert Envelope(Pod, levels).read(pod.SerializeToString()) == pod
     assert Envelope(Pod, levels).read(b"") == Pod()
@@ -30,8 +30,8 @@ def test_nesting_limit_counts_from_the_root(levels: int) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_what_is_no_message_is_none_inside(data: bytes) -> None:
-    """Nor what ends the envelope before its time."""
+def test_envelope_reads_exactly_the_decodable_messages(data: bytes) -> None:
+    """Data that ends the envelope early is refused."""
     for each in (data, b"\x0c" + data, b"\x14\x0c" + data + b"\x0b"):
         if _readable(each):
             Envelope(Pod, 4).read(each)
@@ -40,11 +40,11 @@ def test_what_is_no_message_is_none_inside(data: bytes) -> None:
                 Envelope(Pod, 4).read(each)
 
 
-def test_the_fields_that_we_know_are_not_deep() -> None:
-    """So only those that we do not know can be."""
+def test_known_fields_have_bounded_depth() -> None:
+    """Only unknown fields can exceed the limit."""
 
     def levels(descriptor: Descriptor, above: tuple[Descriptor, ...] = ()) -> int:
-        assert descriptor not in above, f"{descriptor.full_name} is in itself"
+        assert descriptor not in above, f"{descriptor.full_name} contains itself"
         inside = [each.message_type for each in descriptor.fields if each.message_type is not None]
         return 1 + max((levels(each, (*above, descriptor)) for each in inside), default=0)
 

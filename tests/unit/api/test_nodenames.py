@@ -1,4 +1,4 @@
-"""Which nodes do patterns name?"""
+"""Patterns of node names."""
 
 import pytest
 
@@ -15,19 +15,19 @@ from pinnace.api.names import NodeNames
         ("kubelet-*", ["kubelet-0", "kubelet-7f3a-12"], ["kubelet", "kubelets-0"]),
     ],
 )  # fmt: skip
-def test_a_pattern_names_these_and_no_others(pattern: str, names: list[str], others: list[str]) -> None:
+def test_pattern_matches_exactly_its_names(pattern: str, names: list[str], others: list[str]) -> None:
     parsed = NodeNames.parse([pattern])
     assert [name for name in names if name not in parsed] == []
     assert [name for name in others if name in parsed] == []
 
 
-def test_several_patterns_name_all_that_one_of_them_does() -> None:
+def test_any_of_several_patterns_matches() -> None:
     names = NodeNames.parse(["gateway", "edge-0..1", "zone-*"])
     assert all(name in names for name in ("gateway", "edge-1", "zone-x"))
     assert "edge-2" not in names
 
 
-def test_no_pattern_names_nothing() -> None:
+def test_empty_pattern_list_matches_nothing() -> None:
     assert "" not in NodeNames() and "n0" not in NodeNames.parse([])
 
 

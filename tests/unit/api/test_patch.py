@@ -34,14 +34,14 @@ BOTH = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE)
         ({"a": 1}, {}, {"a": 1}),
     ],
 )
-def test_what_both_do(kind: PatchRequest.Type, live: Data, patch: Data, result: Data) -> None:
-    """The examples of RFC 7386, appendix A, of which both sides are objects."""
+def test_common_behavior_of_merge_and_strategic_patches(kind: PatchRequest.Type, live: Data, patch: Data, result: Data) -> None:
+    """The examples of RFC 7386, appendix A, with objects on both sides."""
     before = copy.deepcopy((live, patch))
     assert patched(live, kind, patch) == result
     assert (live, patch) == before, "the arguments are left as they were"
 
 
-def test_a_merge_patch_replaces_lists_and_knows_no_directives() -> None:
+def test_merge_patch_replaces_lists_and_ignores_directives() -> None:
     live = {"containers": [{"name": "a", "image": "1"}], "finalizers": ["x"]}
     patch = {"containers": [{"name": "b"}], "finalizers": ["y"], "$patch": "replace"}
     assert patched(live, PatchRequest.MERGE, patch) == patch
@@ -69,21 +69,21 @@ def strategic(live: Data, patch: Data) -> Data:
             [{"name": "a"}, {"name": "b"}, {"name": "c"}],
             [{"name": "c", "image": "1"}, {"name": "a", "image": "2"}],
             [{"name": "b"}, {"name": "c", "image": "1"}, {"name": "a", "image": "2"}],
-            id="others stay before what they were before",
+            id="other items keep their position",
         ),
         pytest.param(
             "containers",
             [{"name": "a"}, {"name": "b"}],
             [{"name": "c"}, {"name": "b", "image": "2"}],
             [{"name": "c"}, {"name": "a"}, {"name": "b", "image": "2"}],
-            id="new ones come first",
+            id="new items come first",
         ),
         pytest.param(
             "containers",
             [{"name": "a", "env": [{"name": "X", "value": "1"}, {"name": "Y"}]}],
             [{"name": "a", "env": [{"name": "X", "$patch": "delete"}, {"name": "Z"}]}],
             [{"name": "a", "env": [{"name": "Z"}, {"name": "Y"}]}],
-            id="lists in items too",
+            id="nested lists",
         ),
         pytest.param(
             "ports",
@@ -97,7 +97,7 @@ def strategic(live: Data, patch: Data) -> Data:
             [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
             [{"name": "A", "value": "3"}],
             [{"name": "A", "value": "3"}, {"name": "A", "value": "2"}],
-            id="of several of one name the first",
+            id="first of duplicate names",
         ),
         pytest.param(
             "conditions",
@@ -117,11 +117,15 @@ def strategic(live: Data, patch: Data) -> Data:
         pytest.param("taints", [{"key": "a"}], [{"key": "b"}], [{"key": "b"}], id="taints are atomic"),
         pytest.param("args", ["a", "b"], ["c"], ["c"], id="plain lists are replaced"),
         pytest.param("finalizers", ["b", "a"], ["a", "c", "c"], ["b", "a", "c"], id="finalizers are a set"),
-        pytest.param("finalizers", ["a", "b", "c"], ["c", "a"], ["b", "c", "a"], id="and have the order of the patch"),
+        pytest.param("finalizers", ["a", "b", "c"], ["c", "a"], ["b", "c", "a"], id="finalizers have the order of the patch"),
         pytest.param(
-            "volumes", [{"name": "a"}], [{"name": "b"}, {"$patch": "replace"}], [{"name": "b"}], id="a list replaced on demand"
+            "volumes",
+            [{"name": "a"}],
+            [{"name": "b"}, {"$patch": "replace"}],
+            [{"name": "b"}],
+            id="list is replaced by a directive",
         ),
-        pytest.param("volumes", [{"name": "a"}], [{"$patch": "replace"}], [], id="a list emptied"),
+        pytest.param("volumes", [{"name": "a"}], [{"$patch": "replace"}], [], id="list is emptied by a directive"),
         pytest.param(
             "volumes",
             [{"name": "a", "emptyDir": {"medium": "Memory"}}],
@@ -129,8 +133,8 @@ def strategic(live: Data, patch: Data) -> Data:
             [{"name": "a", "hostPath": {"path": "/"}}],
             id="only these fields are retained",
         ),
-        pytest.param("volumes", [{"name": "a"}], ["b"], ["b"], id="what is no item is for the reader to refuse"),
-        pytest.param("volumes", [{"name": "a"}], 7, 7, id="nor what is no list"),
+        pytest.param("volumes", [{"name": "a"}], ["b"], ["b"], id="non-object item is kept for validation"),
+        pytest.param("volumes", [{"name": "a"}], 7, 7, id="non-list is kept for validation"),
     ],
 )
 def test_strategic_lists(name: str, live: Any, patch: Any, result: Any) -> None:
@@ -152,7 +156,7 @@ def test_strategic_lists(name: str, live: Any, patch: Any, result: Any) -> None:
         ({}, {"env": [{"name": "A", "$patch": "delete"}]}, {"env": []}),
     ],
 )
-def test_directives(live: Data, patch: Data, result: Data) -> None:
+def test_patch_directives(live: Data, patch: Data, result: Data) -> None:
     assert strategic(live, patch) == result
 
 
@@ -167,12 +171,12 @@ def test_directives(live: Data, patch: Data, result: Data) -> None:
         {"$setElementOrder/containers": "a"},
     ],
 )
-def test_unknown_directive_is_refused_by_name(patch: Data) -> None:
+def test_malformed_directive_is_kept_as_a_field(patch: Data) -> None:
     assert strategic({"metadata": {}}, patch) == {"metadata": {}, **patch}
 
 
-def test_the_items_of_a_list_come_in_the_order_that_the_patch_sets() -> None:
-    """As `kubectl set image` and `kubectl apply` send it."""
+def test_set_element_order_sorts_items() -> None:
+    """`kubectl set image` and `kubectl apply` send this directive."""
     live = {"containers": [{"name": "a", "image": "a:1"}, {"name": "b"}, {"name": "other"}]}
     order = [{"name": "new"}, {"name": "b"}, {"name": "a"}]
     patch = {"$setElementOrder/containers": order, "containers": [{"name": "a", "image": "a:2"}, {"name": "new"}]}
@@ -181,7 +185,7 @@ def test_the_items_of_a_list_come_in_the_order_that_the_patch_sets() -> None:
     assert {"name": "other"} in found and {"name": "a", "image": "a:2"} in found
 
 
-def test_an_order_alone_changes_no_item() -> None:
+def test_set_element_order_alone_changes_no_item() -> None:
     live = {
         "ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 81, "protocol": "TCP"}],
         "finalizers": ["x", "y"],
@@ -206,8 +210,8 @@ PATCHES = st.dictionaries(
 )
 
 
-def test_items_are_found_without_a_look_at_all_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Items by items is a hundred million looks for a patch of 60 KB."""
+def test_item_lookup_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With pairwise lookups, a patch of 60 KB would need a hundred million of them."""
     looks = 0
 
     def counted(name: str, item: Any) -> Key | None:
@@ -223,7 +227,7 @@ def test_items_are_found_without_a_look_at_all_the_others(monkeypatch: pytest.Mo
 
 
 class Counted(str):
-    """Says how often it was compared."""
+    """Counts its comparisons."""
 
     compared = 0
 
@@ -244,7 +248,7 @@ def test_list_values_are_not_compared_pairwise(name: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_unchanged_parts_are_copied_once(kind: PatchRequest.Type, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not again for each object around it."""
+    """They are not copied again for each enclosing object."""
     copied = 0
 
     class Value:
@@ -261,12 +265,12 @@ def test_unchanged_parts_are_copied_once(kind: PatchRequest.Type, monkeypatch: p
 
 
 @given(PATCHES, PATCHES, st.sampled_from(BOTH))
-def test_any_patch_of_anything_gives_something(live: Data, patch: Data, kind: PatchRequest.Type) -> None:
+def test_any_patch_gives_an_object(live: Data, patch: Data, kind: PatchRequest.Type) -> None:
     assert isinstance(patched(live, kind, patch), dict)
 
 
 @given(PATCHES, PATCHES)
-def test_a_merge_patch_twice_is_the_same_as_once(live: Data, patch: Data) -> None:
+def test_merge_patch_is_idempotent(live: Data, patch: Data) -> None:
     once = patched(live, PatchRequest.MERGE, patch)
     assert patched(once, PatchRequest.MERGE, patch) == once
 
@@ -293,7 +297,7 @@ def test_malformed_patch_is_refused(text: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_patch_that_goes_too_deep(kind: PatchRequest.Type) -> None:
+def test_deeply_nested_patch_is_refused(kind: PatchRequest.Type) -> None:
     deep: Data = {}
     for _ in range(5000):
         deep = {"a": deep}
@@ -301,6 +305,6 @@ def test_a_patch_that_goes_too_deep(kind: PatchRequest.Type) -> None:
         patched({}, kind, deep)
 
 
-def test_a_patch_is_read_as_it_is() -> None:
+def test_patch_is_parsed_unchanged() -> None:
     patch = {"a": [1, None, "ü"], "b": {"c": True}}
     assert parse(json.dumps(patch).encode(), PatchRequest.MERGE) == patch

@@ -24,7 +24,7 @@ from tests.unit.registry.test_creating import asked, call
 
 
 def sized(cpu: str, memory: str) -> Data:
-    """Of a pod. The request of cpu is a default, made of the limit."""
+    """The spec of a pod. The cpu request is defaulted from the limit."""
     return {"containers": [CONTAINER | {"resources": {"limits": {"cpu": cpu}, "requests": {"memory": memory}}}]}
 
 
@@ -83,12 +83,12 @@ def cpus(made: Pod) -> dict[str, str]:
     return {each.name: each.resources.requests["cpu"].string for each in made.spec.containers}
 
 
-def test_a_container_is_found_again_by_its_name() -> None:
+def test_containers_are_matched_by_name() -> None:
     made = keeping(containers(new="1", b="2", a="1.0"), containers(a="1000m", b="2000m", c="1"))
     assert cpus(made) == {"new": "1", "b": "2000m", "a": "1000m"}
 
 
-def test_another_value_is_as_it_is_written_and_what_is_none_too() -> None:
+def test_changed_and_malformed_quantities_are_kept() -> None:
     made = pod()
     made.spec.CopyFrom(pod(**containers(a="1001m", b="2", c="3")).spec)
     made.spec.containers[1].resources.requests["cpu"].string = "many"
@@ -96,7 +96,7 @@ def test_another_value_is_as_it_is_written_and_what_is_none_too() -> None:
     assert cpus(made) == {"a": "1001m", "b": "many", "c": "3.0"}
 
 
-def test_one_of_several_variables_of_a_name_is_not_taken_for_another() -> None:
+def test_variables_with_duplicate_names_are_not_matched() -> None:
     def variables(*divisors: str) -> Data:
         fields = [{"resource": "limits.cpu", "divisor": divisor} for divisor in divisors]
         return {
@@ -117,7 +117,7 @@ def test_absent_fields_stay_absent() -> None:
 
 
 def test_identical_messages_are_not_compared_in_depth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nearly all updates change no spec."""
+    """Most updates do not change the spec."""
     new, old = pod(**containers(a="1"), metadata={"labels": {"app": "a"}}), pod(**containers(a="1"))
     monkeypatch.setattr(quantities, "_keep", None)
     quantities.keep_equal(new, old)
@@ -166,8 +166,8 @@ async def test_objects_are_stored_with_canonical_quantities(resource: Resource[A
         assert "1G" in shown and "1000M" not in shown and ".5" not in shown
 
 
-def test_pods_of_one_template_and_of_another_become_canonical() -> None:
-    """Specs that were canonical before are recognized; no spec is taken for another."""
+def test_cached_specs_are_canonicalized_correctly() -> None:
+    """Known canonical specs are recognized, and are not confused with other specs."""
     for _ in range(2):
         for cpu, expected in (("1000m", "1"), ("1", "1"), ("2000m", "2"), ("nonsense", "nonsense")):
             made = pod(**containers(a="1"))
@@ -176,7 +176,7 @@ def test_pods_of_one_template_and_of_another_become_canonical() -> None:
             assert made.spec.containers[0].resources.requests["cpu"].string == expected
 
 
-def test_canonical_messages_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_canonical_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantities, "_MOST_KNOWN", 2)
     known = quantities.Known(Pod.DESCRIPTOR.fields_by_name["spec"].message_type)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Quantities: exact, whatever the spelling."""
+"""Quantities: exact values, independent of the notation."""
 
 from decimal import Decimal
 
@@ -86,8 +86,8 @@ def test_amounts_of_a_resource_list() -> None:
         ("memory", 1000, "1k"),
         ("memory", 1001, "1001"),
         ("memory", 3 * 10**9, "3G"),
-        ("memory", 10**10, "10G"),  # and 9765625Ki
-        ("memory", 1000 << 20, "1000Mi"),  # and 1048576k
+        ("memory", 10**10, "10G"),  # equals 9765625Ki
+        ("memory", 1000 << 20, "1000Mi"),  # equals 1048576k
         ("memory", 0, "0"),
         ("ephemeral-storage", 2048, "2Ki"),
         ("pods", 1024, "1024"),
@@ -103,7 +103,7 @@ def test_formatted_quantity_parses_to_the_same_value(resource: str, value: int) 
 
 
 @given(st.text(max_size=70))
-def test_any_text_is_a_quantity_or_refused(text: str) -> None:
+def test_arbitrary_text_is_parsed_or_refused(text: str) -> None:
     try:
         assert abs(parse(text)) <= MAX
     except QuantityError as error:
@@ -134,8 +134,8 @@ def test_any_text_is_a_quantity_or_refused(text: str) -> None:
         *(("0Gi", "0"), ("-0", "0"), ("+3", "3"), ("-1.5", "-1500m"), ("1n", "1n"), ("0.1n", "1n"), ("1024", "1024")),
     ],
 )
-def test_canonical_form_is_the_one_that_kubernetes_serves(text: str, served: str) -> None:
-    """website#29227: `.5` was served as `0.5`, and `1000M` as it was written."""
+def test_canonical_form_matches_kubernetes(text: str, served: str) -> None:
+    """website#29227: `.5` was served as `0.5`, and `1000M` was served unchanged."""
     assert canonical(text) == served
     assert canonical(served) == served
 

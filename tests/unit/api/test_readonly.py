@@ -1,4 +1,4 @@
-"""What is shown to read cannot be changed, not even by reading what is not there."""
+"""Read-only views cannot be changed, not even by reading missing map keys."""
 
 import copy
 
@@ -14,7 +14,7 @@ def _pod() -> Pod:
     return make_pod("p").label("app", "web").node_selector("disk", "ssd").req(cpu=1).build()
 
 
-def test_a_map_is_read_as_a_dict_is_and_nothing_is_put_in() -> None:
+def test_reading_a_map_adds_no_keys() -> None:
     pod = _pod()
     shown, before = read_only(pod), pod.SerializeToString()
     labels = shown.metadata.labels
@@ -56,7 +56,7 @@ def test_read_only_view_reads_like_the_message() -> None:
         getattr(shown.spec, "no_such")  # noqa: B009 (mypy knows better)
 
 
-def test_a_copy_is_ones_own() -> None:
+def test_copy_of_a_view_is_mutable_and_independent() -> None:
     node = make_node("n").label("zone", "a").build()
     own = copy.deepcopy(read_only(node))
     assert type(own) is Node and own == node

@@ -34,13 +34,15 @@ POD_FIELDS = FIELDS["pods"]
         ("a=1,a=2", [], [{"a": "1"}, {"a": "2"}, {}]),
     ],
 )
-def test_labels_match_as_kubernetes_says(text: str, matching: list[dict[str, str]], not_matching: list[dict[str, str]]) -> None:
+def test_label_selectors_match_as_in_kubernetes(
+    text: str, matching: list[dict[str, str]], not_matching: list[dict[str, str]]
+) -> None:
     selector = parse_labels(text)
     assert all(selector.matches(labels) for labels in matching)
     assert not any(selector.matches(labels) for labels in not_matching)
 
 
-def test_a_label_that_a_pod_lacks_is_not_made_by_asking() -> None:
+def test_matching_adds_no_label() -> None:
     pod = make_pod("a").build()
     assert not parse_labels("app=").matches(pod.metadata.labels)
     assert dict(pod.metadata.labels) == {}
@@ -71,7 +73,7 @@ def test_a_label_that_a_pod_lacks_is_not_made_by_asking() -> None:
         ("a=\\b", "value"),
     ],
 )
-def test_labels_that_are_wrong_are_refused_with_a_way_out(text: str, complaint: str) -> None:
+def test_malformed_label_selector_is_refused_with_a_hint(text: str, complaint: str) -> None:
     with pytest.raises(SelectorError, match=re.escape(complaint)) as caught:
         parse_labels(text)
     assert "example: app=web" in caught.value.hint
@@ -94,7 +96,7 @@ def test_labels_that_are_wrong_are_refused_with_a_way_out(text: str, complaint: 
         ("spec.schedulerName=default-scheduler", True),
     ],
 )
-def test_fields_match(text: str, matches: bool) -> None:
+def test_field_selectors_match(text: str, matches: bool) -> None:
     assert parse_fields(text, POD_FIELDS).matches(make_pod("a").node("n1").build()) is matches
 
 
@@ -113,13 +115,13 @@ def test_field_values_can_be_escaped() -> None:
         ("spec.nodeName=a b", 'expected ","', "example:"),
     ],
 )
-def test_fields_that_are_wrong_are_refused_with_a_way_out(text: str, complaint: str, hint: str) -> None:
+def test_malformed_field_selector_is_refused_with_a_hint(text: str, complaint: str, hint: str) -> None:
     with pytest.raises(SelectorError, match=re.escape(complaint)) as caught:
         parse_fields(text, POD_FIELDS)
     assert hint in caught.value.hint
 
 
-def test_what_a_field_may_be_is_what_all_requirements_allow() -> None:
+def test_allowed_values_satisfy_all_requirements() -> None:
     def allowed(text: str) -> frozenset[str] | None:
         return parse_fields(text, POD_FIELDS).allowed("spec.nodeName")
 
@@ -130,7 +132,7 @@ def test_what_a_field_may_be_is_what_all_requirements_allow() -> None:
     assert allowed("spec.nodeName=a,spec.nodeName=b") == frozenset()
 
 
-def test_selectors_that_say_the_same_are_equal() -> None:
+def test_equivalent_selectors_are_equal() -> None:
     assert parse_labels("b==2, a in (y,x),c,c") == parse_labels("c,a in (x,y),b=2")
     assert hash(parse_labels("b==2,a")) == hash(parse_labels("a,b=2"))
     assert parse_labels("a=1") != parse_labels("a!=1")
@@ -148,7 +150,7 @@ LABEL_TERMS = st.one_of(
 )
 
 
-def test_selectors_that_would_take_long_to_read_are_refused() -> None:
+def test_oversized_selectors_are_refused() -> None:
     with pytest.raises(SelectorError, match="at most 32,768 are allowed"):
         parse_labels(",".join(f"k{index}=v" for index in range(10_000)))
     names = ",".join(f"a-node-with-a-long-name-{index}" for index in range(10_000))
@@ -157,8 +159,8 @@ def test_selectors_that_would_take_long_to_read_are_refused() -> None:
         parse_fields(f"metadata.name={'x' * 600_000}", POD_FIELDS)
 
 
-def test_plain_values_are_read_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other, those of a fleet take a third of a second."""
+def test_plain_values_are_parsed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Token by token, the node names of a fleet take a third of a second."""
     advance, steps = selectors._Parser._advance, []
     monkeypatch.setattr(selectors._Parser, "_advance", lambda self: steps.append(self) or advance(self))
     names = [f"n{index}" for index in range(1000)]
@@ -170,7 +172,7 @@ def test_plain_values_are_read_in_one_go(monkeypatch: pytest.MonkeyPatch) -> Non
 @given(
     st.lists(st.sampled_from(["", "a", "in", "b-2"]), min_size=1, max_size=4), st.sampled_from(["", ",c", " ", "=", "(", ")"])
 )
-def test_plain_values_say_what_they_say_with_blanks(values: list[str], more: str) -> None:
+def test_blanks_between_values_do_not_matter(values: list[str], more: str) -> None:
     def read(separator: str) -> object:
         try:
             return parse_labels(f"k in ({separator.join(['', ','.join(values).replace(',', separator + ','), ''])}){more}")
@@ -180,8 +182,8 @@ def test_plain_values_say_what_they_say_with_blanks(values: list[str], more: str
     assert read("") == read(" ")
 
 
-def test_selectors_that_would_take_long_to_ask_are_refused() -> None:
-    """What a selector asks is asked of each object of a list, and of each event for each watch."""
+def test_number_of_requirements_is_limited() -> None:
+    """Each requirement is evaluated for each object of a list, and for each event of each watch."""
     assert len(parse_labels(",".join(f"!k{index}" for index in range(MAX_REQUIREMENTS))).requirements) == MAX_REQUIREMENTS
     with pytest.raises(SelectorError, match="label selector: at most 100 requirements are allowed; example:"):
         parse_labels(",".join(f"!k{index}" for index in range(MAX_REQUIREMENTS + 1)))
@@ -189,8 +191,8 @@ def test_selectors_that_would_take_long_to_ask_are_refused() -> None:
         parse_fields(",".join(f"metadata.name!=a{index}" for index in range(MAX_REQUIREMENTS + 1)), POD_FIELDS)
 
 
-def test_long_selectors_of_objects_are_not_remembered() -> None:
-    """There is room for thousands, and what was read of one of 1 KiB takes 20."""
+def test_long_selectors_of_objects_are_not_cached() -> None:
+    """The cache has room for thousands of selectors. A parsed selector of 1 KiB needs 20 KiB."""
     message = LabelSelector()
     message.matchExpressions.add(key="app", operator="In", values=[f"v{index}" for index in range(256)])
     selectors._remembered.cache_clear()
@@ -199,13 +201,13 @@ def test_long_selectors_of_objects_are_not_remembered() -> None:
 
 
 @given(st.lists(LABEL_TERMS, max_size=5))
-def test_the_text_of_a_selector_is_that_selector(terms: list[str]) -> None:
+def test_label_selector_text_round_trip(terms: list[str]) -> None:
     selector = parse_labels(",".join(terms))
     assert parse_labels(str(selector)) == selector
 
 
 @given(st.lists(st.text("ab,=!()\\ \t"), min_size=1, max_size=3).filter(lambda values: values != [""]))
-def test_the_text_of_a_field_selector_is_that_selector(values: list[str]) -> None:
+def test_field_selector_text_round_trip(values: list[str]) -> None:
     escaped = ",".join(re.sub(r"(\W)", r"\\\1", value) for value in values)
     selector = parse_fields(f"spec.nodeName in ({escaped})", POD_FIELDS)
     assert selector.allowed("spec.nodeName") == frozenset(values)
@@ -213,12 +215,12 @@ def test_the_text_of_a_field_selector_is_that_selector(values: list[str]) -> Non
 
 
 @given(st.lists(st.text(max_size=9), min_size=1, max_size=3))
-def test_a_field_selector_can_ask_for_any_value(values: list[str]) -> None:
+def test_field_selector_accepts_any_value(values: list[str]) -> None:
     assert parse_fields(one_of("metadata.name", values), POD_FIELDS).allowed("metadata.name") == frozenset(values)
 
 
 @given(st.text("abn=!,() \\'\n\x00é", max_size=30))
-def test_any_text_is_a_selector_or_refused(text: str) -> None:
+def test_arbitrary_text_is_parsed_or_refused(text: str) -> None:
     for parse in (parse_labels, lambda text: parse_fields(text, POD_FIELDS)):
         try:
             parse(text)
@@ -235,7 +237,7 @@ def test_any_text_is_a_selector_or_refused(text: str) -> None:
         ({"b": "c"}, [("app", "NotIn", ["web"]), ("x", "Exists", []), ("y", "DoesNotExist", [])], "app!=web,b=c,x,!y"),
     ],
 )
-def test_selectors_of_objects_mean_what_their_text_means(
+def test_selector_messages_equal_their_text(
     labels: dict[str, str], expressions: list[tuple[str, str, list[str]]], text: str
 ) -> None:
     message = LabelSelector(matchLabels=labels)

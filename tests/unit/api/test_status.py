@@ -1,4 +1,4 @@
-"""Refusals: what is encoded is what is decoded."""
+"""Refusals are decoded as they were encoded."""
 
 import pytest
 from google.rpc import code_pb2, error_details_pb2, status_pb2
@@ -20,16 +20,16 @@ REFUSALS = st.builds(
 
 
 @given(REFUSALS)
-def test_a_refusal_survives(refusal: Refusal) -> None:
+def test_refusal_round_trip(refusal: Refusal) -> None:
     assert decode(status_pb2.Status.FromString(encode(refusal).SerializeToString())) == refusal
 
 
 @pytest.mark.parametrize("code", list(Code), ids=lambda code: code.name)
-def test_codes_are_those_of_grpc(code: Code) -> None:
+def test_codes_match_grpc(code: Code) -> None:
     assert code_pb2.Code.Value(code.name) == code
 
 
-def test_details_are_google_rpc() -> None:
+def test_details_are_google_rpc_messages() -> None:
     refusal = Refusal(Code.INVALID_ARGUMENT, "Invalid", "no", (Violation("spec.a", "bad"),), 1.5, (("k", "v"),))
     info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
     details = encode(refusal).details
@@ -39,11 +39,11 @@ def test_details_are_google_rpc() -> None:
     assert retry.retry_delay.ToMilliseconds() == 1500
 
 
-def test_a_code_that_we_do_not_use_is_internal() -> None:
+def test_unused_code_is_decoded_as_internal() -> None:
     assert decode(status_pb2.Status(code=15, message="data loss")).code is Code.INTERNAL
 
 
-def test_a_status_without_details_has_no_reason() -> None:
+def test_status_without_details_has_no_reason() -> None:
     assert decode(status_pb2.Status(code=5, message="gone")) == Refusal(Code.NOT_FOUND, "", "gone")
 
 

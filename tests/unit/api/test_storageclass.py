@@ -1,4 +1,4 @@
-"""Which class a claim or a volume is of."""
+"""The storage class of a claim or a volume."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from pinnace.api.wellknown import CLASS_ANNOTATION
 @pytest.mark.parametrize(
     ("annotation", "field", "expected"), [(None, "", ""), (None, "fast", "fast"), ("slow", "fast", "slow"), ("", "fast", "")]
 )
-def test_the_annotation_counts_before_the_field(
+def test_annotation_overrides_the_field(
     kind: type[PersistentVolume | PersistentVolumeClaim], annotation: str | None, field: str, expected: str
 ) -> None:
     obj = kind()
@@ -19,4 +19,4 @@ def test_the_annotation_counts_before_the_field(
     if annotation is not None:
         obj.metadata.annotations[CLASS_ANNOTATION] = annotation
     assert class_of(obj) == expected
-    assert (CLASS_ANNOTATION in obj.metadata.annotations) is (annotation is not None), "to look changes nothing"
+    assert (CLASS_ANNOTATION in obj.metadata.annotations) is (annotation is not None), "reading changed the annotations"

@@ -26,7 +26,7 @@ def texts(fields: FieldSet) -> list[str]:
     return [text_of(path) for path in fields]
 
 
-def test_a_configuration_owns_leaves_items_and_keys_of_maps() -> None:
+def test_field_set_contains_leaves_items_and_map_keys() -> None:
     value = pod(containers=containers("c", command=["x"]), nodeSelector={"disk": "ssd"}, securityContext={})
     assert texts(field_set(POD, value)) == [
         ".metadata.labels.app",
@@ -61,7 +61,7 @@ def test_sets_and_atomic_objects() -> None:
         ("abc", "cxa", "bcxa"),
     ],
 )
-def test_items_of_list_maps_keep_the_order_that_is_applied(live: str, applied: str, merged: str) -> None:
+def test_list_map_items_follow_the_applied_order(live: str, applied: str, merged: str) -> None:
     found = merge(POD, pod(containers=containers(*live, image="i")), pod(containers=containers(*applied)))
     assert "".join(each["name"] for each in found["spec"]["containers"]) == merged
     assert all(("image" in each) == (each["name"] in live) for each in found["spec"]["containers"])
@@ -76,7 +76,7 @@ def test_atomic_values_are_replaced_and_maps_are_merged() -> None:
     }
 
 
-def test_comparison() -> None:
+def test_compare_reports_added_modified_and_removed_fields() -> None:
     old = pod(containers=containers("a", "b"), nodeName="n", priority=1)
     new = pod(containers=containers("b", image="i") + containers("c"), priority=2)
     found = compare(POD, old, new)
@@ -88,11 +88,11 @@ def test_comparison() -> None:
     assert not any(compare(POD, old, old).changed)
 
 
-def test_true_is_no_number() -> None:
+def test_boolean_differs_from_number() -> None:
     assert texts(compare(POD, pod(hostNetwork=True), pod(hostNetwork=1)).modified) == [".spec.hostNetwork"]
 
 
-def test_removal_leaves_what_is_not_named() -> None:
+def test_remove_keeps_other_fields() -> None:
     value = pod(containers=containers("a", "b", image="i"), nodeName="n")
     gone = field_set(POD, {"spec": {"containers": containers("a"), "nodeName": "n"}})
     assert remove(POD, value, gone)["spec"] == {"containers": containers("b", image="i")}
@@ -113,7 +113,7 @@ def test_removal_leaves_what_is_not_named() -> None:
         ({"spec": {"a": 1, "b": 2}}, "errors:\n  .spec.a: field not declared in schema\n  .spec.b"),
     ],
 )
-def test_other_types_are_refused(value: Any, problem: str) -> None:
+def test_type_mismatch_is_refused(value: Any, problem: str) -> None:
     with pytest.raises(TypeMismatch) as caught:
         check(POD, value)
     assert problem in str(caught.value)
@@ -136,8 +136,8 @@ def random_pod(rng: random.Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_random_objects(seed: int) -> None:
-    """After a merge the object has all that was applied, and a second merge changes nothing."""
+def test_merge_of_random_objects_is_idempotent(seed: int) -> None:
+    """The merged object has all applied fields, and a second merge changes nothing."""
     rng = random.Random(seed)
     live, applied = random_pod(rng), random_pod(rng)
     before = json.dumps([live, applied])
@@ -152,8 +152,7 @@ def test_random_objects(seed: int) -> None:
     assert not difference.modified - field_set(POD, applied)
 
 
-def test_all_types_are_complete() -> None:
-    """Every list that is a map has keys that its items declare."""
+def test_key_fields_of_list_maps_exist() -> None:
 
     def walk(of: schema.Type, seen: set[str]) -> None:
         if isinstance(of, schema.List):

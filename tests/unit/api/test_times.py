@@ -1,4 +1,4 @@
-"""Instants as text: RFC 3339 and nothing else."""
+"""Times as text, in RFC 3339 format only."""
 
 import pytest
 from hypothesis import given
@@ -52,23 +52,23 @@ def test_malformed_time_is_refused(text: str) -> None:
 
 
 @given(st.integers(FIRST, LAST))
-def test_whole_seconds_come_back(seconds: int) -> None:
+def test_seconds_round_trip(seconds: int) -> None:
     assert parse_rfc3339(format_rfc3339(Time(seconds=seconds))) == Time(seconds=seconds)
 
 
 @given(st.integers(FIRST, LAST), st.integers(0, 999_999))
-def test_microseconds_come_back(seconds: int, micros: int) -> None:
+def test_microseconds_round_trip(seconds: int, micros: int) -> None:
     text = format_rfc3339(MicroTime(seconds=seconds, nanos=micros * 1000))
     assert parse_rfc3339(text) == Time(seconds=seconds, nanos=micros * 1000)
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1))
-def test_anything_can_be_written_and_read(seconds: int, nanos: int) -> None:
+def test_any_time_is_written_as_a_valid_text(seconds: int, nanos: int) -> None:
     for instant in (Time(seconds=seconds, nanos=nanos), MicroTime(seconds=seconds, nanos=nanos)):
         parse_rfc3339(format_rfc3339(instant))
 
 
-def test_unix_time() -> None:
+def test_unix_time_conversion() -> None:
     assert to_time(12.9) == Time(seconds=12)
     assert to_micro_time(12.5) == MicroTime(seconds=12, nanos=500_000_000)
     assert to_seconds(MicroTime(seconds=12, nanos=500_000_000)) == 12.5

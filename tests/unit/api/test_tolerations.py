@@ -1,4 +1,4 @@
-"""Which tolerations let a pod past a taint."""
+"""Tolerations and the taints that they match."""
 
 import pytest
 
@@ -27,5 +27,5 @@ def test_which_tolerations_match(toleration: Toleration, expected: bool) -> None
     assert tolerates(toleration, "gpu", "true", "NoSchedule") is expected
 
 
-def test_a_taint_without_a_value_equals_none() -> None:
+def test_toleration_without_a_value_matches_an_empty_value() -> None:
     assert tolerates(Toleration(key="gpu"), "gpu", "", "NoExecute")

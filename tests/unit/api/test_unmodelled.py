@@ -1,4 +1,4 @@
-"""What JSON does not show survives a change of the object's JSON form."""
+"""Fields that JSON does not show survive a change of the object's JSON form."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ FUTURE = wire.field(9001, b"of the future")
 
 
 def more(message: Any) -> None:
-    """Gives a message a field that is not modelled."""
+    """Add a field that is not modelled."""
     message.MergeFromString(FUTURE)
 
 
 def pod() -> Pod:
-    """With such a field at every depth."""
+    """A pod with such a field at every depth."""
     made = make_pod("a").req(cpu="1").label("app", "web").build()
     made.spec.containers[0].name = "main"
     made.spec.containers.add(name="side", image="side:1")
@@ -39,7 +39,7 @@ def test_unchanged_unmodelled_bytes_are_identical() -> None:
     assert new == old and new is not old
 
 
-def test_fields_around_a_change_stay() -> None:
+def test_change_keeps_unmodelled_fields() -> None:
     old = pod()
     data = to_dict(old)
     data["spec"]["containers"][0]["image"] = "other:2"
@@ -50,14 +50,14 @@ def test_fields_around_a_change_stay() -> None:
     assert revised(PODS, old, to_dict(old), data) == expected
 
 
-def test_items_are_known_by_their_identity_or_else_by_all_that_they_say() -> None:
+def test_items_are_matched_by_key_or_by_content() -> None:
     old = pod()
     data = to_dict(old)
     data["spec"]["containers"] = [{"name": "new"}, {"name": "side"}]
     data["spec"]["tolerations"] = [{"key": "disk"}, {"key": "gpu", "operator": "Exists"}]
     new = revised(PODS, old, to_dict(old), data)
     assert [says_more(each) for each in new.spec.containers] == [False, True]
-    assert not new.spec.containers[1].image, "what is shown is as the data says"
+    assert not new.spec.containers[1].image, "modelled fields are those of the data"
     assert [says_more(each) for each in new.spec.tolerations] == [True, False]
 
 
@@ -70,8 +70,8 @@ def test_removed_field_is_removed_with_its_contents() -> None:
     assert says_more(new.spec.containers[0])
 
 
-def test_items_are_known_by_all_that_they_say_but_for_what_is_hidden() -> None:
-    """A fraction of a second, here: it is the taint's whole difference from what its form says."""
+def test_content_match_ignores_hidden_fields() -> None:
+    """The fraction of a second in the taint's time is not shown in JSON."""
     old = make_node("a").build()
     for key in ("gpu", "disk"):
         old.spec.taints.add(key=key).timeAdded.nanos = 7
@@ -84,7 +84,7 @@ def test_items_are_known_by_all_that_they_say_but_for_what_is_hidden() -> None:
 
 
 @pytest.mark.parametrize("name", ["ephemeralContainers", "ports"])
-def test_an_identity_may_be_inlined_or_have_a_default(name: str) -> None:
+def test_item_key_may_be_inlined_or_have_a_default(name: str) -> None:
     old = pod()
     if name == "ports":
         more(old.spec.containers[0].ports.add(containerPort=80))
@@ -101,7 +101,7 @@ def test_an_identity_may_be_inlined_or_have_a_default(name: str) -> None:
 
 
 def test_update_may_repair_an_undecodable_object() -> None:
-    """As an API server that knew no better has stored it."""
+    """An older API server has stored the malformed quantity."""
     old = pod()
     old.spec.containers[0].resources.requests["cpu"].string = "much"
     form, data = to_dict(old), to_dict(old)
@@ -111,8 +111,8 @@ def test_update_may_repair_an_undecodable_object() -> None:
     assert revised(PODS, old, form, data) == expected
 
 
-def test_it_need_not() -> None:
-    """Who labels it, say; but nothing of the kind is added, nor lost on the way."""
+def test_update_may_keep_a_malformed_value_but_not_add_one() -> None:
+    """Other fields of the object can still be changed."""
     old = pod()
     old.spec.containers[0].resources.requests["cpu"].string = "much"
     form, data = to_dict(old), to_dict(old)
@@ -133,7 +133,7 @@ def test_it_need_not() -> None:
 
 
 def test_unchanged_json_is_not_reencoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part, at each level that it is in, is a second for an object of 10,000 parts."""
+    """Encoding each part at each enclosing level takes a second for an object of 10,000 parts."""
     old = pod()
     form, data = to_dict(old), to_dict(old)
     data["spec"]["containers"][0]["image"] = "other:2"

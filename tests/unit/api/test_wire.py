@@ -1,4 +1,4 @@
-"""`pinnace.api.wire` builds by hand what protobuf must read as the real messages, for every kind."""
+"""Protobuf decodes the messages that `pinnace.api.wire` encodes by hand, for every kind."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def encoded(resource: Resource[Any], name: str) -> bytes:
 
 
 @given(st.integers(min_value=0, max_value=2**64 - 1))
-def test_varints(number: int) -> None:
+def test_varint_encoding(number: int) -> None:
     read = 0
     for position, byte in enumerate(wire.varint(number)):
         read |= (byte & 0x7F) << 7 * position
@@ -35,30 +35,30 @@ def test_varints(number: int) -> None:
 
 
 @given(st.integers(min_value=1000, max_value=2**29 - 1), st.binary(max_size=300))
-def test_fields(number: int, payload: bytes) -> None:
+def test_field_encoding(number: int, payload: bytes) -> None:
     (field,) = UnknownFieldSet(Pod.FromString(wire.field(number, payload)))
     assert (field.field_number, field.wire_type, field.data) == (number, LENGTH_DELIMITED, payload)
 
 
 @every_resource
-def test_a_stamp_sets_the_resource_version_and_nothing_else(resource: Resource[Any]) -> None:
+def test_stamp_sets_only_the_resource_version(resource: Resource[Any]) -> None:
     value = encoded(resource, "a")
     expected = resource.message.FromString(value)
     expected.metadata.resourceVersion = "812"
     assert resource.message.FromString(value + wire.stamp(812)) == expected
 
 
-def test_a_later_stamp_wins() -> None:
+def test_later_stamp_wins() -> None:
     pod = Pod.FromString(make_pod("a").version(3).build().SerializeToString() + wire.stamp(4) + wire.stamp(5))
     assert pod.metadata.resourceVersion == "5"
 
 
-def test_a_stamp_makes_metadata_where_there_is_none() -> None:
+def test_stamp_creates_missing_metadata() -> None:
     assert Pod.FromString(wire.stamp(1)).metadata.resourceVersion == "1"
 
 
 @every_resource
-def test_watch_responses(resource: Resource[Any]) -> None:
+def test_watch_response_encoding(resource: Resource[Any]) -> None:
     kinds = (ADDED, MODIFIED, DELETED)
     events = [wire.watch_event(kind, encoded(resource, f"n{kind}") + wire.stamp(kind)) for kind in kinds]
     response: Any = resource.watch_response.FromString(wire.watch_response(events, 99))
@@ -70,12 +70,12 @@ def test_watch_responses(resource: Resource[Any]) -> None:
     assert response.resourceVersion == "99"
 
 
-def test_a_response_without_events_is_a_bookmark() -> None:
+def test_response_without_events_is_a_bookmark() -> None:
     assert PodWatchResponse.FromString(wire.watch_response((), 7)) == PodWatchResponse(resourceVersion="7")
 
 
 @every_resource
-def test_lists(resource: Resource[Any]) -> None:
+def test_list_response_encoding(resource: Resource[Any]) -> None:
     items = [encoded(resource, name) + wire.stamp(5) for name in "ab"]
     page: Any = resource.list_message.FromString(wire.list_response(items, 7, "next", 0))
     assert [(item.metadata.name, item.metadata.resourceVersion) for item in page.items] == [("a", "5"), ("b", "5")]
@@ -84,7 +84,7 @@ def test_lists(resource: Resource[Any]) -> None:
     assert page.metadata.remainingItemCount == 0
 
 
-def test_the_last_page_has_no_token_and_no_rest() -> None:
+def test_last_page_has_no_token_and_no_remaining_count() -> None:
     page: Any = PODS.list_message.FromString(wire.list_response((), 7))
     assert not getattr(page.metadata, "continue")
     assert not page.metadata.HasField("remainingItemCount")

@@ -1,4 +1,4 @@
-"""The checks of labs 9 and 11 fail if a step was left out, or done differently."""
+"""The checks of labs 9 and 11 fail if a step was omitted or changed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,7 +43,7 @@ def save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, list
     return write
 
 
-async def test_all_histories_of_lab_9_are_right(save: Callable[[str, list[Record]], None]) -> None:
+async def test_correct_histories_of_lab_9_pass(save: Callable[[str, list[Record]], None]) -> None:
     for check in lab09.CHECKS.values():
         await check(None)
 
@@ -63,7 +63,7 @@ async def test_all_histories_of_lab_9_are_right(save: Callable[[str, list[Record
         ("clock", "clock.jsonl", [], "is empty"),
     ],
 )
-async def test_another_history_is_noticed(
+async def test_wrong_history_fails_the_check(
     save: Callable[[str, list[Record]], None], step: str, name: str, records: list[Record], says: str
 ) -> None:
     save(name, records)
@@ -72,7 +72,7 @@ async def test_another_history_is_noticed(
 
 
 async def squad(api: FakeApi, size: int, made_by: Callable[[int], str], replaced: int) -> None:
-    """The state after an operator: pods, and events of two pods with the name of the replaced one."""
+    """The state after an operator ran: pods, and events of two pods with the name of the replaced one."""
     web = await api.of(CONFIG_MAPS).put(
         ConfigMap(metadata={"name": "web", "namespace": "default", "labels": {"operator": "squad"}})
     )
@@ -85,7 +85,7 @@ async def squad(api: FakeApi, size: int, made_by: Callable[[int], str], replaced
         await api.of(EVENTS).put(event)
 
 
-async def test_a_pod_has_to_be_replaced_by_the_operator() -> None:
+async def test_check_requires_a_replaced_pod() -> None:
     api = FakeApi()
     await squad(api, 3, lambda number: "1", replaced=1)
     assert "was replaced" in await lab11.reconcile(api.client())
@@ -95,7 +95,7 @@ async def test_a_pod_has_to_be_replaced_by_the_operator() -> None:
         await lab11.reconcile(other.client())
 
 
-async def test_the_operator_has_to_be_killed_before_the_second_change() -> None:
+async def test_check_requires_a_restart_of_the_operator() -> None:
     api = FakeApi()
     await squad(api, 5, lambda number: "1" if number < 2 else "2", replaced=2)
     assert await lab11.level(api.client()) == "process 1 created pod/web-0, and process 2 did the work that it could not do"

@@ -1,4 +1,4 @@
-"""The texts of the labs follow their format, and every step has a check."""
+"""The labs follow their format, and each step has a check."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_predictions_have_a_question_options_and_an_answer(tmp_path: Path) -> No
         ("<!-- predict: what = a -->\n", "follows no paragraph"),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, rest: str, says: str) -> None:
+def test_format_errors_are_reported(tmp_path: Path, rest: str, says: str) -> None:
     page = tmp_path / "03-you.md"
     page.write_text(HEAD + rest)
     with pytest.raises(ValueError, match=says):

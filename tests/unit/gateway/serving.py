@@ -1,4 +1,4 @@
-"""A gateway and an API server in one process, over a store in memory: everything but HTTP and TLS."""
+"""A gateway and an API server in one process, with a store in memory, but without HTTP and TLS."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 
 class Gateway:
     def __init__(self, dispatcher: Dispatcher, client: Client, address: str) -> None:
-        """`address`: of the API server."""
+        """`address`: the address of the API server."""
         self.dispatcher = dispatcher
         self.client = client
         self.address = address
@@ -50,7 +50,10 @@ class Gateway:
     async def ask(
         self, method: str, target: str, body: Any = None, *, accept: str = JSON, content_type: str = JSON, user: User = ADMIN
     ) -> Answer:
-        """The response, with a stream read to its end. `body`: bytes, text, or a value that is sent as JSON."""
+        """Send a request and read its response, including a stream to its end.
+
+        `body`: bytes, text, or a value that is sent as JSON.
+        """
         url = urlsplit(target)
         text = body if isinstance(body, str) else json.dumps(body) if body is not None else ""
         sent = body if isinstance(body, bytes) else text.encode()

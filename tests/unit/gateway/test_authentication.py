@@ -1,4 +1,4 @@
-"""Bearer tokens at the gateway: an API server reviews them, and the answer is remembered for a short time."""
+"""Bearer tokens at the gateway: an API server reviews them, and the result is cached for a short time."""
 
 import pytest
 
@@ -38,11 +38,11 @@ class World:
         return caught.value.code
 
 
-async def test_a_request_without_credentials_is_anonymous() -> None:
+async def test_request_without_credentials_is_anonymous() -> None:
     assert await World().authenticator.user(None, {}) is ANONYMOUS
 
 
-async def test_a_valid_token_is_reviewed_once_until_it_is_forgotten() -> None:
+async def test_valid_token_is_reviewed_once_until_its_expiry() -> None:
     world = World()
     for header in ("Bearer s3cret", "bearer  s3cret "):
         assert await world.user(header) == EVE
@@ -52,7 +52,7 @@ async def test_a_valid_token_is_reviewed_once_until_it_is_forgotten() -> None:
     assert await world.code("Bearer s3cret") == 401
 
 
-async def test_an_unknown_token_is_unauthorized_and_can_become_valid() -> None:
+async def test_unknown_token_is_unauthorized_until_it_becomes_valid() -> None:
     world = World()
     assert [await world.code("Bearer new"), await world.code("Bearer new")] == [401, 401]
     assert world.reviewer.asked == ["new"]
@@ -74,7 +74,7 @@ async def test_other_headers_are_unauthorized_without_a_review(header: str) -> N
         (Forbidden(Refusal(Code.PERMISSION_DENIED, "Forbidden", "no")), 401),
     ],
 )
-async def test_a_failed_review_is_not_remembered(error: ApiError, code: int) -> None:
+async def test_failed_review_is_not_cached(error: ApiError, code: int) -> None:
     world = World()
     world.reviewer.error = error
     assert await world.code("Bearer s3cret") == code
@@ -82,7 +82,7 @@ async def test_a_failed_review_is_not_remembered(error: ApiError, code: int) -> 
     assert await world.user("Bearer s3cret") == EVE
 
 
-async def test_the_number_of_remembered_tokens_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_cached_tokens_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.authentication.MAX_REMEMBERED", 2)
     world = World()
     for token in ("s3cret", "a", "b"):

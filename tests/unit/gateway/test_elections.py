@@ -32,7 +32,7 @@ async def served() -> AsyncIterator[Gateway]:
 
 @asynccontextmanager
 async def leading(served: Gateway, holder: str) -> AsyncIterator[int]:
-    """The token of a leader, which resigns at the end."""
+    """The token of a leader that resigns at the end."""
     elected: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     connection = connect(served.address)
     candidate = Candidate(connection, ELECTION, holder, on_elected=elected.set_result, on_lost=lambda reason: None)
@@ -48,7 +48,7 @@ async def leading(served: Gateway, holder: str) -> AsyncIterator[int]:
 
 
 async def recorded(served: Gateway, condition: Callable[[Any], bool]) -> None:
-    """Until the terms of the election are as wanted."""
+    """Wait until a term of the election satisfies the condition."""
     connection = connect(served.address)
     stream = await ElectionClient(connection).watch(ELECTION)
     try:
@@ -61,7 +61,7 @@ async def recorded(served: Gateway, condition: Callable[[Any], bool]) -> None:
         await connection.close()
 
 
-async def test_an_election_as_an_object_and_as_a_table(served: Gateway) -> None:
+async def test_election_is_served_as_object_and_table(served: Gateway) -> None:
     assert (await served.ask("GET", f"{PATH}/{ELECTION}")).code == 404
     async with leading(served, "a") as token:
         found = (await served.ask("GET", f"{PATH}/{ELECTION}")).json
@@ -79,7 +79,7 @@ async def test_an_election_as_an_object_and_as_a_table(served: Gateway) -> None:
     assert "holder" not in left and left["terms"][0]["reason"] == "resigned"
 
 
-async def test_a_watch_follows_the_leader(served: Gateway) -> None:
+async def test_watch_follows_the_leader(served: Gateway) -> None:
     reading = asyncio.ensure_future(served.ask("GET", f"{PATH}?{INITIAL}&timeoutSeconds=4"))
     async with leading(served, "a") as token:
         pass
@@ -94,7 +94,7 @@ async def test_a_watch_follows_the_leader(served: Gateway) -> None:
     assert versions == sorted(versions)
 
 
-async def test_a_watch_from_a_revision_gets_later_changes_only(served: Gateway) -> None:
+async def test_watch_from_a_revision_receives_later_changes_only(served: Gateway) -> None:
     async with leading(served, "a"):
         pass
     await recorded(served, lambda term: term.reason == "resigned")
@@ -104,7 +104,7 @@ async def test_a_watch_from_a_revision_gets_later_changes_only(served: Gateway) 
     assert event["object"]["status"]["terms"][0]["reason"] == "resigned"
 
 
-async def test_selectors_and_permissions(served: Gateway) -> None:
+async def test_election_selectors_and_permissions(served: Gateway) -> None:
     async with leading(served, "a"):
         for query, count in (
             (f"fieldSelector=metadata.name%3D{ELECTION}", 1),

@@ -1,4 +1,4 @@
-"""Kinds that pinnace does not have, and that a real kube-scheduler watches: known, empty and read-only."""
+"""Kinds that pinnace does not have and that a real kube-scheduler watches: they are discoverable, empty and read-only."""
 
 from collections.abc import AsyncIterator
 
@@ -30,7 +30,7 @@ async def served() -> AsyncIterator[Gateway]:
 
 
 @every_kind
-async def test_discovery_and_the_list(served: Gateway, group: str, plural: str, kind: str) -> None:
+async def test_empty_kind_is_discovered_and_listed(served: Gateway, group: str, plural: str, kind: str) -> None:
     resources = (await served.ask("GET", group)).json["resources"]
     (found,) = [each for each in resources if each["name"] == plural]
     assert (found["kind"], sorted(found["verbs"])) == (kind, ["get", "list", "watch"])
@@ -41,7 +41,7 @@ async def test_discovery_and_the_list(served: Gateway, group: str, plural: str, 
 
 
 @every_kind
-async def test_an_object_is_not_found_and_cannot_be_created(served: Gateway, group: str, plural: str, kind: str) -> None:
+async def test_empty_kind_has_no_objects_and_is_read_only(served: Gateway, group: str, plural: str, kind: str) -> None:
     resources = (await served.ask("GET", group)).json["resources"]
     namespaced = next(each["namespaced"] for each in resources if each["name"] == plural)
     path = f"{group}/namespaces/default/{plural}" if namespaced else f"{group}/{plural}"
@@ -53,7 +53,7 @@ async def test_an_object_is_not_found_and_cannot_be_created(served: Gateway, gro
 
 
 @every_kind
-async def test_a_watch_begins_with_the_annotated_bookmark(served: Gateway, group: str, plural: str, kind: str) -> None:
+async def test_watch_starts_with_the_annotated_bookmark(served: Gateway, group: str, plural: str, kind: str) -> None:
     watched = await served.ask("GET", f"{group}/{plural}{INITIAL}")
     (event,) = watched.lines
     assert (event["type"], event["object"]["kind"]) == ("BOOKMARK", kind)
@@ -62,9 +62,7 @@ async def test_a_watch_begins_with_the_annotated_bookmark(served: Gateway, group
 
 
 @every_kind
-async def test_a_watch_in_protobuf_begins_with_the_annotated_bookmark(
-    served: Gateway, group: str, plural: str, kind: str
-) -> None:
+async def test_protobuf_watch_starts_with_the_annotated_bookmark(served: Gateway, group: str, plural: str, kind: str) -> None:
     watched = await served.ask(
         "GET", f"{group}/{plural}{INITIAL}", accept=f"{PROTOBUF};stream=watch,{PROTOBUF},application/json"
     )

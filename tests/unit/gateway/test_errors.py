@@ -1,4 +1,4 @@
-"""The Status that HTTP clients receive for errors of the API servers."""
+"""The Status objects that HTTP clients receive for errors of the API servers."""
 
 from apiserver.registry.eviction import refused
 from gateway.errors import to_status
@@ -6,7 +6,7 @@ from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.client.errors import from_refusal
 
 
-def test_a_refused_eviction_names_the_budget() -> None:
+def test_refused_eviction_contains_the_budget() -> None:
     budget = PodDisruptionBudget()
     budget.metadata.name = "web"
     budget.status.desiredHealthy, budget.status.currentHealthy = 2, 1

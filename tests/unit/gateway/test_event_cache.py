@@ -64,7 +64,7 @@ def test_old_events_are_evicted() -> None:
     assert encoder.calls == 6
 
 
-def test_a_list_is_split_into_metadata_and_items() -> None:
+def test_list_is_split_into_metadata_and_items() -> None:
     found = PodList()
     found.metadata.resourceVersion = "5"
     for name in ("a", "b"):
@@ -75,6 +75,6 @@ def test_a_list_is_split_into_metadata_and_items() -> None:
     assert list_parts(b"") == (b"", [])
 
 
-def test_a_malformed_list_is_an_error() -> None:
+def test_malformed_list_is_an_error() -> None:
     with pytest.raises(WireError):
         list_parts(b"\x12\x7fx")

@@ -1,4 +1,4 @@
-"""The compiled writer gives the same JSON as the codec, for objects with all kinds of fields."""
+"""The compiled writer gives the same JSON as the codec for all kinds."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ EMPTY = ("status", "resources", "state", "lastState")
 
 
 def without_empty(value: Any) -> Any:
-    """Without the messages that only the gateway writes: Kubernetes' clients read their fields without a check."""
+    """Remove the empty messages that only the gateway writes. Kubernetes' clients read their fields without a check."""
     if isinstance(value, list):
         return [without_empty(each) for each in value]
     if not isinstance(value, dict):
@@ -33,19 +33,19 @@ def without_empty(value: Any) -> Any:
 @pytest.mark.parametrize("resource", ALL, ids=lambda each: each.plural)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_as_the_codec_writes_it(resource: Resource[Any], data: st.DataObject) -> None:
+def test_compiled_writer_agrees_with_the_codec(resource: Resource[Any], data: st.DataObject) -> None:
     obj: Any = data.draw(messages(resource.message))
     written = json.loads(with_type(resource.api_version, resource.kind, to_json(obj)))
     assert without_empty(written) == without_empty(to_dict(obj))
 
 
 @pytest.mark.parametrize("obj", [make_pod("a").label('ä\n"', "ü").req(cpu="100m").build(), make_node("n").build(), Pod()])
-def test_text_and_empty_objects(obj: Any) -> None:
+def test_special_characters_and_empty_objects(obj: Any) -> None:
     found = {name: value for name, value in to_dict(obj).items() if name not in ("apiVersion", "kind")}
     assert without_empty(json.loads(to_json(obj))) == without_empty(found)
 
 
-def test_clients_find_a_status_and_resources_in_every_object() -> None:
+def test_status_and_resources_are_always_written() -> None:
     written = json.loads(to_json(Pod(spec=PodSpec(containers=[Container()]))))
     assert written["status"] == {} and written["spec"]["containers"][0]["resources"] == {}
     budget = json.loads(to_json(PodDisruptionBudget()))
@@ -54,7 +54,7 @@ def test_clients_find_a_status_and_resources_in_every_object() -> None:
     assert (container["image"], container["imageID"], container["lastState"]) == ("", "", {})
 
 
-def test_the_cache_is_bounded_in_bytes() -> None:
+def test_cache_is_bounded_in_bytes() -> None:
     cache = JsonCache(limit=4000)
     pods = [make_pod(f"pod-{number}").label("x", "y" * 200).build().SerializeToString() for number in range(40)]
     first = [cache.json(PODS, each) for each in pods]

@@ -1,4 +1,4 @@
-"""Content negotiation as client-go, kubectl and the Python clients ask for it, and the envelope of protobuf objects."""
+"""Content negotiation for client-go, kubectl and the Python clients, and the envelope of protobuf objects."""
 
 import json
 
@@ -30,19 +30,19 @@ JSON = "application/json"
         ("application/cbor;q=0.9,application/json;q=0.5", Format(JSON)),
     ],
 )
-def test_the_form_that_is_wanted_most_and_served(accept: str, expected: Format) -> None:
+def test_preferred_supported_media_type_is_chosen(accept: str, expected: Format) -> None:
     assert negotiate(accept) == expected
 
 
 @pytest.mark.parametrize("accept", ["application/cbor", "text/html", "application/json;q=0", "application/json;as=Table"])
 def test_unsupported_media_types_are_not_acceptable(accept: str) -> None:
-    """Not 200 with something else (kubernetes#50342)."""
+    """The response must not be 200 with another media type (kubernetes#50342)."""
     with pytest.raises(ApiStatus) as refused:
         negotiate(accept)
     assert (refused.value.code, refused.value.reason) == (406, "NotAcceptable")
 
 
-def test_a_body_of_another_type_is_unsupported() -> None:
+def test_body_of_another_type_is_unsupported() -> None:
     assert body_type("") == JSON
     with pytest.raises(ApiStatus) as refused:
         body_type("text/plain")
@@ -50,14 +50,14 @@ def test_a_body_of_another_type_is_unsupported() -> None:
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.binary(max_size=5000))
-def test_the_envelope_keeps_type_and_bytes(api_version: str, kind: str, data: bytes) -> None:
+def test_envelope_round_trip(api_version: str, kind: str, data: bytes) -> None:
     wrapped = envelope(api_version, kind, data)
     assert wrapped.startswith(MAGIC)
     assert unwrap(wrapped) == (api_version, kind, data)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_in_an_envelope_are_read_or_refused(data: bytes) -> None:
+def test_arbitrary_envelope_is_read_or_refused(data: bytes) -> None:
     try:
         unwrap(MAGIC + data)
     except ApiStatus as refused:
@@ -71,7 +71,7 @@ def test_duplicate_keys_are_reported() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b'{"a": NaN', b"\xff"])
-def test_a_body_that_is_no_json_is_a_bad_request(body: bytes) -> None:
+def test_malformed_json_body_is_a_bad_request(body: bytes) -> None:
     with pytest.raises(ApiStatus) as refused:
         parse_body(body, JSON)
     assert refused.value.code == 400 and json.dumps(refused.value.document)

@@ -1,4 +1,4 @@
-"""OpenAPI v2: the protobuf form says what the JSON form says."""
+"""OpenAPI v2: the protobuf form has the same content as the JSON form."""
 
 import json
 from typing import Any
@@ -47,21 +47,21 @@ def test_every_schema_and_path_is_in_protobuf(document: Any, accept: str) -> Non
             assert one(properties[key], 1).decode() == described.get("$ref", "")
 
 
-def test_references_stand_beside_their_description(document: Any) -> None:
-    """kubectl 1.20 reads no allOf: it ended with a panic in `kubectl apply`."""
+def test_references_are_not_in_all_of(document: Any) -> None:
+    """kubectl 1.20 does not support allOf: `kubectl apply` panicked."""
     metadata = document["definitions"]["io.k8s.api.core.v1.Pod"]["properties"]["metadata"]
     assert metadata["$ref"] == "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
     assert "allOf" not in json.dumps(document["definitions"])
 
 
-def test_the_content_type_is_one_that_clients_can_parse() -> None:
+def test_content_type_can_be_parsed_by_clients() -> None:
     found = OpenApi().respond(Request("GET", "/openapi/v2", {}, {"accept": MEDIA_TYPES[0]}))
     assert "@" not in found.content_type
     with pytest.raises(ApiStatus, match="only the following"):
         OpenApi().respond(Request("GET", "/openapi/v2", {}, {"accept": "text/html"}))
 
 
-def test_elections_have_a_schema_that_kubectl_explains() -> None:
+def test_elections_have_a_schema_for_kubectl_explain() -> None:
     document = document_v3("pinnace.io", "v1")
     found = document["components"]["schemas"]["io.pinnace.v1.Election"]
     assert found["x-kubernetes-group-version-kind"] == [{"group": "pinnace.io", "kind": "Election", "version": "v1"}]

@@ -51,7 +51,7 @@ async def create(served: Gateway, recorded: dict[str, Any]) -> None:
 
 
 async def scheduler(served: Gateway, name: str) -> tuple[PodInfo, Cache, Framework]:
-    """A scheduler with the objects of two lists, and the pod that it schedules."""
+    """A scheduler with the listed nodes and pods, and the pod to schedule."""
     cache, wanted = Cache(), None
     for node in (await ask(served, "GET", NODES_PATH))["items"]:
         cache.set_node(from_dict(NODES, node))
@@ -69,7 +69,7 @@ async def scheduler(served: Gateway, name: str) -> tuple[PodInfo, Cache, Framewo
 
 
 @pytest.mark.parametrize("recorded", CLUSTERS[::EACH], ids=seed_of)
-async def test_a_placement_through_the_gateway_is_the_recorded_one(served: Gateway, recorded: dict[str, Any]) -> None:
+async def test_placement_through_the_gateway_matches_the_recording(served: Gateway, recorded: dict[str, Any]) -> None:
     await create(served, recorded)
     name, answer = recorded["pod"]["metadata"]["name"], recorded["answer"]
     try:

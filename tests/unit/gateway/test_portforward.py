@@ -1,4 +1,4 @@
-"""Ports over v4.channel.k8s.io, as the official Python client forwards them."""
+"""Port forwarding over v4.channel.k8s.io, as in the official Python client."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ DEADLINE = 10.0
 
 
 class Port:
-    """A connection of an API server: it returns what it receives, in capital letters. Port 81 cannot be reached."""
+    """A forwarding stream of an API server. It returns the received bytes in upper case. Port 81 is unreachable."""
 
     def __init__(self) -> None:
         self.cancelled = False
@@ -51,7 +51,7 @@ class Ports:
 
 
 class Socket:
-    """A WebSocket. `incoming`: messages of the client; None ends it."""
+    """A WebSocket. `incoming`: messages of the client; None ends the connection."""
 
     def __init__(self) -> None:
         self.incoming: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -71,7 +71,7 @@ async def forward(ports: Ports, *numbers: str) -> Upgrade:
     return await PortForward(backend).port_forward(request, resolve(request))
 
 
-async def test_each_port_has_a_channel_for_data_and_one_for_errors() -> None:
+async def test_each_port_has_a_data_and_an_error_channel() -> None:
     ports, socket = Ports(), Socket()
     async with asyncio.timeout(DEADLINE):
         upgrade = await forward(ports, "80,81")
@@ -80,7 +80,7 @@ async def test_each_port_has_a_channel_for_data_and_one_for_errors() -> None:
         socket.incoming.put_nowait(b"\x00hello")
         found = [await socket.outgoing.get() for _ in range(6)]
         for channel, port in ((0, 80), (1, 80), (2, 81), (3, 81)):
-            assert bytes((channel,)) + port.to_bytes(2, "little") in found, "each channel begins with its port"
+            assert bytes((channel,)) + port.to_bytes(2, "little") in found, "a channel does not begin with its port"
         assert b"\x00HELLO" in found and b"\x03port 81: connection refused" in found
         socket.incoming.put_nowait(None)
         await running
@@ -88,7 +88,7 @@ async def test_each_port_has_a_channel_for_data_and_one_for_errors() -> None:
 
 
 @pytest.mark.parametrize("numbers", [(), ("0",), ("70000",), ("x",), ("80", "-1")])
-async def test_ports_that_are_none_are_refused(numbers: tuple[str, ...]) -> None:
+async def test_invalid_ports_are_refused(numbers: tuple[str, ...]) -> None:
     with pytest.raises(ApiStatus) as refused:
         await forward(Ports(), *numbers)
     assert refused.value.code == 400

@@ -38,7 +38,7 @@ BETWEEN: Mapping[str, Sequence[tuple[str, str, str, Any]]] = {
     "status by main resource is ignored": [("PATCH", f"{_PODS}/a/status", MERGE, {"status": _STATUS})],
     "update takes ownership": [("PATCH", f"{_DEPLOYMENTS}/web?fieldManager=carol", APPLY, _WEB)],
 }
-"""By name of an exchange: requests of the recording that the data lack."""
+"""Requests that precede an exchange and that the data do not contain, by the name of the exchange."""
 _VARYING = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
@@ -60,7 +60,7 @@ def exchanges() -> list[Exchange]:
 
 
 def plain(value: Any) -> Any:
-    """Without what differs between two runs."""
+    """The value without the parts that differ between two runs."""
     match value:
         case dict():
             return {
@@ -78,7 +78,7 @@ def plain(value: Any) -> Any:
 
 
 def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
-    """The paths at which two JSON values differ. A field that only one of them has is such a path."""
+    """The paths at which two JSON values differ, including fields that only one of them has."""
     match expected, found:
         case dict(), dict():
             for key in sorted({*expected, *found}):
@@ -95,13 +95,13 @@ def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
 
 
 def owners(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The managedFields by manager. A time is there or not."""
+    """The managedFields, sorted by manager, without times."""
     entries = sorted(obj["metadata"]["managedFields"], key=lambda each: each["manager"])
     return [plain(each) for each in entries]
 
 
 def shown(answer: Answer) -> dict[str, Any]:
-    """An answer as the data has them."""
+    """The response in the format of the data."""
     text = answer.body.decode()
     try:
         body: Any = json.loads(text)
@@ -121,7 +121,7 @@ def wanted(response: dict[str, Any]) -> dict[str, Any]:
     return response | {"body": body, "warnings": warnings}
 
 
-async def test_the_responses_are_those_of_kube_apiserver() -> None:
+async def test_responses_match_kube_apiserver() -> None:
     found: dict[str, list[str]] = {}
     details: list[str] = []
     async with gateway() as served:
@@ -150,5 +150,5 @@ async def test_the_responses_are_those_of_kube_apiserver() -> None:
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_each_accepted_difference_has_a_reason_and_a_request(name: str) -> None:
+def test_accepted_difference_has_a_reason_and_a_request(name: str) -> None:
     assert ACCEPTED[name][1] and name in {each.name for each in exchanges()}

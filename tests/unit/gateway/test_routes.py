@@ -1,4 +1,4 @@
-"""Paths as Kubernetes' clients send them."""
+"""Request paths of Kubernetes' clients."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_paths_map_to_requests(method: str, target: str, expected: tuple[str, ..
         ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 405),
     ],
 )
-def test_a_path_without_meaning_is_a_status(method: str, target: str, code: int) -> None:
+def test_unknown_path_or_method_is_refused(method: str, target: str, code: int) -> None:
     with pytest.raises(ApiStatus) as refused:
         route(method, target)
     assert refused.value.code == code

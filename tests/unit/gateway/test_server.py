@@ -1,4 +1,4 @@
-"""Headers that do not end, and clients that leave while their watch starts."""
+"""Incomplete headers, and clients that disconnect while their watch starts."""
 
 import asyncio
 import gc
@@ -40,7 +40,7 @@ class NoTokens:
 
 @asynccontextmanager
 async def serving(folder: Path, dispatcher: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection of the administrator."""
+    """A connection with the administrator's certificate."""
     certificates.provide(folder, ["127.0.0.1:1"], {})
     shown, mine = certificates.files(folder, "apiserver"), certificates.files(folder, "admin")
     found = Server(dispatcher, Authenticator(NoTokens()), tls_context(str(shown.cert), str(shown.key), str(shown.ca)))
@@ -56,13 +56,11 @@ async def serving(folder: Path, dispatcher: Any) -> AsyncIterator[tuple[asyncio.
 
 
 @pytest.mark.parametrize("sent", [b"", HALF, b"GET /api HTTP/1.1\r\nHost: a\r\n\r\n" + HALF])
-async def test_a_header_that_does_not_end_closes_the_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    """Half a header was kept forever."""
+async def test_incomplete_header_closes_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    """The server kept connections with an incomplete header forever."""
     monkeypatch.setattr(server, "HEADER_TIMEOUT", 0.3)
     async with asyncio.timeout(DEADLINE), serving(tmp_path, EveryRequest()) as (reader, writer):
-        if sent.count(b"GET") == 2:  # the second header is half: it comes after the first response
+        if sent.count(b"GET") == 2:  # the incomplete header follows the first response
             writer.write(sent.removesuffix(HALF))
             await reader.readuntil(b"{}")
             sent = HALF
@@ -72,7 +70,7 @@ async def test_a_header_that_does_not_end_closes_the_connection(
         assert time.monotonic() - began >= 0.2
 
 
-async def test_a_slow_request_and_an_idle_connection_after_it_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_request_and_idle_connection_are_not_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEADER_TIMEOUT", 0.3)
     dispatcher = EveryRequest()
     dispatcher.pause = 0.6
@@ -84,7 +82,7 @@ async def test_a_slow_request_and_an_idle_connection_after_it_are_kept(tmp_path:
 
 
 class Failing:
-    """A stream whose first response is an error, after a while."""
+    """A stream whose first response is an error."""
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
@@ -98,7 +96,7 @@ class Failing:
         self.cancelled = True
 
 
-async def test_a_stream_that_fails_after_its_client_has_left_is_no_unretrieved_exception() -> None:
+async def test_stream_error_after_disconnect_is_retrieved() -> None:
     reported = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["message"]))
     stream: Any = Failing()
@@ -111,7 +109,7 @@ async def test_a_stream_that_fails_after_its_client_has_left_is_no_unretrieved_e
     assert reported == []
 
 
-async def test_a_stream_is_cancelled_if_its_client_leaves_or_if_it_fails_while_it_starts() -> None:
+async def test_stream_is_cancelled_if_its_start_is_cancelled_or_fails() -> None:
     stream: Any = Failing()
     starting = asyncio.create_task(opening(stream, DEADLINE))
     await asyncio.sleep(0)

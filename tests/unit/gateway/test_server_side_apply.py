@@ -20,7 +20,7 @@ async def apply(served: Gateway, body: Any = YAML, query: str = "fieldManager=al
     return await served.ask("PATCH", f"{PATH}?{query}", body, content_type=APPLY)
 
 
-async def test_yaml_and_json_bodies() -> None:
+async def test_apply_accepts_yaml_and_json() -> None:
     async with gateway() as served:
         created = await apply(served)
         assert (created.code, created.json["data"]) == (201, {"a": "1"})
@@ -41,19 +41,19 @@ async def test_yaml_and_json_bodies() -> None:
         ('{"kind": "ConfigMap", "kind": "ConfigMap"}', "fieldManager=a&fieldValidation=Strict", 400, "already set in map"),
     ],
 )
-async def test_bad_requests(body: str, query: str, code: int, message: str) -> None:
+async def test_invalid_apply_is_refused(body: str, query: str, code: int, message: str) -> None:
     async with gateway() as served:
         answer = await apply(served, body, query)
         assert answer.code == code and message in answer.json["message"], answer.json
 
 
-async def test_force_is_for_apply_only() -> None:
+async def test_force_is_refused_for_other_patches() -> None:
     async with gateway() as served:
         answer = await served.ask("PATCH", f"{PATH}?force=true", {}, content_type="application/merge-patch+json")
         assert answer.code == 422 and "force: Forbidden: may not be specified for non-apply patch" in answer.json["message"]
 
 
-async def test_a_conflict_names_all_fields() -> None:
+async def test_conflict_lists_all_fields() -> None:
     async with gateway() as served:
         keys = [f"a-long-key-{number:03}" for number in range(40)]
         config = {"apiVersion": "v1", "kind": "ConfigMap", "data": dict.fromkeys(keys, "1")}
@@ -69,7 +69,7 @@ async def test_a_conflict_names_all_fields() -> None:
 
 
 @pytest.mark.parametrize("reset", [[], [{}]])
-async def test_an_update_resets_managed_fields(reset: list[Any]) -> None:
+async def test_update_can_reset_managed_fields(reset: list[Any]) -> None:
     async with gateway() as served:
         obj = (await apply(served)).json
         kept = await served.ask("PUT", PATH, obj | {"metadata": {"name": "c"}})

@@ -24,7 +24,7 @@ ALICE, BOB = User("alice", ("system:authenticated",)), User("bob", ("system:auth
 
 
 def response(revisions: Iterable[int], version: int | None = None, padding: int = 0) -> bytes:
-    """A response with a pod for each revision. `version`: the last revision, unless another one is given; 0 for none."""
+    """A response with one pod per revision. `version`: by default the last revision; 0 for none."""
     found = list(revisions)
     events = []
     for number, revision in enumerate(found):
@@ -122,7 +122,7 @@ async def test_watches_with_the_same_selection_share_a_stream(shared: SharedWatc
     assert len(backend.streams) == 2
 
 
-async def test_users_and_selections_do_not_share_a_stream(shared: SharedWatches, backend: FakeBackend) -> None:
+async def test_other_users_and_selections_do_not_share_a_stream(shared: SharedWatches, backend: FakeBackend) -> None:
     await watching(shared)
     await watching(shared, user=BOB)
     await watching(shared, user=User("alice", ("system:masters",)))
@@ -135,8 +135,8 @@ async def test_users_and_selections_do_not_share_a_stream(shared: SharedWatches,
     assert all(not each.options.timeoutSeconds for each in backend.requests)
 
 
-async def test_a_watch_starts_at_each_revision_of_the_window(shared: SharedWatches, backend: FakeBackend) -> None:
-    """A response has several revisions, and a watch can start between them."""
+async def test_watch_can_start_at_each_revision_of_the_window(shared: SharedWatches, backend: FakeBackend) -> None:
+    """A watch can also start between two revisions of one response."""
     first = await watching(shared)
     (stream,) = backend.streams
     stream.send(response([11, 12, 12, 14], 15), response([], 20), response([21, 22]))
@@ -155,7 +155,7 @@ async def test_a_watch_starts_at_each_revision_of_the_window(shared: SharedWatch
 
 
 @pytest.mark.parametrize("version", ["9", "13", "", "0", "x", "12345678901234567890123"])
-async def test_a_watch_outside_of_the_window_opens_a_stream(shared: SharedWatches, backend: FakeBackend, version: str) -> None:
+async def test_watch_outside_of_the_window_opens_a_stream(shared: SharedWatches, backend: FakeBackend, version: str) -> None:
     first = await watching(shared)
     backend.streams[0].send(response([11, 12]))
     await names(first, 2)
@@ -163,7 +163,7 @@ async def test_a_watch_outside_of_the_window_opens_a_stream(shared: SharedWatche
     assert backend.requests[1].options.resourceVersion == version
 
 
-async def test_the_watches_of_two_streams_move_to_one(shared: SharedWatches, backend: FakeBackend) -> None:
+async def test_watches_of_two_streams_move_to_one(shared: SharedWatches, backend: FakeBackend) -> None:
     """A list is newer than the last event of the kind, so its watch begins after the window."""
     old = await watching(shared)
     new = [await watching(shared, "15") for _ in range(3)]
@@ -173,7 +173,7 @@ async def test_the_watches_of_two_streams_move_to_one(shared: SharedWatches, bac
     first.send(response([17, 18, 18, 19]), response([20]))
     assert await names(old, 5) == ["17-0", "18-1", "18-2", "19-3", "20-0"]
     assert not second.cancelled
-    second.send(response([19], 19))  # the other stream has this revision, and the next one
+    second.send(response([19], 19))  # the other stream already has this revision
     assert await names(new[0], 2) == ["19-0", "20-0"]
     assert second.cancelled and not first.cancelled
     assert await names(new[1], 5) == ["17-0", "18-1", "18-2", "19-0", "20-0"]
@@ -187,7 +187,7 @@ async def test_the_watches_of_two_streams_move_to_one(shared: SharedWatches, bac
     assert first.cancelled
 
 
-async def test_a_watch_moves_into_the_middle_of_a_response(shared: SharedWatches, backend: FakeBackend) -> None:
+async def test_watch_moves_into_the_middle_of_a_response(shared: SharedWatches, backend: FakeBackend) -> None:
     old, new = await watching(shared), await watching(shared, "15")
     first, second = backend.streams
     first.send(response([16, 17, 18, 19]))
@@ -199,9 +199,7 @@ async def test_a_watch_moves_into_the_middle_of_a_response(shared: SharedWatches
     assert await names(new, 1) == ["20-0"]
 
 
-async def test_a_watch_that_starts_with_the_initial_state_shares_the_stream_after_it(
-    shared: SharedWatches, backend: FakeBackend
-) -> None:
+async def test_watch_shares_the_stream_after_its_initial_state(shared: SharedWatches, backend: FakeBackend) -> None:
     initial = await watching(shared, "")
     (stream,) = backend.streams
     stream.send(response([5, 3], 0), response([4], 10))
@@ -217,7 +215,9 @@ async def test_a_watch_that_starts_with_the_initial_state_shares_the_stream_afte
     assert await names(third, 1) == ["12-0"] and backend.streams[1].cancelled
 
 
-async def test_a_slow_watch_ends_alone(shared: SharedWatches, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_watch_ends_without_affecting_others(
+    shared: SharedWatches, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shared_watches, "LIMIT", 100_000)
     monkeypatch.setattr(shared_watches, "KEEP", 10_000)
     slow, fast = await watching(shared), await watching(shared)
@@ -236,7 +236,7 @@ async def test_a_slow_watch_ends_alone(shared: SharedWatches, backend: FakeBacke
     assert len(backend.streams) == 2
 
 
-async def test_a_watch_within_the_limit_receives_everything(
+async def test_watch_within_the_limit_receives_everything(
     shared: SharedWatches, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_watches, "KEEP", 10_000)
@@ -248,7 +248,7 @@ async def test_a_watch_within_the_limit_receives_everything(
     assert await names(slow, 100) == [f"{number}-0" for number in range(11, 111)]
 
 
-async def test_a_stream_is_not_read_while_all_watches_are_slow(shared: SharedWatches, backend: FakeBackend) -> None:
+async def test_stream_is_not_read_while_all_watches_are_slow(shared: SharedWatches, backend: FakeBackend) -> None:
     watch = await watching(shared)
     (stream,) = backend.streams
     for number in range(11, 21):
@@ -259,7 +259,7 @@ async def test_a_stream_is_not_read_while_all_watches_are_slow(shared: SharedWat
     assert stream.reads <= 3
 
 
-async def test_all_watches_receive_the_error_of_their_stream(shared: SharedWatches, backend: FakeBackend) -> None:
+async def test_stream_error_reaches_all_its_watches(shared: SharedWatches, backend: FakeBackend) -> None:
     watches = [await watching(shared) for _ in range(3)]
     other = await watching(shared, user=BOB)
     backend.streams[0].send(response([11]), from_refusal(Refusal(Code.PERMISSION_DENIED, "Forbidden", "no longer permitted")))
@@ -273,7 +273,7 @@ async def test_all_watches_receive_the_error_of_their_stream(shared: SharedWatch
     assert len(backend.streams) == 3
 
 
-async def test_an_error_at_the_start_reaches_all_watches(
+async def test_error_at_the_start_reaches_all_watches(
     shared: SharedWatches, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_watches, "OPENING", DEADLINE)
@@ -285,7 +285,7 @@ async def test_an_error_at_the_start_reaches_all_watches(
     assert len(backend.streams) == 1
 
 
-async def test_a_stream_is_cancelled_if_all_its_watches_leave_while_it_opens(
+async def test_opening_stream_is_cancelled_when_its_last_watch_leaves(
     shared: SharedWatches, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_watches, "OPENING", DEADLINE)
@@ -300,7 +300,7 @@ async def test_a_stream_is_cancelled_if_all_its_watches_leave_while_it_opens(
     assert backend.streams[0].cancelled
 
 
-async def test_a_watch_ends_after_its_timeout(shared: SharedWatches, backend: FakeBackend) -> None:
+async def test_watch_ends_after_its_timeout(shared: SharedWatches, backend: FakeBackend) -> None:
     short, long = await watching(shared, timeoutSeconds=1), await watching(shared)
     async with asyncio.timeout(DEADLINE):
         assert await short.next() == ()
@@ -308,7 +308,7 @@ async def test_a_watch_ends_after_its_timeout(shared: SharedWatches, backend: Fa
     assert await names(long, 1) == ["11-0"]
 
 
-async def test_frequent_responses_wake_the_watches_together(
+async def test_frequent_responses_are_delivered_together(
     shared: SharedWatches, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_watches, "PAUSE", 0.2)

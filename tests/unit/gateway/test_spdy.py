@@ -1,4 +1,4 @@
-"""SPDY frames, and forwarded ports over them."""
+"""SPDY frames of forwarded ports."""
 
 import zlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from gateway.spdy import DATA, DICTIONARY, FIN, MAX_FRAME, PING, SYN_STREAM, Dec
 
 
 class Client:
-    """The frames that kubectl sends."""
+    """Encodes frames as kubectl does."""
 
     def __init__(self) -> None:
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
@@ -28,7 +28,7 @@ def split(data: bytes, size: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_frames_are_found_however_the_bytes_are_split(size: int) -> None:
+def test_frames_are_decoded_from_any_split(size: int) -> None:
     client, decoder = Client(), Decoder()
     sent = client.syn(1, streamtype="error", port="80", requestid="0") + client.syn(3, streamtype="data")
     sent += b"\x80\x03\x00\x06\x00\x00\x00\x04\x00\x00\x00\x09" + Encoder.data(3, b"hello", FIN)
@@ -76,7 +76,7 @@ def test_headers_are_bounded() -> None:
         decoder.headers(found.payload)
 
 
-def test_a_reply_has_no_headers() -> None:
+def test_reply_has_no_headers() -> None:
     reply = Encoder().reply(7)
     assert reply[:4] == b"\x80\x03\x00\x02" and int.from_bytes(reply[8:12], "big") == 7
     assert zlib.decompressobj(zdict=DICTIONARY).decompress(reply[12:]) == bytes(4)

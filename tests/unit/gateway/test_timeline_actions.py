@@ -1,4 +1,4 @@
-"""Actions of the timeline's viewers: the API servers decide, and execute them as the viewer."""
+"""Actions of timeline viewers: the API servers authorize them and execute them as the viewer."""
 
 from typing import Any
 
@@ -54,19 +54,19 @@ def source() -> LiveSource:
     return LiveSource(Connection(["127.0.0.1:1"]), "test", now=lambda: 5.0)
 
 
-async def test_a_viewer_may_what_the_api_servers_allow(backend: FakeBackend, source: LiveSource) -> None:
+async def test_permitted_actions_follow_the_api_servers(backend: FakeBackend, source: LiveSource) -> None:
     actions = Actions(None, source, backend)
-    assert await actions.permitted(MASTER) == ("fail", "recover", "transfer"), "no processes without a local cluster"
+    assert await actions.permitted(MASTER) == ("fail", "recover", "transfer"), "process actions need a local cluster"
     assert await actions.permitted(READER) == ()
 
 
-async def test_leadership_is_transferred_as_the_viewer_and_marked(backend: FakeBackend, source: LiveSource) -> None:
+async def test_transfer_runs_as_the_viewer_and_is_recorded(backend: FakeBackend, source: LiveSource) -> None:
     assert await Actions(None, source, backend).run(MASTER, "transfer", "scheduler") == "scheduler-1 leads scheduler"
     assert backend.calls == [("admin", "Elections/Transfer", TransferElectionRequest(name="scheduler"))]
     assert source.log.all() == [["m", 5.0, 0, 0, "scheduler", "action", "admin: transfer scheduler", None]]
 
 
-async def test_a_node_fails_and_recovers(backend: FakeBackend, source: LiveSource) -> None:
+async def test_node_fails_and_recovers(backend: FakeBackend, source: LiveSource) -> None:
     actions = Actions(None, source, backend)
     assert await actions.run(MASTER, "fail", "node-3") == "node-3 failed"
     assert await actions.run(MASTER, "recover", "node-3") == "node-3 recovered"
@@ -75,7 +75,7 @@ async def test_a_node_fails_and_recovers(backend: FakeBackend, source: LiveSourc
     assert [item[4] for item in source.log.all()] == ["nodes", "nodes"]
 
 
-async def test_a_refused_action_leaves_no_mark(backend: FakeBackend, source: LiveSource) -> None:
+async def test_refused_action_is_not_recorded(backend: FakeBackend, source: LiveSource) -> None:
     actions = Actions(None, source, backend)
     for viewer, target, message in (
         (READER, "node-3", 'user "reader" cannot'),

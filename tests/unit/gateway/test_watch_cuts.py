@@ -24,7 +24,7 @@ from tests.unit.gateway.serving import Gateway, gateway
 DEADLINE = 30.0
 PATH = "/api/v1/namespaces/default/pods?watch=true&resourceVersion={}&allowWatchBookmarks={}"
 BATCHES = (3, 5, 1, 40, 4, *[6] * 8)
-"""The numbers of pods that are created in one transaction each. The events of 40 pods are larger than a TLS record."""
+"""The numbers of pods per transaction. The events of 40 pods are larger than a TLS record."""
 
 
 class Event(NamedTuple):
@@ -103,8 +103,8 @@ async def create(served: Gateway) -> None:
 
 
 @pytest.mark.parametrize("bookmarks", [False, True])
-async def test_a_cut_at_each_byte_loses_no_event(tmp_path: Path, bookmarks: bool) -> None:
-    """A client received a part of the events of a revision. After it had resumed at this revision, the others were missing."""
+async def test_connection_cut_at_any_byte_loses_no_event(tmp_path: Path, bookmarks: bool) -> None:
+    """A client received some events of a revision. After it resumed at this revision, the other events were missing."""
     states: list[list[Event]] = []
     async with asyncio.timeout(DEADLINE), gateway() as served:
         listed = await served.ask("GET", "/api/v1/namespaces/default/pods")

@@ -23,7 +23,7 @@ def encoded(data: bytes) -> Encoded:
 
 
 def read(text: bytes) -> list[Event]:
-    """The events of complete lines."""
+    """The events of the complete lines."""
     lines = [json.loads(each) for each in text.rpartition(b"\n")[0].splitlines()]
     return [
         Event(each["type"], each["object"]["metadata"].get("name", ""), int(each["object"]["metadata"]["resourceVersion"]))
@@ -32,13 +32,13 @@ def read(text: bytes) -> list[Event]:
 
 
 def records(packets: tuple[bytes, ...]) -> list[bytes]:
-    """What TLS makes of the packets."""
+    """The TLS records of the packets."""
     size = 16 << 10
     return [packet[at : at + size] for packet in packets for at in range(0, len(packet), size)]
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_client_with_bookmarks_loses_nothing_after_any_record(seed: int) -> None:
+def test_client_with_bookmarks_loses_no_event_after_any_record(seed: int) -> None:
     rng = random.Random(seed)
     revisions = sorted(rng.choices(range(11, 20), k=rng.randrange(1, 60)))
     data = response(revisions, padding=rng.choice((10, 1_000, 5_000, 16_000, 17_000, 40_000)))
@@ -63,13 +63,13 @@ def test_events_of_small_revisions_share_packets_and_need_no_bookmarks() -> None
     assert all(before < after for before, after in zip(last, first[1:], strict=False))
 
 
-def test_a_large_revision_is_one_packet_without_bookmarks() -> None:
+def test_large_revision_is_one_packet_without_bookmarks() -> None:
     found = encoded(response([10, 11, *[12] * 40, 13], padding=1_000))
     (large,) = [each for each in found.packets if len(each) > PACKET]
     assert {each.revision for each in read(large)} == {12} and len(read(large)) == 40
 
 
-def test_the_initial_state_has_no_bookmarks_within() -> None:
+def test_initial_state_has_no_bookmarks() -> None:
     found = encoded(response([5] * 40, version=0, padding=1_000))
     assert found.version == "" and found.bookmarked is found.packets and len(found.packets) > 1
 

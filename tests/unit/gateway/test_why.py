@@ -1,4 +1,4 @@
-"""The subresource `why` of pods: the explanation of another process, with the permissions of the user."""
+"""The subresource `why` of pods: another process computes the explanation with the permissions of the user."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,25 +22,25 @@ async def served() -> AsyncIterator[Gateway]:
         yield found
 
 
-async def test_a_pending_pod_is_explained(served: Gateway) -> None:
+async def test_pending_pod_is_explained(served: Gateway) -> None:
     found = await served.ask("GET", f"{PATH}/a/why")
     assert found.code == 200, found.body
     assert (found.json["kind"], found.json["pod"], found.json["nodes"]) == ("Why", "default/a", 0)
 
 
-async def test_refusals(served: Gateway) -> None:
+async def test_invalid_why_requests_are_refused(served: Gateway) -> None:
     missing = await served.ask("GET", f"{PATH}/b/why")
     assert (missing.code, missing.json["reason"]) == (404, "NotFound")
     assert (await served.ask("GET", f"{PATH}/a/why", user=User("nemo", ("system:authenticated",)))).code == 403
     assert [(await served.ask("GET", target)).code for target in (PATH, f"{PATH}/a")] == [405, 405]
 
 
-async def test_the_number_of_explanations_at_once_is_bounded(served: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_concurrent_explanations_is_bounded(served: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(why, "AT_ONCE", 1)
     codes = [each.code for each in await asyncio.gather(*(served.ask("GET", f"{PATH}/a/why") for _ in range(2)))]
     assert sorted(codes) == [200, 429]
 
 
-async def test_discovery_has_the_subresource_alone(served: Gateway) -> None:
+async def test_discovery_lists_the_subresource_without_pods(served: Gateway) -> None:
     listed = (await served.ask("GET", "/apis/pinnace.io/v1")).json["resources"]
     assert [each["name"] for each in listed] == ["elections", "pods/why"]

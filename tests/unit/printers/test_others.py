@@ -1,4 +1,4 @@
-"""The tables of everything but pods."""
+"""The tables of all kinds except pods."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.builders import make_node
 NOW = 10_000.0
 
 
-def test_every_resource_has_columns_and_as_many_cells() -> None:
+def test_rows_of_every_resource_match_its_columns() -> None:
     assert set(COLUMNS) == {resource.plural for resource in ALL}
     for resource in ALL:
         columns = COLUMNS[resource.plural]
@@ -60,14 +60,14 @@ def test_events_are_shown_oldest_first() -> None:
     ]
 
 
-def test_causes_stand_before_effects_within_a_second() -> None:
-    """By microseconds where they are known, then by the revision."""
+def test_events_within_a_second_are_shown_in_order() -> None:
+    """Sorted by microseconds where they are known, then by revision."""
     moments = {"d": (500, "7"), "c": (500, "6"), "b": (200, "9"), "a": (None, "8")}
     made = []
     for name, (millis, revision) in moments.items():
         each = event(name, 9_990)
         each.metadata.resourceVersion = revision
-        if millis is None:  # the first of several occurrences was earlier
+        if millis is None:  # the first occurrence was earlier
             each.eventTime.seconds = 9_900
         else:
             each.eventTime.seconds, each.eventTime.nanos = 9_990, millis * 1_000_000
@@ -76,12 +76,12 @@ def test_causes_stand_before_effects_within_a_second() -> None:
     assert [line.split()[-1] for line in text.splitlines()] == ["a", "b", "c", "d"]
 
 
-def test_an_event_names_who_reported_it() -> None:
+def test_event_row_contains_the_reporter() -> None:
     assert cluster.event_row(event("a", 9_990), NOW)[5] == "s, s-0"
     assert cluster.reporter(Event()) == "<none>"
 
 
-def test_the_rest() -> None:
+def test_rows_of_namespaces_priority_classes_and_leases() -> None:
     space = Namespace()
     space.metadata.name, space.status.phase, space.metadata.creationTimestamp.seconds = "x", "Active", 9_995
     assert cluster.namespace_row(space, NOW) == ("x", "Active", "5s")

@@ -1,4 +1,4 @@
-"""The words of `get pods`, against what kubectl prints for the same status."""
+"""The columns of `get pods`, compared with kubectl's output for the same status."""
 
 import pytest
 from google.protobuf import text_format
@@ -16,7 +16,7 @@ def state(text: str) -> ContainerState:
 
 
 def with_containers(pod: Pod, *states: str, ready: bool = False, init: bool = False) -> Pod:
-    """Adds a status for each container, in order; `init`: for each init container."""
+    """Add a status for each container, in order. `init`: for each init container."""
     containers, statuses = (
         (pod.spec.initContainers, pod.status.initContainerStatuses)
         if init
@@ -50,23 +50,23 @@ CRASHED = 'waiting { reason: "CrashLoopBackOff" }'
         (Pod(), "Unknown"),
     ],
 )
-def test_status(pod: Pod, word: str) -> None:
+def test_pod_status_column(pod: Pod, word: str) -> None:
     assert pod_status(pod) == word
 
 
-def test_a_reason_of_the_pod_goes_before_its_phase() -> None:
+def test_pod_reason_overrides_the_phase() -> None:
     pod = make_pod("a").req(cpu="1").phase("Failed").build()
     pod.status.reason = "OutOfcpu"
     assert pod_status(pod) == "OutOfcpu"
 
 
-def test_an_evicted_pod_says_so_whatever_its_containers_ended_with() -> None:
+def test_evicted_pod_is_shown_as_evicted() -> None:
     pod = with_containers(make_pod("a").req(cpu="1").phase("Failed").build(), COMPLETED)
     pod.status.reason = "Evicted"
     assert pod_status(pod) == "Evicted"
 
 
-def test_a_terminating_pod_on_a_lost_node_is_unknown() -> None:
+def test_terminating_pod_on_a_lost_node_is_unknown() -> None:
     pod = make_pod("a").req(cpu="1").phase("Running").terminating().build()
     pod.status.reason = "NodeLost"
     assert pod_status(pod) == "Unknown"
@@ -77,7 +77,7 @@ def test_status_shows_the_first_container_reason() -> None:
     assert pod_status(pod) == "CrashLoopBackOff"
 
 
-def test_one_container_done_and_one_running() -> None:
+def test_completed_and_running_containers() -> None:
     pod = make_pod("a").req(cpu="1").req(cpu="1").phase("Running").build()
     with_containers(pod, COMPLETED, RUNNING, ready=True)
     assert pod_status(pod) == "NotReady"
@@ -97,7 +97,7 @@ def test_one_container_done_and_one_running() -> None:
         ((COMPLETED, COMPLETED), "ContainerCreating"),
     ],
 )
-def test_init_containers(states: tuple[str, str], word: str) -> None:
+def test_status_of_init_containers(states: tuple[str, str], word: str) -> None:
     pod = with_containers(make_pod("a").init().init().req(cpu="1").build(), *states, init=True)
     assert pod_status(with_containers(pod, CREATING)) == word
 
@@ -112,7 +112,7 @@ def test_sidecars_count_as_containers() -> None:
     assert pod_status(pod) == "Running"
 
 
-def test_restarts_say_when_the_last_was() -> None:
+def test_restarts_show_the_time_of_the_last_one() -> None:
     pod = with_containers(make_pod("a").req(cpu="1").req(cpu="1").phase("Running").build(), RUNNING, CRASHED)
     assert restarts(pod, NOW) == "0"
     first, second = pod.status.containerStatuses
@@ -123,21 +123,21 @@ def test_restarts_say_when_the_last_was() -> None:
     assert restarts(pod, NOW) == "3 (100s ago)"
 
 
-def test_row() -> None:
+def test_pod_row_cells() -> None:
     pod = make_pod("a").req(cpu="1").created(NOW - 5).build()
     assert pod_row(pod, NOW) == ("a", "0/1", "Pending", "0", "5s", "<none>", "<none>", "<none>", "<none>")
     pod.spec.nodeName, pod.status.podIP = "n", "10.0.0.1"
     assert pod_row(pod, NOW)[-4:] == ("10.0.0.1", "n", "<none>", "<none>")
 
 
-def test_how_many_readiness_gates_are_true() -> None:
+def test_true_readiness_gates_are_counted() -> None:
     pod = make_pod("a").readiness_gate("a").readiness_gate("b").readiness_gate("c").build()
     for gate, said in (("a", "True"), ("b", "False"), ("other", "True")):
         pod.status.conditions.add(type=gate, status=said)
     assert pod_row(pod, NOW)[-1] == "1/3"
 
 
-def test_a_view_adds_columns_around_the_pods_own() -> None:
+def test_view_adds_columns_around_those_of_the_kind() -> None:
     pod = make_pod("a", "space").req(cpu="1").label("app", "web").label("a", "b").created(NOW - 5).build()
     plain, full = View(), View(wide=True, namespace=True, labels=True, prefix="pod/")
     assert plain.headers(PODS) == ("NAME", "READY", "STATUS", "RESTARTS", "AGE")

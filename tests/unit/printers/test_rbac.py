@@ -48,13 +48,13 @@ def described(resource: Resource[Any], data: dict[str, Any]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("resource", [ROLES, CLUSTER_ROLES, LIMIT_RANGES], ids=lambda each: each.plural)
-def test_what_shows_when_it_was_made(resource: Resource[Any]) -> None:
+def test_table_shows_the_creation_time(resource: Resource[Any]) -> None:
     text = ObjectTable(resource, View()).render([from_dict(resource, {"metadata": META})], NOW)
     assert text.splitlines() == ["NAME   CREATED AT", "a      2001-09-09T01:46:35Z"]
 
 
 @pytest.mark.parametrize("resource", [ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS], ids=lambda each: each.plural)
-def test_bindings(resource: Resource[Any]) -> None:
+def test_row_and_description_of_bindings(resource: Resource[Any]) -> None:
     assert cells(resource, BINDING) == ["a", "ClusterRole/view", "5s", "ada, bob", "system:masters", "default/robot, local"]
     assert described(resource, BINDING) == [
         ["Role:"],
@@ -71,7 +71,7 @@ def test_bindings(resource: Resource[Any]) -> None:
     ]
 
 
-def test_a_quota() -> None:
+def test_row_and_description_of_a_quota() -> None:
     assert cells(RESOURCE_QUOTAS, {"status": USAGE}) == [
         "a",
         "pods: 2/10, requests.cpu: 500m/4",
@@ -93,11 +93,11 @@ def test_a_quota() -> None:
     ]
 
 
-def test_uncounted_quota() -> None:
+def test_quota_without_status_shows_no_usage() -> None:
     assert cells(RESOURCE_QUOTAS, {"spec": {"hard": {"pods": "1"}}}) == ["a", "", "", "5s"]
 
 
-def test_the_rules_of_a_role() -> None:
+def test_description_of_role_rules() -> None:
     rules = [
         {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "pods/status"]},
         {"verbs": ["get", "watch"], "apiGroups": [""], "resources": ["pods"]},
@@ -121,7 +121,7 @@ def test_the_rules_of_a_role() -> None:
     assert described(ROLES, {"rules": rules[:-1]}) == table[:-2]
 
 
-def test_a_role_that_is_made_of_others() -> None:
+def test_description_of_an_aggregated_role() -> None:
     rule = {"clusterRoleSelectors": [{"matchLabels": {"aggregate": "true"}}, {}]}
     assert described(CLUSTER_ROLES, {"aggregationRule": rule}) == [
         ["Aggregates:", "aggregate=true"],
@@ -130,7 +130,7 @@ def test_a_role_that_is_made_of_others() -> None:
     ]
 
 
-def test_the_limits_of_a_limit_range() -> None:
+def test_description_of_a_limit_range() -> None:
     limits = [
         {"type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "2", "memory": "1Gi"}, "defaultRequest": {"cpu": "200m"}},
         {"type": "Pod", "maxLimitRequestRatio": {"cpu": "4"}},

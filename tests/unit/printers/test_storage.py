@@ -21,7 +21,7 @@ META = {"name": "a", "creationTimestamp": "1970-01-01T02:46:35Z"}
 
 
 def cells(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
-    """Of one row, with the wide ones."""
+    """The cells of one row, including the wide ones."""
     obj = from_dict(resource, {"metadata": META} | data)
     header, row = ObjectTable(resource, View(wide=True)).render([obj], NOW).splitlines()
     starts = [0] + [at for at in range(3, len(header)) if header[at - 3 : at] == "   " and header[at] != " "]
@@ -29,7 +29,7 @@ def cells(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
     return [row[start:end].strip() for start, end in zip(starts, ends, strict=True)]
 
 
-def test_a_volume() -> None:
+def test_volume_row() -> None:
     spec = {
         "capacity": {"storage": "5Gi"},
         "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
@@ -42,7 +42,7 @@ def test_a_volume() -> None:
     assert shown == ["a", "5Gi", "RWO,RWX", "Retain", "Bound", "default/c", "fast", "<unset>", "", "5s", "Block"]
 
 
-def test_a_claim_shows_what_it_got() -> None:
+def test_claim_row_shows_the_bound_volume() -> None:
     spec = {"volumeName": "v", "storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}
     status = {"phase": "Bound", "capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteOncePod"]}
     shown = cells(PERSISTENT_VOLUME_CLAIMS, {"spec": spec, "status": status})
@@ -57,18 +57,18 @@ def test_terminating_volume_is_shown() -> None:
     assert cells(PERSISTENT_VOLUME_CLAIMS, {"metadata": meta, "status": {"phase": "Bound"}})[1] == "Terminating"
 
 
-def test_the_default_class_is_marked() -> None:
+def test_default_class_is_marked() -> None:
     data = {"provisioner": "example.com/disks", "allowVolumeExpansion": True, "reclaimPolicy": "Retain"}
     assert cells(STORAGE_CLASSES, data) == ["a", "example.com/disks", "Retain", "Immediate", "true", "5s"]
     meta = META | {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
     assert cells(STORAGE_CLASSES, {"metadata": meta} | data)[0] == "a (default)"
 
 
-def test_a_nodes_drivers() -> None:
+def test_csi_node_row() -> None:
     assert cells(CSI_NODES, {"spec": {"drivers": [{"name": "d", "nodeID": "i"}]}}) == ["a", "1", "5s"]
 
 
-def test_a_service() -> None:
+def test_service_row() -> None:
     ports = [{"port": 80, "protocol": "TCP", "nodePort": 30080}, {"port": 53, "protocol": "UDP"}]
     spec: dict[str, Any] = {"type": "NodePort", "ports": ports, "selector": {"app": "web"}, "clusterIP": "10.0.0.1"}
     assert cells(SERVICES, {"spec": spec}) == ["a", "NodePort", "10.0.0.1", "<none>", "80:30080/TCP,53/UDP", "5s", "app=web"]
@@ -78,7 +78,7 @@ def test_a_service() -> None:
     assert cells(SERVICES, {"spec": {"type": "ExternalName", "externalName": "db"}})[3] == "db"
 
 
-def test_a_budget() -> None:
+def test_disruption_budget_row() -> None:
     shown = cells(POD_DISRUPTION_BUDGETS, {"spec": {"minAvailable": "50%"}, "status": {"disruptionsAllowed": 2}})
     assert shown == ["a", "50%", "N/A", "2", "5s"]
     assert cells(POD_DISRUPTION_BUDGETS, {"spec": {"maxUnavailable": 1}}) == ["a", "N/A", "1", "0", "5s"]

@@ -1,4 +1,4 @@
-"""The tables and descriptions of replica sets, deployments, jobs, and slices of endpoints."""
+"""The tables and descriptions of replica sets, deployments, jobs and endpoint slices."""
 
 from typing import Any
 
@@ -31,12 +31,12 @@ def described(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
     return list(render(DESCRIPTIONS[resource.plural](obj, **more)))
 
 
-def test_a_replica_set() -> None:
+def test_replica_set_row() -> None:
     data = {"spec": SETS | {"replicas": 3}, "status": {"replicas": 2, "readyReplicas": 1}}
     assert cells(REPLICA_SETS, data) == ["a", "3", "2", "1", "5s", *WIDE]
 
 
-def test_a_deployment() -> None:
+def test_deployment_row() -> None:
     status = {"replicas": 4, "readyReplicas": 3, "updatedReplicas": 2, "availableReplicas": 1}
     assert cells(DEPLOYMENTS, {"spec": SETS | {"replicas": 3}, "status": status}) == ["a", "3/3", "2", "1", "5s", *WIDE]
 
@@ -53,18 +53,18 @@ def test_a_deployment() -> None:
         ({"completions": 1}, {"conditions": [{"type": "Suspended", "status": "False"}]}, ["Running", "0/1", ""]),
     ],
 )
-def test_a_job(spec: dict[str, Any], status: dict[str, Any], expected: list[str]) -> None:
+def test_job_row(spec: dict[str, Any], status: dict[str, Any], expected: list[str]) -> None:
     assert cells(JOBS, {"spec": SETS | spec, "status": status}) == ["a", *expected, "5s", *WIDE]
 
 
-def test_a_slice_of_endpoints() -> None:
+def test_endpoint_slice_row() -> None:
     endpoints = [{"addresses": ["10.0.0.1", "10.0.0.2"]}, {"addresses": ["10.0.0.3"]}, {"addresses": ["10.0.0.4"]}]
     data = {"addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": 80}, {"name": "any"}]}
     assert cells(ENDPOINT_SLICES, data) == ["a", "IPv4", "80,*", "10.0.0.1,10.0.0.2,10.0.0.3 + 1 more...", "5s"]
     assert cells(ENDPOINT_SLICES, {"addressType": "IPv4"}) == ["a", "IPv4", "<unset>", "<unset>", "5s"]
 
 
-def test_a_deployment_is_described() -> None:
+def test_deployment_description() -> None:
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "25%"}}
     status = {"replicas": 3, "updatedReplicas": 2, "availableReplicas": 3, "unavailableReplicas": 0}
     conditions = {"conditions": [{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"}]}
@@ -78,20 +78,20 @@ def test_a_deployment_is_described() -> None:
     assert "Image: log:2" in text
 
 
-def test_a_replica_set_says_whose_it_is() -> None:
+def test_replica_set_description_contains_the_owner() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u", "controller": True}
     lines = described(REPLICA_SETS, {"metadata": META | {"ownerReferences": [owner]}, "spec": SETS | {"replicas": 3}})
     text = [" ".join(line.split()) for line in lines]
     assert {"Controlled By: Deployment/web", "Replicas: 0 current / 3 desired"} <= set(text)
 
 
-def test_a_job_is_described() -> None:
+def test_job_description() -> None:
     lines = described(JOBS, {"spec": SETS | {"parallelism": 3}, "status": {"active": 2, "ready": 1, "startTime": START}})
     text = [" ".join(line.split()) for line in lines]
     assert {"Completions: <unset>", "Pods Statuses: 2 Active (1 Ready) / 0 Succeeded / 0 Failed", "Duration: 100s"} <= set(text)
 
 
-def test_endpoints_are_described() -> None:
+def test_endpoint_slice_description() -> None:
     endpoint = {
         "addresses": ["10.0.0.1"],
         "conditions": {"ready": False},

@@ -277,7 +277,7 @@ def problems(data: object, target: Any = PODS, **options: Any) -> list[str]:
         ({"spec": {"overhead": {"cpu": None}}}, "spec.overhead[cpu]: expected a quantity such as 500m or 1Gi, got nothing"),
     ],
 )
-def test_error_names_the_wrong_value(data: object, expected: str) -> None:
+def test_error_contains_the_path_and_the_invalid_value(data: object, expected: str) -> None:
     assert problems(data) == [expected]
 
 
@@ -313,7 +313,7 @@ def test_all_violations_are_reported_at_once() -> None:
     ]
 
 
-def test_unknown_fields_are_distinguished_from_wrong_values() -> None:
+def test_unknown_fields_are_distinguished_from_invalid_values() -> None:
     obj, found = readable(PODS, {"spec": {"zzz": 1, "hostNetwork": "x", "nodeName": "n"}})
     assert [(problem.field, problem.unknown) for problem in found] == [("spec.zzz", True), ("spec.hostNetwork", False)]
     assert obj == from_dict(PODS, {"spec": {"nodeName": "n"}})

@@ -111,7 +111,7 @@ def test_update_may_repair_an_undecodable_object() -> None:
     assert revised(PODS, old, form, data) == expected
 
 
-def test_update_may_keep_a_malformed_value_but_not_add_one() -> None:
+def test_update_keeps_a_malformed_value_and_refuses_a_new_one() -> None:
     """Other fields of the object can still be changed."""
     old = pod()
     old.spec.containers[0].resources.requests["cpu"].string = "much"

@@ -1,8 +1,8 @@
-"""Honest histories: a small cluster that does everything right, seeded, and says what happens as records.
+"""Honest histories: a small, correct cluster, driven by a seed, whose events are recorded.
 
-    World(seed).live()   load with two deposed leaders, watchers that reconnect and list anew, lost answers; quiet; the end
+    World(seed).live()   load with two deposed leaders, watchers that reconnect and relist, lost responses; quiet; end
 
-Nothing here knows the checkers. Time is virtual: every step takes some milliseconds.
+This module does not depend on the checkers. Time is virtual: each step takes some milliseconds.
 """
 
 import random
@@ -130,7 +130,7 @@ class World:
             moves += [lambda: self.refuse(self.rng.choice(classes)), lambda: self.miss()]
         return moves
 
-    # What there is
+    # State
 
     def say(self, record: Record) -> None:
         self.records.append(record)
@@ -170,7 +170,7 @@ class World:
     def _digest(self) -> str:
         return f"{self.rng.getrandbits(64):016x}"
 
-    # The control plane
+    # Control plane
 
     def elect(self) -> None:
         self._serial += 1
@@ -315,7 +315,7 @@ class World:
 
 
 class Caller:
-    """One call, from `__enter__` to `__exit__`."""
+    """A context manager that records one call, with its start and end."""
 
     def __init__(self, world: World, client: str, number: int, verb: str, resource: str) -> None:
         self._world = world

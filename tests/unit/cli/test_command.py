@@ -127,7 +127,7 @@ def test_usage_hint_contains_the_verb(capsys: pytest.CaptureFixture[str]) -> Non
         ("a=true -- --wait=false", (True, False, ("a=true", "--wait=false"))),
     ],
 )
-def test_boolean_flag_takes_a_value_after_an_equals_sign(words: str, expected: object) -> None:
+def test_boolean_flag_accepts_a_value_after_an_equals_sign(words: str, expected: object) -> None:
     """A flag never takes the next word, which may be the name of an object to delete."""
     seen = []
 

@@ -61,7 +61,7 @@ def test_violations_are_printed_one_per_line(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err.startswith('Error from server (Invalid): Pod "a" is invalid: metadata.name: required\nhint:')
 
 
-def test_location_precedes_each_line_but_the_hint(capsys: pytest.CaptureFixture[str]) -> None:
+def test_location_precedes_each_line_except_the_hint(capsys: pytest.CaptureFixture[str]) -> None:
     a, b = Violation("x", "1"), Violation("y", "2")
     report = explain(error(Code.INVALID_ARGUMENT, "Invalid", f"Pod is invalid: {a}; {b}", a, b))
     assert report

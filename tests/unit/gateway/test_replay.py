@@ -1,9 +1,9 @@
-"""Requests of which kube-apiserver 1.36's responses are known, replayed in order: code, media type, warnings and body.
+"""Replayed requests with the recorded responses of kube-apiserver 1.36: code, media type, warnings and body.
 
 tests/clients/data/kubernetes-replay-1.36.jsonl has the requests with the responses. managedFields, and the descriptions of a
-table's columns, are left out. UIDs, resource versions and times are not compared. Null is absent. So
-are the empty resources of containers and an empty status: the gateway leaves them out, because protobuf tells absent messages
-from empty ones, and an update with them would be a change. `replay_differences` has the accepted differences with their
+table's columns, are left out. UIDs, resource versions and times are not compared. Null values, empty resources of containers
+and an empty status are treated as absent: protobuf distinguishes absent messages from empty ones, and an update with them
+would be a change. `replay_differences` has the accepted differences with their
 reasons; an accepted difference that does not occur fails the test, too. managedFields are compared after server-side applies
 only: other objects have none.
 """

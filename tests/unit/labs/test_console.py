@@ -39,28 +39,28 @@ def test_dots_match_any_lines_or_any_text_in_a_line() -> None:
     assert match(["took ... ms"], "took\n17 ms\n", {}) is None
 
 
-def test_runs_of_spaces_match_longer_and_shorter_runs() -> None:
+def test_run_of_spaces_matches_another_run_but_no_single_space() -> None:
     assert match(["NAME   AGE"], "NAME       AGE\n", {}) == {}
     assert match(["NAME   AGE"], "NAME AGE\n", {}) is None
 
 
-def test_a_name_captures_a_word_and_is_equal_the_second_time() -> None:
+def test_placeholder_captures_a_word_and_must_match_it_later() -> None:
     assert match(["{pod} on {node}", "{pod} again"], "a on n\na again\n", {}) == {"pod": "a", "node": "n"}
     assert match(["{pod} on {node}", "{pod} again"], "a on n\nb again\n", {}) is None
     assert match(["{pod}"], "b\n", {"pod": "a"}) is None
     assert match(["{pod}"], "a\n", {"pod": "a"}) == {}
 
 
-def test_captures_are_variables_of_the_shell(runner: Runner) -> None:
+def test_captures_are_shell_variables(runner: Runner) -> None:
     play(runner, "```console\n$ echo leader is s-1\nleader is {who}\n$ echo $who\ns-1\n```\n")
     assert runner.captures == {"who": "s-1"}
 
 
-def test_variables_and_directories_survive_from_block_to_block(runner: Runner) -> None:
+def test_variables_and_directory_persist_across_blocks(runner: Runner) -> None:
     play(runner, "```console\n$ mkdir x && cd x; a=1\n```\ntext\n```console\n$ echo $a $(basename $PWD)\n1 x\n```\n")
 
 
-def test_a_failing_command_or_another_output_names_its_line(runner: Runner) -> None:
+def test_mismatch_reports_line_output_and_exit_code(runner: Runner) -> None:
     with pytest.raises(Mismatch, match=r"(?s)line 3: \$ echo b.*expected:\n    c\ngot:\n    b"):
         play(runner, "\n```console\n$ echo b\nc\n```\n")
     with pytest.raises(Mismatch, match="exit code 1, expected 0"):
@@ -68,7 +68,7 @@ def test_a_failing_command_or_another_output_names_its_line(runner: Runner) -> N
     play(runner, "```console exit=1\n$ false\n```\n")
 
 
-def test_a_syntax_error_ends_neither_the_shell_nor_the_test(runner: Runner) -> None:
+def test_syntax_error_does_not_end_the_shell(runner: Runner) -> None:
     play(runner, "```console exit=any\n$ echo )\n...\n$ echo on\non\n```\n")
 
 
@@ -80,7 +80,7 @@ def test_eventually_repeats_until_the_output_matches(runner: Runner) -> None:
     assert time.monotonic() - began >= 1
 
 
-def test_a_command_that_exceeds_its_time_is_killed_with_its_children(runner: Runner, tmp_path: Path) -> None:
+def test_timed_out_command_is_killed_with_its_children(runner: Runner, tmp_path: Path) -> None:
     with pytest.raises(Mismatch, match=r"did not end within 0\.5 s; it printed\nfirst"):
         play(runner, "```console timeout=0.5s\n$ echo first; sleep 60 & echo $! > pid; wait\n```\n")
     pid = int((tmp_path / "pid").read_text())
@@ -90,13 +90,13 @@ def test_a_command_that_exceeds_its_time_is_killed_with_its_children(runner: Run
         time.sleep(0.05)
 
 
-def test_hidden_blocks_and_files_and_continued_commands(runner: Runner, tmp_path: Path) -> None:
+def test_hidden_blocks_files_and_continued_commands(runner: Runner, tmp_path: Path) -> None:
     play(runner, "<!-- console\n$ echo a\na\n-->\n")
     play(runner, "```yaml file=x.yaml\na: 1\n```\n```console\n$ cat x.yaml \\\n>   x.yaml\na: 1\na: 1\n```\n")
     assert (tmp_path / "x.yaml").read_text() == "a: 1\n"
 
 
-def test_blocks_know_their_step_and_reject_unknown_options() -> None:
+def test_parse_assigns_steps_and_rejects_unknown_options() -> None:
     first, second = parse("```console\n$ a\n```\n<!-- step: taint -->\n```console timeout=2m\n$ b\n```\n")
     assert (first.step, second.step, second.line, second.seconds("timeout")) == ("", "taint", 5, 120)
     with pytest.raises(ValueError, match="line 1: unknown option eventualy"):
@@ -105,7 +105,7 @@ def test_blocks_know_their_step_and_reject_unknown_options() -> None:
         parse("```console\na\n```\n")
 
 
-def test_update_rewrites_only_what_differs_and_keeps_patterns_that_match(runner: Runner, tmp_path: Path) -> None:
+def test_update_rewrites_only_mismatched_lines(runner: Runner, tmp_path: Path) -> None:
     assert updated(["took ... ms", "old"], "took 5 ms\nnew\n", {}) == ["took ... ms", "new"]
     page = tmp_path / "page.md"
     before = "# Title\n```console\n$ echo new; echo took 7 ms\nold\ntook ... ms\n```\n"

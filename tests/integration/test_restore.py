@@ -113,9 +113,18 @@ class World:
             while not re.search("[\\s\\S]*".join(words), self._shown.read_text()):  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.05)
 
+    async def served(self, server: Component, name: str) -> None:
+        """Wait until this server has the running pods of the deployment."""
+        connection = Connection([server.address])
+        try:
+            async with asyncio.timeout(NOTICED):
+                while not await running(Client(connection), name):  # noqa: ASYNC110 - another process serves it
+                    await asyncio.sleep(0.05)
+        finally:
+            await connection.close()
+
     async def running(self, name: str) -> list[Pod]:
-        found = (await self.client.pods.list(labels=f"app={name}")).items
-        return [pod for pod in found if pod.status.phase == "Running"]
+        return await running(self.client, name)
 
     async def pids(self, name: str) -> dict[str, str]:
         """By pod, of its process, once that has said it: it runs from before it has been loaded."""
@@ -126,6 +135,11 @@ class World:
         while not (said := (await asyncio.to_thread(pinnace, self.servers[0].address, "logs", pod)).stdout):
             pass
         return said
+
+
+async def running(client: Client, name: str) -> list[Pod]:
+    found = (await client.pods.list(labels=f"app={name}")).items
+    return [pod for pod in found if pod.status.phase == "Running"]
 
 
 @pytest.fixture
@@ -201,8 +215,10 @@ async def test_a_server_that_was_stopped_meanwhile_leaves_the_new_leaders_alone(
     await world.deploy("before")
     before = await world.tokens()
     await world.backup.take()
-    await world.deploy("after")
     late = world.servers[1]
+    await world.deploy("after")
+    await world.served(late, "after")
+    await world.deploy("later")  # meanwhile the informers of `late` receive the writes that are lost
     late.process.send_signal(signal.SIGSTOP)
     try:
         await world.backup.restore()

@@ -165,7 +165,7 @@ async def test_restore_of_a_backup_with_an_earlier_restore_ends_its_terms(backup
         assert await ids(store) == 2 and await leader(store) == "new"
 
 
-async def with_revisions_that_nobody_had(backup: MemoryStorage, above: int) -> MemoryStorage:
+async def with_bumped_revision(backup: MemoryStorage, above: int) -> MemoryStorage:
     """As `etcdutl snapshot restore --bump-revision --mark-compacted`."""
     bumped, at = copy_of(backup), 0
     while await bumped.current_revision() < above:
@@ -194,7 +194,7 @@ async def test_restore_is_detected_when_the_last_revision_is_compacted(begun: st
         await late.told_of(MORE)
         await first.cut_off()
         await late.cut_off()
-        store = restore((first, late), await with_revisions_that_nobody_had(backup, first.assembly.cacher.revision + 2000))
+        store = restore((first, late), await with_bumped_revision(backup, first.assembly.cacher.revision + 2000))
         assert await leader(store) == "of the backup"
         await first.come_back()
         assert first.assembly.cacher.restored and await leader(store) == ""
@@ -213,7 +213,7 @@ async def test_new_server_detects_a_restore_by_the_note_without_markers() -> Non
         await first.told_of(MORE)
         await first.cut_off()
         await late.cut_off()
-        store = restore((first, late), await with_revisions_that_nobody_had(backup, first.assembly.cacher.revision + 2000))
+        store = restore((first, late), await with_bumped_revision(backup, first.assembly.cacher.revision + 2000))
         await first.come_back()
         await elect(store, "new")
         for marker in (await store.page(COMMITS_PREFIX)).items:

@@ -31,28 +31,28 @@ class FakeCandidate:
 
 
 @pytest.fixture
-def caretaker(monkeypatch: pytest.MonkeyPatch) -> PlaceholderLeader:
+def placeholder(monkeypatch: pytest.MonkeyPatch) -> PlaceholderLeader:
     monkeypatch.setattr(throughput, "Candidate", FakeCandidate)
-    caretaker = PlaceholderLeader(Connection(["127.0.0.1:1"]))
-    caretaker.candidate.win(7)
-    return caretaker
+    placeholder = PlaceholderLeader(Connection(["127.0.0.1:1"]))
+    placeholder.candidate.win(7)
+    return placeholder
 
 
-def test_uninterrupted_leader_gives_a_valid_measurement(caretaker: PlaceholderLeader) -> None:
-    caretaker.check()
+def test_uninterrupted_leader_gives_a_valid_measurement(placeholder: PlaceholderLeader) -> None:
+    placeholder.check()
 
 
-def test_reelected_leader_invalidates_the_measurement(caretaker: PlaceholderLeader) -> None:
-    caretaker.candidate.lose("no heartbeat was acknowledged for 1.4 s")
-    caretaker.candidate.win(9)
+def test_reelected_leader_invalidates_the_measurement(placeholder: PlaceholderLeader) -> None:
+    placeholder.candidate.lose("no heartbeat was acknowledged for 1.4 s")
+    placeholder.candidate.win(9)
     with pytest.raises(BenchError, match=r"no heartbeat was acknowledged for 1\.4 s.*fewer pods"):
-        caretaker.check()
+        placeholder.check()
 
 
-def test_unreported_lapse_invalidates_the_measurement(caretaker: PlaceholderLeader) -> None:
-    caretaker.candidate.token = None
+def test_unreported_lapse_invalidates_the_measurement(placeholder: PlaceholderLeader) -> None:
+    placeholder.candidate.token = None
     with pytest.raises(BenchError, match="heartbeats were late"):
-        caretaker.check()
+        placeholder.check()
 
 
 class FakeWitness:

@@ -45,7 +45,7 @@ async def test_binding_ignores_terms_up_to_the_given_token() -> None:
     )
 
 
-class Vain:
+class FailingScenario:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
@@ -58,7 +58,7 @@ class Vain:
 
 @pytest.mark.parametrize("error", [PlayError("waited in vain"), Unavailable(Refusal(Code.UNAVAILABLE, "", "no answer"))])
 async def test_events_before_the_failure_are_reported(error: Exception) -> None:
-    vain: Any = Vain(error)
+    failing: Any = FailingScenario(error)
     with pytest.raises(PlayError) as raised:
-        await _play(vain, FakeAct(OLD))
+        await _play(failing, FakeAct(OLD))
     assert raised.value.moments == [Moment(0.0, "kill -9", hit=True), Moment(1.5, "it is seen")]

@@ -106,10 +106,10 @@ async def test_unsent_call_is_retried(
 ) -> None:
     """The server closes its connection and its port between the check and the call."""
 
-    async def there_was_one(peer: Peer) -> bool:
+    async def always_connected(peer: Peer) -> bool:
         return True
 
-    monkeypatch.setattr(Peer, "connect", there_was_one)
+    monkeypatch.setattr(Peer, "connect", always_connected)
     server = await serve()
     answering(server)
     assert await get(connect(f"127.0.0.1:{free_port()}", server), retry=False) == server.address

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 PATH = "/apis/pinnace.io/v1/elections"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 INITIAL = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-NOBODY = User("nemo", ("system:authenticated",))
+UNPRIVILEGED = User("nemo", ("system:authenticated",))
 
 
 @pytest.fixture
@@ -115,5 +115,5 @@ async def test_election_selectors_and_permissions(served: Gateway) -> None:
         refused = await served.ask("GET", f"{PATH}?fieldSelector=status.holder%3Da")
         assert (refused.code, refused.json["reason"]) == (400, "BadRequest")
         for target in (PATH, f"{PATH}/{ELECTION}", f"{PATH}?watch=1&timeoutSeconds=1"):
-            assert (await served.ask("GET", target, user=NOBODY)).code == 403, target
+            assert (await served.ask("GET", target, user=UNPRIVILEGED)).code == 403, target
         assert (await served.ask("DELETE", f"{PATH}/{ELECTION}")).code == 405

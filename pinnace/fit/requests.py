@@ -64,10 +64,11 @@ class Requests:
     spread over the nodes. A request of 0 counts as 0."""
 
 
-def pod_requests(pod: Pod) -> Requests:
-    """Return the requests of the pod's `counted_spec`. Results are cached by the serialized spec."""
+def pod_requests(pod: Pod, serialized: bytes | None = None) -> Requests:
+    """Return the requests of the pod's `counted_spec`. Results are cached by the serialized spec. `serialized`: the pod's spec,
+    if it is known."""
     counted = counted_spec(pod)
-    spec = counted.SerializeToString()
+    spec = serialized if serialized is not None and counted is pod.spec else counted.SerializeToString()
     return _of_bytes(spec) if len(spec) <= MAX_SPEC else spec_requests(counted)
 
 

@@ -47,7 +47,7 @@ class PodInfo:
     @cached_property
     def requests(self) -> Requests:
         """The pod's requests, computed on first use because a pod can have thousands of containers."""
-        return pod_requests(self.raw)
+        return pod_requests(self.raw, self.template)
 
     @cached_property
     def pod(self) -> Pod:

@@ -43,6 +43,10 @@ _FEW = 16
 """Maximum number of dirty rows for which a cached diagnosis is checked."""
 _MISSES = 16
 """Number of rows that are evaluated one by one before the next lookahead."""
+_DEPTH = 3
+"""Number of pods that a deep lookahead adds to each row."""
+_MANY_HITS = 4 * _MISSES
+"""Number of results of a lookahead that were used, above which the next lookahead is deep."""
 
 
 class EquivalenceCache:
@@ -116,12 +120,24 @@ class _Column:
 
 @dataclass(slots=True)
 class _Lookahead:
-    """The results of each row with one more such pod."""
+    """The results of each row with one more such pod, two more, and so on."""
 
-    feasible: Sequence[bool] = ()
-    scores: Sequence[float] = ()
-    known: set[int] = field(default_factory=set)
-    """The rows that have not changed since the computation."""
+    steps: Sequence[tuple[Sequence[bool], Sequence[float]]] = ()
+    """(feasible, score) of all rows, by number of such pods."""
+    known: dict[int, int] = field(default_factory=dict)
+    """The number of such pods that were added since the computation, by row. Rows with other changes are omitted."""
+    hits: int = 0
+
+    def next(self, row: int) -> tuple[bool, float]:
+        """Return the results of a known row after one more such pod was added."""
+        step = self.known[row]
+        if step + 1 < len(self.steps):
+            self.known[row] = step + 1
+        else:
+            del self.known[row]
+        self.hits += 1
+        feasible, scores = self.steps[step]
+        return feasible[row], scores[row]
 
 
 class _EquivalenceClass:
@@ -193,7 +209,8 @@ class _EquivalenceClass:
         rows = {row for row, _ in dirty}
         if len(rows) > _FEW or not self._remembered.holds(sorted(rows), pod, nodes):
             return False
-        self._lookahead.known -= rows
+        for row in rows:
+            self._lookahead.known.pop(row, None)
         self._position = nodes.dirty.position
         return True
 
@@ -244,10 +261,10 @@ class _EquivalenceClass:
         rows = set()
         for row, requests in dirty:
             if row in self._lookahead.known:
-                self._lookahead.known.remove(row)
                 if requests is self._requests or requests == self._requests:
-                    self._set(row, self._lookahead.feasible[row], self._lookahead.scores[row])
+                    self._set(row, *self._lookahead.next(row))
                     continue
+                del self._lookahead.known[row]
             rows.add(row)
         if len(rows) == 1:
             (row,) = rows
@@ -261,9 +278,15 @@ class _EquivalenceClass:
             self._look_ahead(pod, nodes)
 
     def _look_ahead(self, pod: PodInfo, nodes: NodeTable) -> None:
-        feasible, scores = self._ask(ALL, pod, OneMore(nodes, self._requests))
-        self._lookahead = _Lookahead(feasible.tolist(), scores.tolist(), set(range(len(nodes))))
-        self._misses = 0
+        """Compute the results after more such pods. If many nodes have the highest score, pods are spread over them at random,
+        and some nodes get several pods: then look several pods ahead."""
+        depth = _DEPTH if self._lookahead.hits >= _MANY_HITS else 1
+        steps, known = [], dict.fromkeys(range(len(nodes)), 0)
+        for _ in range(depth):
+            nodes = OneMore(nodes, self._requests)
+            feasible, scores = self._ask(ALL, pod, nodes)
+            steps.append((feasible.tolist(), scores.tolist()))
+        self._lookahead, self._misses = _Lookahead(steps, known), 0
 
     def _ask_about(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> None:
         feasible, scores = self._ask(rows, pod, nodes)

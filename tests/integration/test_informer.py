@@ -166,7 +166,7 @@ async def test_informer_loses_and_repeats_nothing_during_a_rolling_restart(clien
         await same(client, informer, mirror)
 
 
-async def test_after_a_compaction_that_it_slept_through_it_begins_anew_with_servers_that_do_not_know_it(
+async def test_informer_restarts_after_a_missed_compaction_on_servers_without_its_history(
     client: Client, replicas: list[Replica], etcd_storage: EtcdStorage
 ) -> None:
     """They cannot tell whether what it knows is of their history."""

@@ -84,7 +84,7 @@ def test_every_fault_has_its_turn() -> None:
     assert struck == {*COMMON, *chain(*OWN.values()), ENDING} <= FAULTS.keys()
 
 
-def test_a_trace_says_who_does_what() -> None:
+def test_trace_names_processes_and_actions() -> None:
     lines: list[str] = []
     seed = eventful(Kind.WHOLE)
     quiet = play(seed)

@@ -63,7 +63,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def test_a_line_says_who_did_what_and_what_came_of_it(tmp_path: Path) -> None:
+async def test_audit_line_has_user_verb_and_result(tmp_path: Path) -> None:
     refusal = Refusal(Code.ALREADY_EXISTS, "AlreadyExists", 'pods "b" already exists')
     log = tmp_path / "log"
     await write(log, [AuditEvent(CREATE, "default", "a", 7), AuditEvent(CREATE, "default", "b", refusal=refusal)])

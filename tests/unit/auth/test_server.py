@@ -88,7 +88,7 @@ async def test_user_is_taken_from_the_certificate(tmp_path: Path) -> None:
         assert (fleet.username, list(fleet.nodes)) == ("system:node:edge", ["edge-*"])
 
 
-async def test_a_refusal_says_who_may_not_do_what_and_what_would_allow_it(tmp_path: Path) -> None:
+async def test_forbidden_error_names_user_verb_and_missing_permission(tmp_path: Path) -> None:
     async with door(tmp_path) as server:
         await server.client("admin").nodes.create(make_node("core-0").new())
         with pytest.raises(
@@ -201,7 +201,7 @@ async def test_a_role_counts_at_once(tmp_path: Path) -> None:
             await eve.pods.get("a", "default")
 
 
-async def test_a_client_whose_certificate_ends_connects_anew_with_the_next_one(tmp_path: Path) -> None:
+async def test_client_reconnects_with_the_renewed_certificate(tmp_path: Path) -> None:
     later = [0.0]
     async with door(tmp_path, lambda: SYSTEM_CLOCK.time() + later[0]) as server:
         provide_admin(tmp_path, datetime.now(UTC) + timedelta(days=1) - LIFETIME)

@@ -72,7 +72,7 @@ def test_a_file_that_is_spoilt_while_the_server_runs_takes_effect_line_by_line(t
     assert tokens.user("tok2") is not None
 
 
-def test_a_token_belongs_to_the_first_who_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_duplicate_token_belongs_to_the_first_user(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text("same,eve,1\nsame,mallory,2\n")
     found = TokenFile(file).user("same")

@@ -68,7 +68,7 @@ async def test_all_together_take_a_portion_then_others_run() -> None:
     assert all(later - earlier > YIELDS for earlier, later in pairwise(worked))
 
 
-async def test_work_that_fails_is_the_matter_of_who_wanted_it() -> None:
+async def test_failure_of_work_is_raised_to_its_caller() -> None:
     """An object in etcd that cannot be read stopped all watches of a server that began, for good."""
     world, budget = World(), SendBudget(SendPool())
 

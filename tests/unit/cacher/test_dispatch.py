@@ -345,7 +345,7 @@ async def test_much_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(await told(watcher)) == waited
 
 
-async def test_bookmarks_go_to_who_heard_nothing_for_a_whole_beat() -> None:
+async def test_bookmarks_are_sent_to_watchers_without_events_for_an_interval() -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     dispatcher.bookmark(5)
@@ -358,7 +358,7 @@ async def test_bookmarks_go_to_who_heard_nothing_for_a_whole_beat() -> None:
     assert await told(watcher) == [("ADDED", "a")]
 
 
-async def test_elections_are_announced_to_who_asked() -> None:
+async def test_elections_are_announced_to_watchers_that_request_it() -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     leader, other = await live(dispatcher, announced=True), await live(dispatcher)
     dispatcher.announce(9)

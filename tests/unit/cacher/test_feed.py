@@ -361,7 +361,7 @@ async def test_feed_reloads_when_history_cannot_be_compared(target: Target) -> N
         assert set(target.state.values()) == {b"of the backup"}
 
 
-async def test_a_watch_that_lives_but_tells_nothing_is_started_anew(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_watch_is_restarted(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     storage, machine = FlakyStorage(), TimeMachine(monkeypatch)
     async with fed(storage, target) as feed:
         await eventually(lambda: feed.alive)

@@ -211,7 +211,7 @@ async def test_a_past_that_is_compacted_has_expired() -> None:
             assert caught.value.oldest == last
 
 
-async def test_the_past_comes_in_pages_also_to_those_who_ask_for_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_list_at_a_past_revision_is_paged_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "MAX_STORED", 5)
     world = await world_of(12)
     async with running(Cacher(world.storage)) as cacher:

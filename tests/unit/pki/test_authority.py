@@ -21,7 +21,7 @@ def issued(authority: Authority, *hosts: str) -> x509.Certificate:
     return x509.load_pem_x509_certificate(authority.issue(subject, NOW, hosts=hosts).certificate)
 
 
-def test_the_subject_says_who_it_is(authority: Authority) -> None:
+def test_subject_has_user_and_groups(authority: Authority) -> None:
     assert Subject.of(issued(authority)) == Subject("system:node:a", ("system:nodes", "others"))
 
 

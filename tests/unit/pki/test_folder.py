@@ -80,7 +80,7 @@ def test_renewed_certificate_replaces_the_file(tmp_path: Path) -> None:
     assert folder.provide([SERVER], later) == []
 
 
-def test_a_new_authority_signs_everything_anew(tmp_path: Path) -> None:
+def test_new_authority_signs_all_certificates_again(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.provide([SERVER, PERSON], NOW)
     for ending in ("crt", "key"):
@@ -98,7 +98,7 @@ def test_two_authorities_share_a_folder_and_no_certificate(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("key", [None, b"", b"no key"], ids=["another's", "empty", "none"])
-def test_a_key_that_is_not_that_of_its_certificate_is_made_anew(tmp_path: Path, key: bytes | None) -> None:
+def test_key_that_does_not_match_its_certificate_is_replaced(tmp_path: Path, key: bytes | None) -> None:
     """As when somebody was killed after he had written the key."""
     folder, other = Folder(tmp_path / "pki"), Folder(tmp_path / "other")
     for each in (folder, other):
@@ -108,7 +108,7 @@ def test_a_key_that_is_not_that_of_its_certificate_is_made_anew(tmp_path: Path, 
     folder.files(ADMIN).read()
 
 
-def test_an_authority_that_was_not_finished_is_made_anew(tmp_path: Path) -> None:
+def test_incomplete_authority_is_replaced(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.provide([PERSON], NOW)
     (tmp_path / "ca.crt").unlink()

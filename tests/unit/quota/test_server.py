@@ -198,7 +198,7 @@ async def test_a_service_that_takes_ports_of_nodes_is_charged_for_them(client: C
         await make(client, SERVICES, "b", spec={"ports": ports, "type": "NodePort"})
 
 
-async def test_a_quota_that_counts_others_than_before_counts_anew(client: Client) -> None:
+async def test_quota_with_a_changed_scope_is_recounted(client: Client) -> None:
     def of_class(name: str) -> dict[str, Any]:
         return {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": [name]}]}
 

@@ -157,7 +157,7 @@ async def test_a_dry_run_has_made_no_version_and_what_it_shows_can_be_created() 
             await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", made))
 
 
-async def test_how_long_it_takes_to_delete_is_said_by_who_deletes() -> None:
+async def test_deletion_grace_period_of_an_update_is_ignored() -> None:
     """A live object has no such time: an update may not give it one."""
     async with serving() as assembly:
         node = Node.FromString(await call(assembly, "Nodes/Get", GetRequest(name=OWN_NODE)))

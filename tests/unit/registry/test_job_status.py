@@ -132,7 +132,7 @@ def test_job_status_cannot_be_reverted(before: Data, after: Data, wrong: str | N
     assert found == ([] if wrong is None else [f"status.{wrong}"])
 
 
-def test_a_suspended_job_begins_anew_and_an_indexed_one_may_shrink() -> None:
+def test_suspended_job_resets_its_status_and_indexed_job_may_shrink() -> None:
     suspended = stored(suspend=True)
     suspended.status.startTime.seconds = 5
     assert status_changed(JOBS, with_status(), suspended) == []

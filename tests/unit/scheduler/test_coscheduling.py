@@ -330,7 +330,7 @@ def test_a_group_that_was_bound_in_part_is_completed(stage: Stage) -> None:
     stage.play(story())
 
 
-def test_what_waits_when_the_leader_is_deposed_is_decided_anew(stage: Stage) -> None:
+def test_waiting_pods_are_requeued_when_the_leader_is_deposed(stage: Stage) -> None:
     async def story() -> None:
         put_nodes(stage, 3)
         put(stage, *incomplete())

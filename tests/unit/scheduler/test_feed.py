@@ -125,7 +125,9 @@ def test_events_that_come_twice_change_nothing(world: World, kind: WatchEventTyp
         (MODIFIED, pending().node("n").phase("Failed")),
     ],
 )
-def test_a_pod_that_ends_frees_its_room_and_wakes_who_waits_for_it(world: World, kind: WatchEventType, pod: PodBuilder) -> None:
+def test_terminated_pod_frees_its_requests_and_requeues_waiting_pods(
+    world: World, kind: WatchEventType, pod: PodBuilder
+) -> None:
     world.tell(ADDED, pending().node("n"))
     world.tell(ADDED, make_pod("waiting").req(cpu=1))
     world.park()
@@ -135,7 +137,7 @@ def test_a_pod_that_ends_frees_its_room_and_wakes_who_waits_for_it(world: World,
     assert queued is not None and queued.info.name == "waiting"
 
 
-def test_a_pod_that_shrinks_frees_room_and_wakes_who_waits_for_it(world: World) -> None:
+def test_downsized_pod_frees_requests_and_requeues_waiting_pods(world: World) -> None:
     world.tell(ADDED, pending().node("n"))
     world.tell(ADDED, make_pod("waiting").req(cpu="500m"))
     world.park()
@@ -184,7 +186,7 @@ def test_nodes_come_and_go(world: World) -> None:
     assert world.cache.nodes.names == ["n"]
 
 
-def test_a_node_that_changes_wakes_only_whom_it_may_help(world: World) -> None:
+def test_changed_node_requeues_only_pods_that_it_may_fit(world: World) -> None:
     world.tell(ADDED, make_pod("big").req(cpu=3))
     world.park()
     world.tell_nodes([Delta(MODIFIED, make_node("n").capacity(cpu=1, pods=9, memory="1Gi").label("a", "b").build(), None)])
@@ -264,7 +266,7 @@ def test_a_node_that_changes_again_and_again_is_asked_about_once(world: World, m
     assert told == [("m", Change.NODE_ADDED | Change.NODE_LABELS)]
 
 
-def test_pods_that_leave_a_node_together_wake_whom_their_room_helps_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_that_leave_a_node_together_are_one_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = [make_pod(name).req(cpu="100m").node("n") for name in "xyz"] + [make_pod("v").label("app", "web").node("n")]
     for pod in gone:
         world.tell(ADDED, pod)

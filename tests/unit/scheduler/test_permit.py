@@ -105,7 +105,7 @@ class TestPermit:
         await self.logged(cluster, turnstile, "reserve a", "unreserve a")
         assert not self.scheduler.pending()
 
-    async def test_what_waits_at_the_end_of_a_term_is_decided_anew(self, cluster: Cluster, turnstile: Turnstile) -> None:
+    async def test_waiting_pods_are_requeued_at_the_end_of_a_term(self, cluster: Cluster, turnstile: Turnstile) -> None:
         await cluster.create(make_pod("a").req())
         await self.logged(cluster, turnstile, "reserve a")
         await cluster.depose()

@@ -338,7 +338,7 @@ def test_a_node_that_leaves_its_zone_may_take_the_empty_one_away() -> None:
     [(pod(), SERVICES, True), (pod(), NAMESPACES, False), (pod().spread("app=web", "zone"), SERVICES, False)],
     ids=["by default", "of no service", "by its own constraints"],
 )
-def test_a_service_helps_whom_it_says_what_to_be_spread_among(
+def test_service_requeues_pods_with_default_spread_constraints(
     wanted: PodBuilder, resource: Resource[Any], expected: bool
 ) -> None:
     plugin, event = PodTopologySpread(), ClusterEvent(Change.OBJECT, resource=resource.plural)

@@ -162,7 +162,7 @@ def test_a_pod_that_failed_goes_behind_those_that_wait() -> None:
     assert names(queue, 2.0) == ["b", "a"]
 
 
-def test_the_flush_wakes_who_waited_too_long() -> None:
+def test_flush_requeues_pods_that_waited_too_long() -> None:
     queue = queue_of(make_pod("a"), make_pod("b"))
     fail(queue, 0.0)
     fail(queue, 10.0)

@@ -32,7 +32,7 @@ def test_it_can_go_meanwhile() -> None:
     assert not queue.resume(queued) and names(queue, 1.0) == ["a"], "a namesake that came after it"
 
 
-def test_when_it_changes_it_is_tried_anew_but_not_for_its_status() -> None:
+def test_held_pod_is_requeued_after_a_change_outside_its_status() -> None:
     queue, queued = held()
     queue.add(info(make_pod("a").req(cpu=1).condition("PodScheduled", "False", "Unschedulable").version(2)), 1.0)
     assert queue.resume(queued) and queued.info.pod.metadata.resourceVersion == "2"

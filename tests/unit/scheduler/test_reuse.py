@@ -397,7 +397,7 @@ class Exact(Roomy):
 
 
 @pytest.mark.parametrize("plugin", [NodeResourcesFit(), Roomy(), Exact()], ids=lambda plugin: plugin.name)
-def test_only_who_says_both_is_asked_about_single_nodes(plugin: NodeResourcesFit) -> None:
+def test_only_plugins_that_declare_both_are_run_on_single_nodes(plugin: NodeResourcesFit) -> None:
     assert (RowFilters([plugin]).rooms is not None) == (plugin.name != "Roomy")
 
 

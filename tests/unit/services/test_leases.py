@@ -182,7 +182,7 @@ def test_foreign_lease_object_is_not_changed() -> None:
     assert shown(other, term(5, "a", 10.0), TTL, "") is None
 
 
-async def test_the_lease_object_of_an_election_shows_who_leads_now(world: World) -> None:
+async def test_lease_object_of_an_election_names_the_leader(world: World) -> None:
     stored = shown(None, term(1, "old", 10.0), TTL, "uid")
     assert stored is not None
     await world.read(stored)

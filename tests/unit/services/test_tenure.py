@@ -179,7 +179,7 @@ async def test_a_stream_that_ends_while_it_is_read_tells_nothing_more(scene: Sce
             await anext(responses)
 
 
-async def test_a_caller_who_leaves_at_the_same_moment_has_left(scene: Scene) -> None:
+async def test_caller_that_disconnects_at_the_same_time_is_gone(scene: Scene) -> None:
     reader = await scene.open(EVE)
     held = next(iter(scene.tenures._open))
     held.end(FORBIDDEN)

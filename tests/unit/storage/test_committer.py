@@ -285,7 +285,7 @@ class TestErrors:
         async with committing(Stubborn()) as committer:
             assert isinstance((await committer.commit_many(creates("a")))[0], StorageError)
 
-    async def test_a_lost_lease_is_about_those_who_hold_it(self) -> None:
+    async def test_lost_lease_fails_only_writes_with_that_lease(self) -> None:
         storage = FaultyStorage()
         good = await storage.grant_lease(60)
         async with committing(storage) as committer:

@@ -221,7 +221,7 @@ async def test_updates_and_patches() -> None:
         await server.call("Pods/UpdateStatus", object=updated)  # is another resource: pods/status
 
 
-async def test_a_later_version_is_judged_anew() -> None:
+async def test_webhooks_run_again_for_a_later_version() -> None:
     """What a webhook has seen is what is written, whoever else writes meanwhile."""
     hook, transport = webhook(allow(), Operation.UPDATE)
     async with serving(hook) as server:

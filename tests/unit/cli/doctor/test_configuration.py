@@ -80,7 +80,7 @@ def test_malformed_certificate_is_a_problem(tmp_path: Path) -> None:
     assert gone.level is Level.PROBLEM
 
 
-def test_how_a_certificate_is_made_anew(tmp_path: Path) -> None:
+def test_hint_for_the_renewal_of_a_certificate(tmp_path: Path) -> None:
     state = planned(ClusterSpec(data_dir=tmp_path), [], [], 0.0)
     pki = tmp_path / "pki"
     assert f"`pinnace restart --data-dir {tmp_path}`" in renewal(state, pki / "etcd" / "peer.crt")

@@ -35,7 +35,7 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def test_the_table_says_who_runs_who_is_ready_and_who_leads() -> None:
+def test_status_table_has_processes_readiness_and_leaders() -> None:
     found = [
         ProcessStatus("scheduler", "scheduler-0", 12, "127.0.0.1:1", "127.0.0.1:91", ready=True, leader=True),
         ProcessStatus(

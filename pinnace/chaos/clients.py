@@ -341,7 +341,8 @@ _WORDS: dict[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "delet
 
 class RecordingWatcher(Generic[T]):
     """A recorded watcher. `name`: the name of its client and its stream. `fields`: a field selector. `revision`: the revision
-    up to which events have been received."""
+    up to which events have been received. `verified`: send the fingerprint of the history, so that the server notices a restore.
+    Clients of Kubernetes do not send one."""
 
     def __init__(
         self,
@@ -353,9 +354,11 @@ class RecordingWatcher(Generic[T]):
         *,
         tls: TlsFiles | None = None,
         fields: str = "",
+        verified: bool = True,
     ) -> None:
         self.name = name
         self.revision = 0
+        self._verified = verified
         self._resource = resource
         self._fields = fields
         self._journal = journal
@@ -408,9 +411,8 @@ class RecordingWatcher(Generic[T]):
     async def _follow(self, connection: Connection) -> None:
         """Watch until the server ends the stream at its time limit. Raises ApiError."""
         client = ResourceClient(connection, self._resource)
-        watch = client.watch(
-            fields=self._fields, resource_version=self._resume, not_before=self.revision, history=self._history
-        )
+        known = self._history if self._verified else b""
+        watch = client.watch(fields=self._fields, resource_version=self._resume, not_before=self.revision, history=known)
         last: Word = "synced" if self._resume is None else "bookmark"
         async with aclosing(watch) as batches:
             async for batch in batches:

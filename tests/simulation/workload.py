@@ -161,10 +161,13 @@ class Workload:
         name = f"follower-{index}"
         resource = rng.choice((PODS, PODS, PODS, NODES))
         fields = rng.choice(("", "", f"spec.nodeName={FLEET}-0")) if resource is PODS else ""
+        verified = random.Random(f"verified {self._plan.seed} {index}").random() < 0.5  # does not change the other choices
 
         async def follow(process: Process, member: Member) -> None:
             if rng.random() < 0.5:
-                watcher = RecordingWatcher(name, resource, cluster.endpoints, journal, rng, fields=fields)  # type: ignore[arg-type]
+                watcher = RecordingWatcher(
+                    name, resource, cluster.endpoints, journal, rng, fields=fields, verified=verified,  # type: ignore[arg-type]
+                )  # fmt: skip
                 self._followers.append((process, watcher))
                 await watcher.run()
             client = Client(Connection(cluster.endpoints)).of(resource)

@@ -127,7 +127,7 @@ def _of_spec(spec_bytes: bytes) -> _Known:
 
 
 def _said(resources: ResourceRequirements) -> frozenset[str]:
-    return frozenset(_computed(amounts(resources.requests), amounts(resources.limits)))
+    return _REQUIRED.intersection(_computed(amounts(resources.requests), amounts(resources.limits)))
 
 
 def _computed(requests: Mapping[str, int], limits: Mapping[str, int]) -> dict[str, int]:

@@ -341,8 +341,8 @@ _WORDS: dict[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "delet
 
 class RecordingWatcher(Generic[T]):
     """A recorded watcher. `name`: the name of its client and its stream. `fields`: a field selector. `revision`: the revision
-    up to which events have been received. `verified`: send the fingerprint of the history, so that the server notices a restore.
-    Clients of Kubernetes do not send one."""
+    up to which events have been received. `verified`: send the fingerprint of the history, so that the server detects a
+    restore. Clients of Kubernetes do not send one."""
 
     def __init__(
         self,

@@ -211,6 +211,14 @@ def _init_containers(pod: Pod, number: int) -> None:
     sidecar.resources.requests["cpu"].string = "0"
 
 
+def _init_sequence(pod: Pod, number: int) -> None:
+    """Add a sidecar with an extended resource of its own, and an init container, which runs beside all sidecars before it."""
+    sidecar = pod.spec.initContainers.add(name=f"s{number:x}", image="s:1", restartPolicy="Always")
+    for amounts in (sidecar.resources.requests, sidecar.resources.limits):
+        amounts[f"e.io/s{number:x}"].string = "1"
+    pod.spec.initContainers.add(name=f"i{number:x}", image="i:1").resources.requests["cpu"].string = "0"
+
+
 def _resources(pod: Pod, number: int) -> None:
     """Add an extended resource that no node has. Validation requires equal limits and requests."""
     for amounts in (pod.spec.containers[0].resources.requests, pod.spec.containers[0].resources.limits):
@@ -270,6 +278,7 @@ HOSTILE: Mapping[str, HostileKind] = {
     "host ports": HostileKind(_host_ports),
     "containers": HostileKind(_containers),
     "init containers": HostileKind(_init_containers),
+    "init containers between sidecars": HostileKind(_init_sequence),
     "extended resources": HostileKind(_resources),
     "claims": HostileKind(_claims),
     "ephemeral volumes": HostileKind(_ephemeral_volumes),

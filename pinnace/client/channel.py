@@ -145,17 +145,20 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 
-def decoder(response: type[R]) -> Callable[[bytes], R | None]:
-    """Return a deserializer that returns None for malformed responses (see `unreadable`). If a deserializer raises, gRPC logs
-    the exception and returns None as well."""
+class Decoder(Generic[R]):
+    """A deserializer that returns None for malformed responses (see `unreadable`). If a deserializer raises, gRPC logs the
+    exception and returns None as well. `size`: the size of the latest response in bytes."""
 
-    def read(data: bytes) -> R | None:
+    def __init__(self, response: type[R]) -> None:
+        self._response = response
+        self.size = 0
+
+    def __call__(self, data: bytes) -> R | None:
+        self.size = len(data)
         try:
-            return response.FromString(data)
+            return self._response.FromString(data)
         except DecodeError:
             return None
-
-    return read
 
 
 class Servers(Protocol):
@@ -171,11 +174,12 @@ class Servers(Protocol):
 class Stream(Generic[R]):
     """A stream of responses from one server. It is not resumed. The caller must call `cancel`."""
 
-    def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin) -> None:
+    def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin, decode: Decoder[R]) -> None:
         self._servers = servers
         self._method = method
         self._peer = peer
         self._begin = begin
+        self._decode = decode
         self._call = begin(peer)
         self._ignorant: list[str] = []
         """Endpoints of the servers that do not implement the method."""
@@ -183,6 +187,11 @@ class Stream(Generic[R]):
     @property
     def endpoint(self) -> str:
         return self._peer.endpoint
+
+    @property
+    def size(self) -> int:
+        """The size of the latest response in bytes."""
+        return self._decode.size
 
     async def read(self, silence: float | None = None) -> R | None:
         """Return the next response, or None at the end of the stream. Raises ApiError.
@@ -235,8 +244,8 @@ class Duplex(Stream[R], Generic[Q, R]):
     If the server does not implement the method, the first request is sent to another server. If more than one request was
     written, Unimplemented is raised instead."""
 
-    def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin) -> None:
-        super().__init__(servers, method, peer, begin)
+    def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin, decode: Decoder[R]) -> None:
+        super().__init__(servers, method, peer, begin, decode)
         self._writing = asyncio.Lock()  # gRPC allows one write at a time
         self._first: Q | None = None
         self._written = 0

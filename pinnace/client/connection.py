@@ -33,7 +33,7 @@ from tenacity import AsyncRetrying, retry_if_exception
 
 from pinnace.api import fences
 from pinnace.api.wellknown import CREATED_KEY, REQUEST_ID_KEY, WARNING_KEY
-from pinnace.client.channel import Duplex, Peer, PresentFence, Q, R, Stream, addresses, decoder, host_of
+from pinnace.client.channel import Decoder, Duplex, Peer, PresentFence, Q, R, Stream, addresses, host_of
 from pinnace.client.errors import (
     ApiError,
     OutcomeUnknown,
@@ -220,21 +220,23 @@ class Connection:
 
     async def stream(self, method: str, request: Message, response: type[R], *, metadata: Metadata = ()) -> Stream[R]:
         """Open a stream of responses from one server."""
+        decode = Decoder(response)
 
         def begin(peer: Peer) -> Any:
-            call = peer.channel.unary_stream(method, type(request).SerializeToString, decoder(response))
+            call = peer.channel.unary_stream(method, type(request).SerializeToString, decode)
             return call(request, metadata=metadata or None)
 
-        return Stream(self, method, await self.connected(method), begin)
+        return Stream(self, method, await self.connected(method), begin, decode)
 
     async def duplex(self, method: str, request: type[Q], response: type[R], *, metadata: Metadata = ()) -> Duplex[Q, R]:
         """Open a bidirectional stream to one server."""
+        decode = Decoder(response)
 
         def begin(peer: Peer) -> Any:
-            call = peer.channel.stream_stream(method, request.SerializeToString, decoder(response))
+            call = peer.channel.stream_stream(method, request.SerializeToString, decode)
             return call(metadata=metadata or None)
 
-        return Duplex(self, method, await self.connected(method), begin)
+        return Duplex(self, method, await self.connected(method), begin, decode)
 
     async def close(self) -> None:
         """Close the connection and cancel its open calls."""
@@ -325,7 +327,7 @@ class Connection:
             sent_metadata.append((fences.KEY, fences.header(leader)))
         if (remaining := deadline - now()) <= 0:
             raise timed_out(f"{method} was not sent: the deadline has passed")
-        call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, decoder(response))
+        call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, Decoder(response))
         course.sent(peer.endpoint, now())
         sent = call(request, timeout=remaining, metadata=sent_metadata or None)
         try:

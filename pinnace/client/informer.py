@@ -10,7 +10,7 @@ An informer is a local copy of one resource. It watches the API server and calls
 Guarantees: handlers receive the creation of each object, its latest version, and its deletion, in revision order. All changes
 of one revision are delivered in one call. A resumed stream loses and repeats no change. After Expired, intermediate versions
 may be missing, but the sum of all changes equals the store. `revision` never decreases: if a server is behind, the informer
-switches to another server.
+switches to another server. Other tasks can run between two calls, also between the revisions of a response with large objects.
 
 All revisions belong to one history. After etcd is restored from a backup, `run` raises OtherHistory, because the state of
 handlers (expectations, assumed pods, reported statuses) refers to revisions that no longer exist. RestartSupervisor then
@@ -25,18 +25,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 from pinnace.api.resources import Object, store_key
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.client.errors import ApiError, Expired, HistoryChanged, asked_to_wait
-from pinnace.client.resource import ResourceClient
+from pinnace.client.resource import ResourceClient, WatchBatch
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.logs import ComponentRestarted
 from pinnace.runtime.supervise import EndedEarly, supervise
+from pinnace.runtime.tasks import TimeSlice
 
 log = logging.getLogger(__name__)
 
@@ -254,8 +257,7 @@ class Informer(Generic[T]):
                 async for batch in batches:
                     self._failing = None
                     if initial is None:
-                        self._history = batch.history
-                        self._tell(self._apply(batch.events), batch.resource_version)
+                        await self._deliver(batch)
                         continue
                     initial.update((store_key(obj), obj) for _, obj in batch.events)
                     if batch.resource_version:
@@ -267,6 +269,17 @@ class Informer(Generic[T]):
                 raise
             except HistoryChanged as error:
                 raise OtherHistory(f"the informer of {self._client.resource.plural}: {error}") from None
+
+    async def _deliver(self, batch: WatchBatch[T]) -> None:
+        """Apply the batch and call the handlers. Other tasks run between its parts: a leader that is busy with the pods of one
+        user must still renew its lease."""
+        parts = in_parts(batch)
+        turn = TimeSlice(self._clock)
+        for revision, events in parts[:-1]:
+            self._tell(self._apply(events), revision)
+            await turn.end()
+        self._history = batch.history
+        self._tell(self._apply(parts[-1][1]), batch.resource_version)
 
     def _replace(self, state: dict[str, T], revision: int) -> None:
         deltas = difference(self._objects, state)
@@ -295,6 +308,27 @@ class Informer(Generic[T]):
         for wanted, waiter in self._waiters:
             if wanted <= revision and not waiter.done():
                 waiter.set_result(None)
+
+
+LARGE = 256 << 10
+"""Bytes of a response that is delivered in parts."""
+LARGE_OBJECTS = 2 << 10
+"""Bytes of its average object. The handlers need few milliseconds for hundreds of smaller objects."""
+
+
+def in_parts(batch: WatchBatch[T]) -> Sequence[tuple[int, Sequence[tuple[WatchEventType, T]]]]:
+    """Split a batch with large objects into its revisions. Return the revision and the events of each part."""
+    events = batch.events
+    revisions = [int(obj.metadata.resourceVersion) for _, obj in events] if is_heavy(batch) else []
+    if not revisions or revisions != sorted(revisions):
+        return [(batch.resource_version, events)]
+    groups = groupby(zip(revisions, events, strict=True), key=itemgetter(0))
+    return [(revision, [event for _, event in group]) for revision, group in groups]
+
+
+def is_heavy(batch: WatchBatch[T]) -> bool:
+    """Return True if the handlers may need long for the batch: it is large, and so are its objects."""
+    return batch.size >= max(LARGE, LARGE_OBJECTS * len(batch.events))
 
 
 def first_problem(informers: Iterable[Informer[Any]]) -> str | None:

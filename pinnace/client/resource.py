@@ -64,13 +64,14 @@ class WatchBatch(Generic[T]):
     """Complete revisions of changes, in order. A batch without events is a bookmark.
 
     `resource_version`: all changes up to this revision have been sent; resume from here. 0 marks a part of the initial state
-    that is followed by more parts. `history`: the fingerprint of the store's history. Do not modify the objects: they share one
-    parsed message.
+    that is followed by more parts. `history`: the fingerprint of the store's history. `size`: the size of the message in bytes.
+    Do not modify the objects: they share one parsed message.
     """
 
     events: list[tuple[WatchEventType, T]]
     resource_version: int
     history: bytes = b""
+    size: int = 0
 
 
 class ResourceClient(Generic[T]):
@@ -149,7 +150,8 @@ class ResourceClient(Generic[T]):
                 if 0 < revision < not_before:
                     stream.abandon()
                     raise unavailable(f"API server {stream.endpoint} is at revision {revision}, behind {not_before}")
-                yield WatchBatch([(event.type, event.object) for event in response.events], revision, response.history)
+                events = [(event.type, event.object) for event in response.events]
+                yield WatchBatch(events, revision, response.history, stream.size)
         finally:
             stream.cancel()
         if not told:

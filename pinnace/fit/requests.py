@@ -32,6 +32,8 @@ DEFAULT_CPU = 100
 """Millicores that scoring assumes for a container without a CPU request."""
 DEFAULT_MEMORY = 200 << 20
 """Bytes that scoring assumes for a container without a memory request."""
+_SCORED = {"cpu": "cpu for scoring", "memory": "memory for scoring"}
+"""Names under which the amounts for scoring are counted in the same pass. No resource name contains a space."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -134,23 +136,23 @@ def _of_bytes(spec: bytes) -> Requests:
 
 
 def spec_requests(spec: PodSpec) -> Requests:
-    real = _asked(spec, {})
-    scored = _asked(spec, {"cpu": DEFAULT_CPU, "memory": DEFAULT_MEMORY})
-    names = sorted(real, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
-    return Requests(
-        amounts=((PODS, 1), *((name, _cap(real[name])) for name in names if real[name] > 0 and name != PODS)),
-        ports=tuple(sorted(set(_host_ports(spec)))),
-        scored=(_cap(scored["cpu"]), _cap(scored["memory"])),
-    )
-
-
-def _asked(spec: PodSpec, missing: Mapping[str, int]) -> Counter[str]:
-    """Return the amounts of the pod. `missing` supplies the amounts that a container does not request."""
-    total = combine(spec, lambda container: _container(container, missing))
+    total = combine(spec, _container)
+    overhead = amounts(spec.overhead)
     for name, requested in pod_level(spec.resources.requests).items():
-        total[name] = requested
-    total.update(amounts(spec.overhead))
-    return total
+        for counted in (name, _SCORED.get(name)):
+            if counted is not None:
+                total[counted] = requested
+    for name, added in overhead.items():
+        for counted in (name, _SCORED.get(name)):
+            if counted is not None:
+                total[counted] += added
+    scored = (_cap(total.pop(_SCORED["cpu"], 0)), _cap(total.pop(_SCORED["memory"], 0)))
+    names = sorted(total, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    return Requests(
+        amounts=((PODS, 1), *((name, _cap(total[name])) for name in names if total[name] > 0 and name != PODS)),
+        ports=tuple(sorted(set(_host_ports(spec)))),
+        scored=scored,
+    )
 
 
 def spec_limits(spec: PodSpec) -> Counter[str]:
@@ -176,27 +178,39 @@ def is_pod_level(resource: str) -> bool:
 
 
 def combine(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Counter[str]:
-    """Combine the amounts of the containers into the amounts of the pod, without overhead."""
+    """Combine the amounts of the containers into the amounts of the pod, without overhead. Amounts of 0 are left out.
+
+    An init container runs beside the sidecars before it. The cost is linear in the number of amounts, because a pod can have
+    thousands of init containers and thousands of resources.
+    """
     running = Counter[str]()  # the total of containers and sidecars after the init containers complete
     for container in spec.containers:
-        running.update(of(container))
+        _add(running, of(container))
     sidecars, largest = Counter[str](), Counter[str]()
     for container in spec.initContainers:
-        own = Counter(of(container))
         if container.restartPolicy == "Always":
-            sidecars.update(own)
-            own = sidecars
-        else:
-            own = own + sidecars
-        largest |= own
-    running.update(sidecars)
+            _add(sidecars, of(container))
+            continue
+        for name, own in of(container).items():
+            largest[name] = max(largest.get(name, 0), own + sidecars.get(name, 0))
+    _add(running, sidecars)
     return running | largest
 
 
-def _container(container: Container, missing: Mapping[str, int]) -> Counter[str]:
+def _add(total: Counter[str], more: Mapping[str, int]) -> None:
+    for name, added in more.items():
+        total[name] = total.get(name, 0) + added
+
+
+def _container(container: Container) -> dict[str, int]:
+    """Return the amounts that a container requests or, without a request, its limits; and those that count for scoring."""
     resources = container.resources
-    stated = {**resources.limits, **resources.requests}
-    return Counter({**missing, **{name: amount(name, quantity.string) for name, quantity in stated.items()}})
+    found = {name: amount(name, quantity.string) for name, quantity in resources.limits.items()}
+    for name, quantity in resources.requests.items():
+        found[name] = amount(name, quantity.string)
+    found[_SCORED["cpu"]] = found.get("cpu", DEFAULT_CPU)
+    found[_SCORED["memory"]] = found.get("memory", DEFAULT_MEMORY)
+    return found
 
 
 def _host_ports(spec: PodSpec) -> Iterable[HostPort]:

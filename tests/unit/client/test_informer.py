@@ -11,8 +11,8 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import Known, WatchEventType, WatchRequest
 from pinnace.client.connection import Connection
-from pinnace.client.informer import Delta, Informer, OtherHistory
-from pinnace.client.resource import ResourceClient
+from pinnace.client.informer import Delta, Informer, OtherHistory, in_parts
+from pinnace.client.resource import ResourceClient, WatchBatch
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.unit.client.conftest import Connect, Serve
@@ -82,6 +82,35 @@ async def test_initial_state_in_parts_is_delivered_at_once(serve: Serve, connect
         ["MODIFIED a 11 (was 1)", "ADDED d 12"],
         ["DELETED b 13 (was 2)"],
     ]
+
+
+LARGE_POD = "x" * (300 << 10)
+
+
+async def test_revisions_of_large_objects_are_delivered_one_by_one(serve: Serve, connect: Connect) -> None:
+    """The handlers of the scheduler need 30 ms for a pod with 4,900 containers, and a response can contain seven such pods."""
+    server = await serve()
+    large = pod("large", 11)
+    large.metadata.annotations["large"] = LARGE_POD
+    script(
+        server, [events(7), events(14, (ADDED, large), (ADDED, pod("a", 12)), (DELETED, pod("b", 12)), (ADDED, pod("c", 13)))]
+    )
+    async with informing(connect(server)) as (informer, log):
+        revisions: list[int] = []
+        informer.add_handler(lambda _: revisions.append(informer.revision))
+        await informer.wait_for(14, PATIENCE)
+    assert log.calls == [["ADDED large 11"], ["ADDED a 12", "DELETED b 12"], ["ADDED c 13"]]
+    assert revisions == [11, 12, 14]
+
+
+def test_a_batch_with_large_objects_in_another_order_is_one_part() -> None:
+    batch = WatchBatch([(ADDED, pod("a", 12)), (ADDED, pod("b", 11))], 12, size=1 << 20)
+    assert in_parts(batch) == [(12, batch.events)]
+
+
+def test_a_large_batch_of_small_objects_is_one_part() -> None:
+    batch = WatchBatch([(ADDED, pod(f"a-{number}", number)) for number in range(1, 501)], 501, size=900 << 10)
+    assert in_parts(batch) == [(501, batch.events)]
 
 
 async def test_late_handler_receives_existing_objects(serve: Serve, connect: Connect) -> None:

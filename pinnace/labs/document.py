@@ -1,6 +1,7 @@
 """The text of a lab: title, steps, predictions and hints. `labs/README.md` describes the format."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,6 +9,9 @@ _NAME = re.compile(r"(\d\d)-([\w-]+)\.md")
 _MARK = re.compile(r"^<!-- (step|predict|hint): (.*?) -->$", re.M | re.S)
 _OPTION = re.compile(r"^- ([a-z])\) (.*(?:\n  .*)*)", re.M)
 _QUESTION = re.compile(r"^\*\*Predict\.\*\* (.*(?:\n(?!\n).*)*)", re.M)
+_COMMENT = re.compile(r"^<!-- .*?-->\n?", re.M | re.S)
+_FENCE = re.compile(r"^```console(.*)\n((?:.*\n)*?)```$", re.M)
+_REPEAT = "(Repeat until the output matches. `...` stands for any text.)"
 _FACT = re.compile(r"^\| (question|time|difficulty|needs) \| (.*?) \|$", re.M)
 
 
@@ -40,6 +44,31 @@ class Document:
     @property
     def predictions(self) -> list[Prediction]:
         return [each for step in self.steps for each in step.predictions]
+
+
+def passage(document: Document, answered: Collection[str]) -> str:
+    """The text that follows the last answered question, up to the next question, as `plain` text."""
+    text = document.path.read_text(encoding="utf-8")
+    begin, end = 0, len(text)
+    for mark in _MARK.finditer(text):
+        if mark[1] != "predict":
+            continue
+        if mark[2].partition("=")[0].strip() not in answered:
+            end = mark.start()
+            break
+        begin = mark.end()
+    return plain(text[begin:end])
+
+
+def plain(text: str) -> str:
+    """The text as a learner reads it: without comments, which contain answers and hints, and without options for tests."""
+    return re.sub(r"\n{3,}", "\n\n", _COMMENT.sub("", _FENCE.sub(_readable, text))).strip() + "\n"
+
+
+def _readable(block: re.Match[str]) -> str:
+    """The block without its options for the test."""
+    note = f"\n\n{_REPEAT}" if "eventually=" in block[1] else ""
+    return f"```console\n{block[2]}```{note}"
 
 
 def folder() -> Path:

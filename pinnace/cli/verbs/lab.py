@@ -23,7 +23,7 @@ from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
 from pinnace.labs.checks import Wrong, checks, has_cluster
-from pinnace.labs.document import Document, Prediction, Step, read, texts
+from pinnace.labs.document import Document, Prediction, Step, passage, plain, read, texts
 from pinnace.runtime import process
 
 STATE = "labs.json"
@@ -54,7 +54,10 @@ def list_(settings: Settings) -> None:
 @verb("start", examples="pinnace lab start 1")
 @click.argument("number", type=click.IntRange(min=0))
 def start(settings: Settings, number: int) -> None:
-    """Start a lab: print its facts and the path of its text. Starting a lab again keeps its predictions."""
+    """Start a lab: print its facts and the path of its text. Starting a lab again keeps its predictions.
+
+    `pinnace lab read` prints the text without the answers. The file contains them as comments, which a Markdown viewer hides.
+    """
     document = _document(number)
     state = _read_state()
     out(f"Lab {document.number}: {_title(document)}\n")
@@ -62,9 +65,34 @@ def start(settings: Settings, number: int) -> None:
         out(f"  {name:<12}{value}\n")
     out(f"  {'text':<12}{document.path}\n")
     if document.predictions:
-        out(f"{_recorded(document, _predictions(state, number))}; `pinnace lab predict` asks for the next one\n")
+        out(f"{_recorded(document, _predictions(state, number))}\n")
+    out("`pinnace lab read` prints the text up to the next question\n")
     state["current"] = number
     _write_state(state)
+
+
+@verb(
+    "read",
+    examples="""
+        pinnace lab read                # the lab that was started last, up to the next question
+        pinnace lab read 4 --all        # the whole text
+    """,
+)
+@number_argument
+@click.option("--all", "whole", is_flag=True, help="Print the whole text.")
+def read_(settings: Settings, number: int | None, whole: bool) -> None:
+    """Print the text of a lab up to the next question, without answers and hints.
+
+    After `pinnace lab predict`, it prints the text that follows the question.
+    """
+    document = _document(_current(number))
+    if whole:
+        out(plain(document.path.read_text(encoding="utf-8")))
+        return
+    recorded = _predictions(_read_state(), document.number)
+    out(passage(document, recorded))
+    if any(each.id not in recorded for each in document.predictions):
+        note("`pinnace lab predict` records your prediction; then `pinnace lab read` prints the text that follows")
 
 
 @verb(
@@ -188,7 +216,7 @@ def reset(settings: Settings, number: int | None) -> None:
         out(f"lab {document.number} has no cluster\n")
 
 
-for command in (list_, start, predict, check, hint, reset):
+for command in (list_, start, read_, predict, check, hint, reset):
     lab.add_command(command)
 
 
@@ -245,11 +273,12 @@ async def _wrong(client: Client, number: int, step: str) -> str:
 
 def _compare(document: Document) -> None:
     recorded = _read_state()["labs"].get(str(document.number), {}).get("predictions", {})
-    for each in document.predictions:
-        if answer := recorded.get(each.id):
-            right = each.options[each.answer]
-            verdict = "was right" if answer == each.answer else f"the answer is {each.answer}) {right}"
-            out(f"prediction {each.id}: {answer}) {each.options.get(answer, '')}: {verdict}\n")
+    for step in document.steps:
+        for each in step.predictions:
+            if answer := recorded.get(each.id):
+                right = f'the answer is {each.answer}) {each.options[each.answer]}; see "{step.title}"'
+                verdict = "was right" if answer == each.answer else right
+                out(f"prediction {each.id}: {answer}) {each.options.get(answer, '')}: {verdict}\n")
 
 
 def _predictions(state: Mapping[str, Any], number: int) -> dict[str, str]:

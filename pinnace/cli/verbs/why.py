@@ -230,11 +230,13 @@ def _headline(found: Explanation, leaderless: str) -> Iterator[str]:
         yield f"{'It would not be scheduled' if bound else f'{pod} is pending'}: {found.problem}."
     elif not bound and not found.feasible:
         yield f"{pod} is pending: no node is feasible."
+    elif not bound and leaderless:
+        yield f'{pod} is pending: election "{leaderless}" has no leader, so no pods are scheduled.'
     elif not bound and found.extenders:
         yield f"{pod} is pending. The plugins accept at least one node, but extenders can reject it."
     elif not bound:
         yield f"{pod} is pending, and at least one node is feasible: it will be scheduled when its turn comes in the queue."
-    if leaderless:
+    if leaderless and (bound or found.problem or not found.feasible):
         yield f'Election "{leaderless}" has no leader, so no pods are scheduled.'
     if found.message:
         yield found.message

@@ -91,10 +91,25 @@ async def test_predictions_are_compared_when_all_steps_are_done(pinnace: Command
     assert checked.code == 0
     assert [line for line in checked.lines if line.startswith("prediction")] == [
         "prediction default: b) Six: it spreads the pods: was right",
-        "prediction policy: c) One node, price 1: the answer is a) Two nodes, price 2",
+        'prediction policy: c) One node, price 1: the answer is a) Two nodes, price 2; see "3. Your policy"',
     ]
     assert "prediction" not in (await pinnace("lab", "check", "8", "risk")).out
     assert (await pinnace("lab", "hint")).out == "all steps of lab 8 are done\n"
+
+
+async def test_the_text_is_read_from_question_to_question(pinnace: Commands, state: Path) -> None:
+    started = await pinnace("lab", "start", "8")
+    assert started.lines[-1] == "`pinnace lab read` prints the text up to the next question"
+    first = await pinnace("lab", "read")
+    assert first.lines[0] == "# Lab 8: Your policy, measured" and first.lines[-1].startswith("- ")
+    assert first.errors[0].startswith("note: `pinnace lab predict` records your prediction")
+    await pinnace("lab", "predict", "8", "default=b")
+    second = await pinnace("lab", "read")
+    assert "## 3. Your policy" in second.lines and "# Lab 8: Your policy, measured" not in second.lines
+    await pinnace("lab", "predict", "8", "policy=b", "risk=b")
+    last = await pinnace("lab", "read")
+    assert "## What you have seen" in last.lines and last.errors == []
+    assert "## 3. Your policy" in (await pinnace("lab", "read", "--all")).lines
 
 
 async def test_a_reset_forgets_predictions_and_touches_no_other_cluster(pinnace: Commands, state: Path) -> None:
@@ -105,7 +120,7 @@ async def test_a_reset_forgets_predictions_and_touches_no_other_cluster(pinnace:
     assert recorded(state) == {"labs": {}}
     without = await pinnace("lab", "check")
     assert without.code == 2 and without.errors[0] == "error: which lab?"
-    assert (await pinnace("lab", "start", "8")).lines[-1].startswith("0 of 3 predictions recorded")
+    assert "0 of 3 predictions recorded" in (await pinnace("lab", "start", "8")).lines
     assert (await pinnace("lab", "reset", "9")).out == "lab 9 has no cluster\n"
 
 
@@ -118,6 +133,7 @@ async def test_a_reset_forgets_predictions_and_touches_no_other_cluster(pinnace:
         (("predict", "8", "default=z"), 2, 'error: "z" is no answer of default'),
         (("predict", "8", "default"), 2, "error: the question cannot be asked without a terminal"),
         (("predict",), 2, "error: which lab?"),
+        (("read",), 2, "error: which lab?"),
     ],
 )
 async def test_mistakes_are_named(pinnace: Commands, state: Path, arguments: tuple[str, ...], code: int, says: str) -> None:
@@ -128,7 +144,7 @@ async def test_mistakes_are_named(pinnace: Commands, state: Path, arguments: tup
 
 async def test_a_broken_file_of_predictions_counts_as_empty(pinnace: Commands, state: Path) -> None:
     broken(state)
-    assert (await pinnace("lab", "start", "8")).lines[-1].startswith("0 of 3 predictions recorded")
+    assert "0 of 3 predictions recorded" in (await pinnace("lab", "start", "8")).lines
 
 
 async def test_without_a_cluster_the_first_hint_is_shown_and_a_check_fails(pinnace: Commands, state: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.labs.checks import checks
-from pinnace.labs.document import Document, read, texts
+from pinnace.labs.document import Document, passage, plain, read, texts
 
 DOCUMENTS = [read(path) for path in texts().values()]
 HEAD = "# Lab 3: You\n\n| question | Why? |\n\n<!-- step: a -->\n## 1. First\n\n"
@@ -21,6 +21,27 @@ def test_each_lab_follows_the_format(document: Document) -> None:
     assert all(step.hints for step in document.steps)
     assert f"({document.path.name})" in document.path.with_name("README.md").read_text()
     assert f"$ pinnace lab check {document.number}\n" in document.path.read_text()
+
+
+def test_a_passage_ends_at_the_next_question_and_contains_no_answers(tmp_path: Path) -> None:
+    page = tmp_path / "03-you.md"
+    block = "```console eventually=9s\n$ ls\n...\n```"
+    question = "**Predict.** {}?\n\n- a) Yes\n- b) No\n\n<!-- predict: {} = b -->\n\n"
+    first, second = question.format("Really", "one"), question.format("Again", "two")
+    page.write_text(f"{HEAD}{first}**Do.**\n\n{block}\n\n<!-- hint: Try\n it. -->\n\n{second}**Explain.** So.\n")
+    document = read(page)
+    assert passage(document, ()).endswith("## 1. First\n\n**Predict.** Really?\n\n- a) Yes\n- b) No\n")
+    repeat = "(Repeat until the output matches. `...` stands for any text.)"
+    shown = "```console\n$ ls\n...\n```"
+    assert passage(document, ["one"]) == f"**Do.**\n\n{shown}\n\n{repeat}\n\n**Predict.** Again?\n\n- a) Yes\n- b) No\n"
+    assert passage(document, ["one", "two"]) == "**Explain.** So.\n"
+    whole = plain(page.read_text())
+    assert "<!--" not in whole and "Try" not in whole and "Really?" in whole and "So." in whole
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.path.stem)
+def test_the_text_of_a_lab_contains_no_comments(document: Document) -> None:
+    assert "<!--" not in plain(document.path.read_text()) and "predict:" not in plain(document.path.read_text())
 
 
 def test_predictions_have_a_question_options_and_an_answer(tmp_path: Path) -> None:

@@ -229,6 +229,8 @@ def test_where_extenders_are_not_asked_nothing_is_called_chance() -> None:
 
 def test_what_is_said_around_it() -> None:
     event = Event(type="Warning", reason="FailedScheduling", message="no", reportingComponent="default-scheduler")
+    said = list(lines(explained(make_pod("a"), THREE), [], 0.0, leaderless="scheduler"))
+    assert said[0] == 'pod default/a is pending: election "scheduler" has no leader, so no pods are scheduled.'
     said = list(lines(explained(make_pod("a"), []), [event], 0.0, leaderless="scheduler"))
     assert said[1] == 'Election "scheduler" has no leader, so no pods are scheduled.'
     assert (

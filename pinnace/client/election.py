@@ -326,7 +326,7 @@ class Candidate:
 
     def _lapse(self) -> None:
         self._forsake()
-        self._lose(f"no heartbeat was acknowledged for {self._validity:.1f} s")
+        self._lose(f"no heartbeat was acknowledged for {self._clock.monotonic() - self._answered:.1f} s")
 
     def _lose(self, reason: str) -> None:
         """End the term, if there is one, and call `on_lost`."""

@@ -59,6 +59,8 @@ export function Decision({ pod, revision, live, select }) {
   if (!live) return html`${head}<p class="muted">Decisions are computed from the objects in etcd. This recording has none.</p>`;
   if (!answer || answer.waiting) return html`${head}<p class="muted">The scheduler's code explains the pod…</p>`;
   if (answer.error) return html`${head}<p class="problem">${answer.error}</p>`;
+  if (answer.unknown) return html`${head}
+    <p>${answer.bound ? html`The pod is on <b>${answer.bound}</b>. ` : ""}Further information is not available: ${answer.unknown}.</p>`;
   return html`${head}
     <p>${answer.feasible ?? 0} of ${answer.nodes ?? 0} nodes are feasible${answer.bound ? html`; the pod is bound to <b>${answer.bound}</b>` : ""}.</p>
     ${answer.problem && html`<p class="problem">${answer.problem}</p>`}

@@ -96,7 +96,8 @@ def failed(pod: Pod, why: str, now: float) -> Pod:
     """
     changed = status_of(pod)
     if why:
-        conditions.say(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
+        target = conditions.say(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
+        target.observedGeneration = pod.metadata.generation
     changed.status.phase = "Failed"
     return changed
 

@@ -60,11 +60,17 @@ def read_object(request: Request, resource: ApiResource) -> Any:
     data = with_reset(data)
     _check_type(data.get("apiVersion") or "", data.get("kind") or "", resource)
     obj, problems = readable(resource.resource, data | {"apiVersion": resource.resource.api_version, "kind": resource.kind})
-    complaints += [f'unknown field "{each.field}"' for each in problems if each.unknown]
+    complaints += [f'unknown field "{each.field}"' for each in problems if each.unknown and not _is_reset(request, each)]
     if wrong := [each for each in problems if not each.unknown]:
         raise _undecodable(resource, wrong)
     _complain(request, validation, complaints)
     return obj
+
+
+def _is_reset(request: Request, problem: Problem) -> bool:
+    """Return whether the server resets the field: the status of an object that is created or updated. Exported objects contain
+    statuses of other versions (kubernetes#90066)."""
+    return problem.path[:1] == ("status",) and not request.path.endswith("/status")
 
 
 def read_configuration(request: Request) -> bytes:

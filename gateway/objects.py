@@ -14,8 +14,6 @@ from gateway import tables
 from gateway.api_resources import ApiResource
 from gateway.backend import Backend
 from gateway.bodies import (
-    STRICT,
-    WARN,
     dry_run,
     field_manager,
     field_validation,
@@ -108,9 +106,7 @@ class Objects:
             namespace=route.namespace, name=route.name, type=kind, patch=patch, subresource=route.subresource
         )
         message.options.CopyFrom(patch_options(request, applies=kind == PatchRequest.APPLY))
-        validation = field_validation(request)
-        if validation in (STRICT, WARN):
-            message.options.fieldValidation = validation
+        message.options.fieldValidation = field_validation(request)
         data = await self.call(request, route, "Patch", message)
         return self.respond(request, route, data, form, code=201 if request.created else 200)
 

@@ -10,9 +10,9 @@ import logging
 import ssl
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from aiohttp import HttpVersion11, WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -43,6 +43,7 @@ END_TIMEOUT = 2.0
 """Seconds in which a client must take the end of a stream."""
 GZIP_FROM = 128 << 10
 _GZIP_LEVEL = 1
+Headers: TypeAlias = Sequence[tuple[str, str]]
 
 
 class Server:
@@ -99,9 +100,6 @@ class Server:
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             response = error_response(ApiStatus(500, "InternalError", "Internal error occurred"), request)
-        for warning in request.warnings:
-            quoted = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-            headers.setdefault("Warning", f'299 - "{quoted}"')
         REQUESTS.labels(request.method, str(response.code)).inc()
         try:
             if isinstance(response, Upgrade):
@@ -158,14 +156,14 @@ class Server:
         headers |= response.headers
         headers["Content-Type"] = response.content_type
         if not isinstance(response.body, bytes):
-            return await self._send_stream(http, response, headers)
+            return await self._send_stream(http, response, _with_warnings(headers, request.warnings))
         body = response.body
         if len(body) >= GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
             body = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL, mtime=0)
             headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-        return web.Response(status=response.code, body=body, headers=headers)
+        return web.Response(status=response.code, body=body, headers=_with_warnings(headers, request.warnings))
 
-    async def _send_stream(self, http: web.BaseRequest, response: Response, headers: dict[str, str]) -> web.StreamResponse:
+    async def _send_stream(self, http: web.BaseRequest, response: Response, headers: Headers) -> web.StreamResponse:
         sent = web.StreamResponse(status=response.code, headers=headers)
         if http.version == HttpVersion11:  # HTTP/1.0 has no chunks: the end of the connection ends the body
             sent.enable_chunked_encoding()
@@ -182,6 +180,12 @@ class Server:
             async with asyncio.timeout(END_TIMEOUT):
                 await sent.write_eof()
         return sent
+
+
+def _with_warnings(headers: Mapping[str, str], warnings: Iterable[str]) -> Headers:
+    """Append a header for each warning. Clients such as kubectl print all of them."""
+    quoted = (each.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for each in warnings)
+    return [*headers.items(), *(("Warning", f'299 - "{text}"') for text in quoted)]
 
 
 class _HttpServer(web.Server):

@@ -333,7 +333,8 @@ def render(
     _clear(status, state.accepted)
     if state.phase.final and state.ending is not None and state.ending.disrupts:
         message, since = state.ending.message, state.ending.since.unix
-        conditions.say(status.conditions, DISRUPTION_TARGET, "True", "TerminationByKubelet", message, since)
+        disrupted = conditions.say(status.conditions, DISRUPTION_TARGET, "True", "TerminationByKubelet", message, since)
+        disrupted.observedGeneration = generation
     if state.ready.holds and (running := plainly(template.plan, state, containers)) is not None:
         status.MergeFromString(
             _all_true(

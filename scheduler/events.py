@@ -141,7 +141,8 @@ class Reporter:
         changed = status_of(pod)
         changed.status.nominatedNodeName = wanted.nominated
         said = changed.status.conditions
-        conditions.say(said, "PodScheduled", "False", wanted.reason, wanted.message, self._clock.time())
+        scheduled = conditions.say(said, "PodScheduled", "False", wanted.reason, wanted.message, self._clock.time())
+        scheduled.observedGeneration = pod.metadata.generation
         if is_marked(pod):
             take_back(changed, self._clock.time())
         return changed

@@ -29,11 +29,12 @@ from apiserver.cacher.cacher import ResourceCache
 from apiserver.cacher.store import CacheEntry
 from apiserver.errors import Rejected
 from apiserver.registry import fencing
+from apiserver.registry.strategy import warn
 from apiserver.registry.validation.fields import IMMUTABLE, invalid
 from apiserver.storage.committer import CommitOutcome, Conflict, Denied, GuardFailed
 from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.api import wire
-from pinnace.api.codec import CodecError, revised, to_dict
+from pinnace.api.codec import CodecError, Problem, revised, to_dict
 from pinnace.api.patch import PatchError, parse, patched, with_reset
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Refusal, Violation
@@ -363,6 +364,8 @@ class _Attempt(Generic[T]):
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
 
 
+STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
+"""Values of fieldValidation. Without a value, unknown fields of a patch are refused, as with Strict."""
 STATUS = "status"
 RESIZE = "resize"
 """The resize subresource, of pods only."""
@@ -389,13 +392,27 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
     except PatchError as error:
         raise Rejected(errors.bad_request(f"patch: {error}")) from None
 
+    validation = request.options.fieldValidation
+    if validation not in ("", STRICT, WARN, IGNORE):
+        raise Rejected(errors.bad_request(f'fieldValidation: "{validation[:32]}": expected Strict, Warn or Ignore'))
+
+    def ignored(problem: Problem) -> bool:
+        if not problem.unknown or validation not in (WARN, IGNORE) or str(problem.path[-1]).startswith("$"):
+            return False  # a malformed directive of a strategic merge patch is never ignored
+        if validation == WARN:
+            warn([f'unknown field "{problem.field}"'])
+        return True
+
     def apply(old: T) -> T:
         try:
             form = to_dict(old)
-            new = revised(resource, old, form, with_reset(patched(form, request.type, patch)))
+            new = revised(resource, old, form, with_reset(patched(form, request.type, patch)), ignored)
         except PatchError as error:
             raise Rejected(errors.invalid(resource, request.name, [Violation("patch", str(error))])) from None
         except CodecError as error:
+            unknown = [f'unknown field "{problem.field}"' for problem in error.problems if problem.unknown]
+            if request.options.fieldValidation == STRICT and len(unknown) == len(error.problems):
+                raise Rejected(errors.bad_request(f"strict decoding error: {', '.join(unknown)}")) from None
             wrong = [Violation(problem.field, problem.message) for problem in error.problems]
             raise Rejected(errors.invalid(resource, request.name, wrong)) from None
         if not resource.namespaced:

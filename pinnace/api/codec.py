@@ -17,7 +17,7 @@ fields, it compares the old object with the object that is decoded from the old 
 
 import difflib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -368,14 +368,21 @@ def says_more(message: Message) -> bool:
     return len(UnknownFieldSet(message)) > 0
 
 
-def revised(resource: Resource[T], old: T, form: Mapping[str, Any], data: object) -> T:
+def revised(
+    resource: Resource[T],
+    old: T,
+    form: Mapping[str, Any],
+    data: object,
+    ignored: Callable[[Problem], bool] = lambda problem: False,
+) -> T:
     """Decode an object from data that is based on `old`, and keep the unknown fields of `old`. `form`: the JSON form of `old`.
 
     Unchanged parts are copied from `old`. Changed messages keep their unknown fields, and so do changed list items with an
     identity (`merge.key_of`). Invalid values of `old` that the data does not correct are kept and not reported. Raises
-    CodecError for all other problems.
+    CodecError for all other problems, except those that `ignored` accepts.
     """
-    new, problems = readable(resource, data)
+    new, found = readable(resource, data)
+    problems = [problem for problem in found if not ignored(problem)]
     shown, before = readable(resource, form)
     known = frozenset(before)
     _refuse(problems, known)

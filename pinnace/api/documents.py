@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 import yaml
@@ -29,13 +30,13 @@ _MERGE = "<<"
 _TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")} | {"!", None}
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
-_BINARY = re.compile(r"[-+]?0b[01]+")
-_OCTAL = re.compile(r"[-+]?0o?[0-7]+")
-_HEXADECIMAL = re.compile(r"[-+]?0x[0-9a-fA-F]+")
+_BINARY = re.compile(r"[-+]?0[bB][01]+")
+_OCTAL = re.compile(r"[-+]?0[oO]?[0-7]+")
+_HEXADECIMAL = re.compile(r"[-+]?0[xX][0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORDS = {
     word: value
-    for spellings, value in (("~ null", None), ("true yes on", True), ("false no off", False))
+    for spellings, value in (("~ null", None), ("true yes on y", True), ("false no off n", False))
     for spelling in spellings.split()
     for word in (spelling, spelling.capitalize(), spelling.upper())
 } | {"": None}
@@ -382,11 +383,13 @@ def _plain(text: str) -> Any:
     if any(form.fullmatch(digits) for form in _NUMBERS):
         text = digits
     if _BINARY.fullmatch(text):
-        return int(text.replace("0b", "", 1), 2)
+        return int(text, 2)
     if _INTEGER.fullmatch(text):
         return int(text)
     if _OCTAL.fullmatch(text):
-        return int(text.replace("o", ""), 8)
+        return int(text.lower().replace("o", ""), 8)
     if _HEXADECIMAL.fullmatch(text):
         return int(text, 16)
-    return float(text) if _FLOAT.fullmatch(text) else text
+    if _FLOAT.fullmatch(text) and isfinite(number := float(text)):
+        return number
+    return text

@@ -55,7 +55,8 @@ def machines(command: Callable[..., None]) -> Callable[..., None]:
         "--zones",
         default="",
         metavar="NUMBER|NAME,...",
-        help=f"Zones of the nodes, assigned by the number in the node's name; 0 disables zones.  [default: {','.join(ZONES)}]",
+        help="Zones of the nodes, assigned by the number in the node's name; 0 disables zones, except for `node add`.  "
+        f"[default: {','.join(ZONES)}]",
     )
     @click.option("--region", default="", metavar="NAME", help=f"The region of the zones.  [default: {REGION}]")
     @click.option(

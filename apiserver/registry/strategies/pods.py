@@ -162,7 +162,8 @@ class PodStrategy(StatusStrategy[Pod]):
 
     def prepare_delete(self, obj: Pod, why: Disruption | None, now: float) -> None:
         if why is not None:
-            conditions.say(obj.status.conditions, DISRUPTION_TARGET, "True", why.reason, why.message, now)
+            target = conditions.say(obj.status.conditions, DISRUPTION_TARGET, "True", why.reason, why.message, now)
+            target.observedGeneration = obj.metadata.generation
 
     def _complete(self, spec: PodSpec) -> bytes:
         """Return the encoding of a new pod with this spec, with all defaults and the initial status. The encoding uses much

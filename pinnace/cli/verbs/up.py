@@ -152,21 +152,27 @@ async def _up(
             before = await cluster.status()
             link, problem = await _link(cluster, wanted=opens)
             steps.quiet()
-            click.echo(_welcome(cluster, detach, displaced, resumed=names))
-            if link:
-                click.echo(f"\nIts timeline, by a link that works once:\n\n  {link}")
-                open_browser(link, opens)
-            elif problem:
-                note(f"there is no link to the timeline: {problem}")
-            if detach:
-                return
-            await follow(cluster, before, _tell)
+            if not detach:
+                _greet(_welcome(cluster, detach, displaced, resumed=names), link, problem, opens=opens)
+                await follow(cluster, before, _tell)
         except BaseException:
             await _end(cluster, steps)
             raise
+        if detach:  # the cluster runs, also if its output can no longer be written: `pinnace up --detach | head -1`
+            _greet(_welcome(cluster, detach, displaced, resumed=names), link, problem, opens=opens)
+            return
         if why := await _end(cluster, steps):
             raise why
         _tell("another command has stopped the cluster")
+
+
+def _greet(welcome: str, link: str | None, problem: str, *, opens: bool) -> None:
+    click.echo(welcome)
+    if link:
+        click.echo(f"\nIts timeline, by a link that works once:\n\n  {link}")
+        open_browser(link, opens)
+    elif problem:
+        note(f"there is no link to the timeline: {problem}")
 
 
 async def _started(

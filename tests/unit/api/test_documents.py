@@ -44,7 +44,9 @@ def one(text: str) -> Any:
         ("yes", True),
         ("Off", False),
         ("TRUE", True),
-        ("y", "y"),
+        ("y", True),
+        ("Y", True),
+        ("n", False),
         ("tRue", "tRue"),
         ("2026-01-31", "2026-01-31"),
         ("12:30:00", "12:30:00"),
@@ -201,7 +203,22 @@ def test_merge_keys_add_missing_fields() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1_000", 1000), ("0b101", 5), ("-0b11", -3), ("0x1_f", 31), ("1_0.5", 10.5), ("0o17", 15), ("017", 15), ("08", 8.0)],
+    [
+        ("1_000", 1000),
+        ("0b101", 5),
+        ("-0b11", -3),
+        ("0x1_f", 31),
+        ("1_0.5", 10.5),
+        ("0o17", 15),
+        ("017", 15),
+        ("08", 8.0),
+        ("0X1F", 31),
+        ("0B11", 3),
+        ("0O17", 15),
+        ("1e400", "1e400"),
+        ("y", True),
+        ("N", False),
+    ],
 )
 def test_numbers_follow_go_yaml(text: str, value: float) -> None:
     (document,) = parse(f"a: {text}\nb: '{text}'\n")

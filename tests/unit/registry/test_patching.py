@@ -7,6 +7,7 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.registry.mutation import patching
+from apiserver.registry.strategy import gathering
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
@@ -35,6 +36,30 @@ def test_patch_changes_its_fields_and_not_the_old_object() -> None:
     assert dict(after.metadata.labels) == {"app": "web", "tier": "front"} and before == old()
     del after.metadata.labels["tier"]
     assert after == before
+
+
+@pytest.mark.parametrize(("validation", "warnings"), [("Warn", ['unknown field "spec.bogus"']), ("Ignore", [])])
+def test_unknown_fields_are_dropped_with_a_warning_or_without_one(validation: str, warnings: list[str]) -> None:
+    """`kubectl apply --validate=warn` of an object that exists was refused."""
+    asked = request({"metadata": {"labels": {"tier": "front"}}, "spec": {"bogus": 3}})
+    asked.options.fieldValidation = validation
+    with gathering() as found:
+        after = patching(PODS, asked)(old())
+    assert after.metadata.labels["tier"] == "front"
+    assert list(found) == warnings
+
+
+def test_strict_validation_refuses_unknown_fields() -> None:
+    asked = request({"spec": {"bogus": 3}})
+    asked.options.fieldValidation = "Strict"
+    refusal = refused(asked)
+    assert (refusal.reason, refusal.message) == ("BadRequest", 'strict decoding error: unknown field "spec.bogus"')
+
+
+def test_malformed_directives_are_never_ignored() -> None:
+    asked = request({"spec": {"$patch": "fly"}})
+    asked.options.fieldValidation = "Ignore"
+    assert "$patch" in refused(asked).message
 
 
 def test_operations_on_its_json_form() -> None:

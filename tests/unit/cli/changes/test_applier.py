@@ -145,7 +145,7 @@ async def test_null_of_an_absent_field_is_unchanged() -> None:
 
 async def test_a_cordon_and_a_taint_by_hand_are_taken_back() -> None:
     api = FakeApi()
-    node = load("{apiVersion: v1, kind: Node, metadata: {name: n}, spec: {unschedulable: false, taints: []}}", "node.yaml")
+    node = load("{apiVersion: v1, kind: Node, metadata: {name: n0}, spec: {unschedulable: false, taints: []}}", "node.yaml")
     await applied(api, node)
     (stored,) = api.of(NODES).stored.values()
     stored.spec.unschedulable = True
@@ -164,7 +164,7 @@ async def test_status_is_not_ours_to_change() -> None:
 
 async def test_the_status_of_a_new_node_is_set_once() -> None:
     api = FakeApi()
-    node = load("{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {cpu: 4}}}", "node.yaml")
+    node = load("{apiVersion: v1, kind: Node, metadata: {name: n0}, status: {capacity: {cpu: 4}}}", "node.yaml")
     assert await applied(api, node) == ["created"]
     (stored,) = api.of(NODES).stored.values()
     assert stored.status.capacity["cpu"].string == "4"

@@ -41,6 +41,7 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build, check, digest, needs, parse, with_plugin
 from scheduler.explain import explain
 from scheduler.extenders.interface import interested
+from scheduler.framework.plugin_errors import bounded_calls
 from scheduler.framework.profile import Offline
 from scheduler.informers import NOT_ENDED
 
@@ -199,7 +200,8 @@ def main(
     own = ConfigurationSource(f"the configuration of the local cluster in {kept}", kept_config, kept_plugins) if kept else None
     try:
         if objects:
-            said = Answer(_offline(store_key_of(namespace, name), node, read_objects(Path(objects)), given, own))
+            with bounded_calls(PLUGIN_TIMEOUT):
+                said = Answer(_offline(store_key_of(namespace, name), node, read_objects(Path(objects)), given, own))
         else:
             servers = _impersonating(server, tls) if user else load(server, context=context)
             acting_as = _impersonation(user, groups)
@@ -252,13 +254,18 @@ async def _explanation(
             stores = await _list(client, needs(followed.configuration))
     finally:
         await connection.close()
-    return explanation(pod, stores, followed, node)
+    with bounded_calls(PLUGIN_TIMEOUT):
+        return explanation(pod, stores, followed, node)
 
 
 def read_objects(path: Path) -> Mapping[str, bytes]:
     """Read etcd keys and values. Each line is a key, a space, and the value in base64. Raise OSError."""
     lines = (line.split(" ", 1) for line in path.read_text().splitlines())
     return {key: b64decode(value) for key, value in lines}
+
+
+PLUGIN_TIMEOUT = 5.0
+"""Seconds after which a plugin call is interrupted."""
 
 
 def store_key_of(namespace: str, name: str) -> str:

@@ -27,12 +27,15 @@ from pinnace.api.core_v1_pb2 import Node
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import build, parse
+from scheduler.framework.plugin_errors import bounded_calls
 from scheduler.framework.profile import Offline
 from scheduler.framework.results import PluginError
 from scheduler.framework.reuse import EquivalenceCache
 from scheduler.framework.runtime import Framework
 from scheduler.scheduling_cycle import AttemptFailed, Placed, schedule_one
 
+PLUGIN_TIMEOUT = 5.0
+"""Seconds after which a plugin call is interrupted. The profile then fails."""
 LARGE = 8000
 """CPU request of a large pod, in millicores."""
 
@@ -168,9 +171,13 @@ def main(count: int, seed: int, config: Path, labels: Mapping[str, Sequence[str]
     failed: dict[str, PluginError] = {}
     for name, policy in policies.items():
         try:
-            days[name] = play(policy, machines, arrivals, seed, partial(_progress, name))
+            with bounded_calls(PLUGIN_TIMEOUT):
+                days[name] = play(policy, machines, arrivals, seed, partial(_progress, name))
         except PluginError as error:
             failed[name] = error
+        except KeyboardInterrupt:
+            click.echo(f"\ninterrupted: {name} and later profiles are not compared", err=True)
+            break
         if sys.stderr.isatty():
             click.echo("\r\033[K", err=True, nl=False)
     table = Table("", title=f"{len(arrivals):,} pods on {count:,} nodes, means over {HOURS:.0f} hours", title_justify="left")

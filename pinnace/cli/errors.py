@@ -77,6 +77,8 @@ def explain(error: BaseException) -> Report | None:
             return Report((_sentence(error.format_message()),), f"`{command} --help` shows the usage", ExitCode.USAGE)
         case click.ClickException():
             return Report((_sentence(error.format_message()),), "", ExitCode.USAGE)
+        case PermissionError() if error.filename is not None:
+            return Report((f"{error.filename} cannot be used: {error.strerror}",), "", ExitCode.USAGE)
         case TimeoutError():
             return Report((str(error) or "timed out",), "try again, or set a longer --timeout", ExitCode.UNAVAILABLE)
     from pinnace.cli import client_errors  # imports protobuf, which usage errors do not need

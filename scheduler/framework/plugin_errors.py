@@ -17,8 +17,10 @@ misbehaves".
 
 import asyncio
 import logging
+import signal
 from asyncio.tasks import _enter_task, _leave_task
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 from typing import Any, Protocol, TypeVar
@@ -28,7 +30,7 @@ from prometheus_client import Counter
 
 from pinnace.fit.table import BoolArray
 from pinnace.runtime.logs import PluginFailed
-from pinnace.runtime.stalls import Culprit
+from pinnace.runtime.stalls import Culprit, Stalled
 from scheduler.cache.cache import Change
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.results import (
@@ -132,6 +134,30 @@ def _task_of(plugin: Named) -> "asyncio.Task[Any] | None":
         return asyncio.current_task()
     except RuntimeError:  # no event loop is running
         return None
+
+
+@contextmanager
+def bounded_calls(seconds: float) -> Iterator[None]:
+    """Interrupt each plugin call that takes longer than about `seconds`, in a program without a stall watch. For the main
+    thread."""
+    last: FrameType | None = None
+
+    def check(_: int, frame: FrameType | None) -> None:
+        nonlocal last
+        present = frame
+        while present is not None and present.f_code is not call.__code__:
+            present = present.f_back
+        same, last = present is not None and present is last, present
+        if same and (culprit := on_stack(frame)) is not None and culprit.may_be_interrupted:
+            raise Stalled(f"the code did not return within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, check)
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 async def acall(plugin: Named, point: str, method: Callable[..., Awaitable[T]], *arguments: Any) -> T:

@@ -151,3 +151,20 @@ def test_no_order_of_kills_and_starts_loses_anything(life: Life, tmp_path: Path)
             for each in taken:
                 each.kill()
                 each.wait()
+
+
+def test_a_start_whose_output_cannot_be_written_stops_nothing(life: Life) -> None:
+    """`pinnace up --detach | head -3` ended all processes of a cluster that ran."""
+    life.well("kill", "kubelet-0", "--data-dir", str(life.data_dir))
+    command = f"{sys.executable} -m pinnace.cli.main up --detach --data-dir {life.data_dir} 2>&1 | head -3"
+    subprocess.run(["bash", "-c", command], env=life._environment, timeout=120, check=True)
+    started = life.well("status", "--data-dir", str(life.data_dir), "-o", "json")
+    assert [each["name"] for each in json.loads(started) if each["ready"] is not True] == []
+
+
+def test_a_fresh_start_with_an_unusable_plugin_keeps_the_cluster(life: Life, tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text("class Useless:\n    name = 'Useless'\n")
+    refused = life.run("up", "--fresh", "--detach", "--data-dir", str(life.data_dir), "--scheduler-plugin", f"{plugin}:Useless")
+    assert refused.returncode != 0 and "Useless implements no extension point" in refused.stderr
+    assert life.run("get", "nodes").returncode == 0

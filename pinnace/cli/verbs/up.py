@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -190,10 +191,40 @@ async def _started(
         return there, await there.resume(steps, timeout=timeout)
     if there is not None:
         inputs.gather(spec, os.environ, Path.cwd())  # what cannot be used is refused before anything is removed
+        await _check_scheduler(inputs.with_environment(spec, os.environ))
         await running.remove(there, steps)
     cluster = Cluster(spec)
     await cluster.up(steps, timeout=timeout)
     return cluster, None
+
+
+CHECK_TIMEOUT = 30.0
+"""Seconds in which a scheduler must have loaded its plugins."""
+
+
+async def _check_scheduler(spec: ClusterSpec) -> None:
+    """Raises Failure if a scheduler cannot use the configuration or a plugin."""
+    if not spec.scheduler_config and not spec.scheduler_plugins:
+        return
+    arguments = ["--config", spec.scheduler_config] if spec.scheduler_config else []
+    arguments += [f"--plugin={each}" for each in spec.scheduler_plugins]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "scheduler.main", *arguments, "--write-config-to", os.devnull,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT):
+            _, said = await process.communicate()
+    except TimeoutError:
+        raise Failure(f"the scheduler did not load its plugins within {CHECK_TIMEOUT:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        (*_, problem) = said.decode(errors="replace").strip().splitlines() or ["it printed nothing"]
+        message = problem.removeprefix("Error: ")
+        raise Failure(f"the scheduler cannot start: {message}", hint="nothing was removed; correct it and try again")
 
 
 async def _link(cluster: Cluster, *, wanted: bool) -> tuple[str, str]:

@@ -22,8 +22,8 @@ from pinnace.runtime.logs import LeadershipAbandoned, PluginFailed
 from pinnace.runtime.stalls import LoopWatch
 from scheduler.config import parse
 from scheduler.framework import SKIP, Change, FilterResult, NodeReasons, Nominated, Status, Wait
-from scheduler.framework.plugin_errors import on_stack
-from scheduler.framework.results import Cost
+from scheduler.framework.plugin_errors import bounded_calls, call, on_stack
+from scheduler.framework.results import Cost, PluginError
 from scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.logged import logged
@@ -444,3 +444,30 @@ async def test_scores_that_miss_the_range_by_rounding_are_clipped_and_that_is_sa
     assert [each for each in caplog.messages if "clipped" in each] == [
         'plugin "Bad" in Score: scores from 14.285714285714286 to 100.00000000000001 are clipped to the range from 0 to 100'
     ]
+
+
+class Forever:
+    name = "Forever"
+
+    def score(self) -> None:
+        while True:
+            time.sleep(0.01)
+
+
+def test_a_program_without_a_stall_watch_interrupts_a_plugin_that_never_returns() -> None:
+    """`pinnace why` and the comparison of policies did not return."""
+    plugin = Forever()
+    with (
+        bounded_calls(0.05),
+        pytest.raises(PluginError, match=r'plugin "Forever" failed in Score: Stalled: the code did not return'),
+    ):
+        call(plugin, "Score", plugin.score)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_many_short_plugin_calls_are_not_interrupted() -> None:
+    plugin = Forever()
+    ends = time.monotonic() + 0.3
+    with bounded_calls(0.02):
+        while time.monotonic() < ends:
+            call(plugin, "Score", time.monotonic)

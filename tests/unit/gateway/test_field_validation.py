@@ -1,0 +1,54 @@
+"""Unknown fields in requests: fieldValidation, warnings, and statuses of exported objects."""
+
+from typing import Any
+
+import pytest
+
+from gateway.server import _with_warnings
+from tests.unit.gateway.serving import gateway
+
+PODS = "/api/v1/namespaces/default/pods"
+MERGE = "application/merge-patch+json"
+
+
+def pod(**parts: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "nginx"}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": containers}} | parts
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "warnings"),
+    [
+        ("", 200, ['unknown field "spec.bogus"']),
+        ("?fieldValidation=Warn", 200, ['unknown field "spec.bogus"']),
+        ("?fieldValidation=Ignore", 200, []),
+        ("?fieldValidation=Strict", 400, []),
+    ],
+)
+async def test_unknown_fields_of_a_patch(query: str, code: int, warnings: list[str]) -> None:
+    """`kubectl apply --validate=warn` patches an object that exists."""
+    async with gateway() as served:
+        assert (await served.ask("POST", PODS, pod())).code == 201
+        patch = {"metadata": {"labels": {"b": "c"}}, "spec": {"bogus": 1}}
+        answer = await served.ask("PATCH", f"{PODS}/a{query}", patch, content_type=MERGE)
+        assert (answer.code, answer.warnings) == (code, warnings)
+        if code == 400:
+            assert answer.json["message"].endswith('strict decoding error: unknown field "spec.bogus"')
+        else:
+            assert answer.json["metadata"]["labels"] == {"b": "c"}
+
+
+async def test_unknown_fields_of_a_status_are_reset() -> None:
+    """An exported object has the status of another version (kubernetes#90066). Unknown fields of the spec remain errors."""
+    async with gateway() as served:
+        strict = f"{PODS}?fieldValidation=Strict"
+        exported = pod(status={"phase": "Running", "resourceClaimStatuses": [{"name": "x"}]})
+        created = await served.ask("POST", strict, exported)
+        assert (created.code, created.warnings, created.json["status"]["phase"]) == (201, [], "Pending")
+        refused = await served.ask("POST", strict, pod(spec={"containers": [], "bogus": 1}))
+        assert refused.code == 400 and 'unknown field "spec.bogus"' in refused.json["message"]
+
+
+def test_each_warning_has_a_header() -> None:
+    headers = _with_warnings({"Audit-Id": "x"}, ["first", 'the "second"'])
+    assert headers == [("Audit-Id", "x"), ("Warning", '299 - "first"'), ("Warning", '299 - "the \\"second\\""')]

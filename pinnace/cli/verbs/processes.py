@@ -234,9 +234,9 @@ def down(settings: Settings, data_dir: Path | None) -> None:
     """Stop a local cluster and delete it with all its objects. `pinnace stop` keeps them.
 
     The processes receive SIGTERM, and SIGKILL if they do not end in time. The data of etcd, the logs, the certificates and the
-    context in the client configuration are deleted. The folder is deleted if `pinnace up` created it. Files in the folder that
-    do not belong to the cluster are kept and listed. If exactly one other local cluster runs, its context becomes the current
-    one.
+    context in the client configuration are deleted. The folder is deleted if `pinnace up` created it and it is empty. Other
+    files are kept, and those in the cluster's own folders are listed. If exactly one other local cluster runs, its context
+    becomes the current one.
 
     It is no error if there is no cluster, unless no cluster is named and another one runs. Processes of a cluster whose folder
     was deleted are found and stopped.

@@ -248,13 +248,12 @@ class _Socket:
         self._opened = opened
 
     async def receive(self) -> bytes | None:
-        while True:
-            message = await self._opened.receive()
-            if message.type is WSMsgType.BINARY:
-                data: bytes = message.data
-                return data
-            if message.type is not WSMsgType.TEXT:
-                return None
+        """Return the next message, or None at the end. The official Python client sends input as text."""
+        message = await self._opened.receive()
+        if message.type is WSMsgType.TEXT:
+            return str(message.data).encode()
+        data: bytes | None = message.data if message.type is WSMsgType.BINARY else None
+        return data
 
     async def send(self, data: bytes) -> None:
         with suppress(ConnectionError):

@@ -1,9 +1,11 @@
 """kubectl, the official Python client, and containers that are processes: exec, cp, attach, port-forward and logs."""
 
+import gc
 import shlex
 import socket
 import sys
 import urllib.request
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -128,9 +130,9 @@ def core(running: Kubectl) -> Iterator[Any]:
         yield client.CoreV1Api(api)
 
 
-def python_exec(core: Any, *command: str) -> Any:
+def python_exec(core: Any, *command: str, stdin: bool = False, tty: bool = False) -> Any:
     stream = pytest.importorskip("kubernetes.stream")
-    options = {"command": list(command), "stdin": False, "stdout": True, "stderr": True, "tty": False}
+    options = {"command": list(command), "stdin": stdin, "stdout": True, "stderr": True, "tty": tty}
     return stream.stream(core.connect_get_namespaced_pod_exec, "a", "default", _preload_content=False, **options)
 
 
@@ -141,3 +143,44 @@ def test_the_python_client_executes_a_command(core: Any) -> None:
     ran = python_exec(core, "true")
     ran.run_forever(timeout=TIMEOUT)
     assert (ran.read_stdout(), ran.returncode) == ("", 0)
+
+
+def test_the_python_client_sends_input(core: Any) -> None:
+    """It sends text messages."""
+    ran = python_exec(core, "sh", "-c", "read one; echo out $one; read two; echo err $two >&2; exit 3", stdin=True)
+    ran.write_stdin("ä\n")
+    assert ran.readline_stdout(timeout=TIMEOUT) == "out ä"
+    ran.write_stdin("b\n")
+    ran.run_forever(timeout=TIMEOUT)
+    assert (ran.read_stderr(), ran.returncode) == ("err b\n", 3)
+
+
+def test_the_python_client_has_a_terminal(core: Any) -> None:
+    ran = python_exec(core, "sh", stdin=True, tty=True)
+    ran.write_stdin("tty; exit 5\n")
+    ran.run_forever(timeout=TIMEOUT)
+    assert "/dev/pts/" in ran.read_all() and ran.returncode == 5
+
+
+def test_the_python_client_forwards_a_port(core: Any, running: Kubectl) -> None:
+    stream = pytest.importorskip("kubernetes.stream")
+    server = f"exec {shlex.quote(sys.executable)} -m http.server 18080 --bind 0.0.0.0"
+    running("apply", "-f", "-", stdin=[command_pod("web", server)])
+    running("wait", "--for=condition=Ready", "pod/web", "--timeout=40s")
+
+    def answer(port: int) -> bytes:
+        forwarded = stream.portforward(core.connect_get_namespaced_pod_portforward, "web", "default", ports=str(port))
+        connection = forwarded.socket(port)
+        connection.setblocking(True)
+        connection.settimeout(TIMEOUT)
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        data: bytes = connection.recv(100)
+        connection.close()
+        with warnings.catch_warnings():  # the client does not close its own sockets
+            warnings.simplefilter("ignore", ResourceWarning)
+            del forwarded, connection
+            gc.collect()
+        return data
+
+    until(lambda: answer(18080).startswith(b"HTTP/1.0 200"))
+    assert answer(18081) == b""

@@ -10,8 +10,9 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
+from pinnace.api.wellknown import IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
 from pinnace.cli.errors import explain, tell_hint, tell_lines
-from pinnace.cli.outcomes import ExitCode, Failure, Report, Reported, first, worst
+from pinnace.cli.outcomes import ExitCode, Failure, Report, Reported, first, usage, worst
 from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import note, progress, until_reader_gone, warning_once
@@ -134,11 +135,21 @@ def _timed_out(message: str, met: Unavailable | None) -> Exception:
     return Failure(f"{message}: {met.message}", hint=known.hint, code=ExitCode.UNAVAILABLE)
 
 
+def _impersonation(settings: Settings) -> list[tuple[str, str]]:
+    """Return the call metadata for --as and --as-group. Raises Failure (usage)."""
+    if settings.acting_as is None:
+        if settings.acting_groups:
+            raise usage("--as-group requires --as", hint="name the user with --as")
+        return []
+    groups = ((IMPERSONATE_GROUP_KEY, group) for group in settings.acting_groups)
+    return [(IMPERSONATE_USER_KEY, settings.acting_as), *groups]
+
+
 async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
     config = configuration(settings)
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
     await reach(config)
-    metadata = tracing.metadata(os.environ)
+    metadata = [*tracing.metadata(os.environ), *_impersonation(settings)]
     connection = Connection(
         config.endpoints,
         tls=config.tls,

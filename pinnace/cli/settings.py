@@ -24,6 +24,9 @@ class Settings:
     """ "host:port[,host:port]": takes precedence over the configuration file."""
     context: str | None = None
     namespace: str | None = None
+    acting_as: str | None = None
+    """The user to impersonate."""
+    acting_groups: tuple[str, ...] = ()
     timeout: float | None = None
     """Time limit of the command, in seconds."""
     verbose: int = 0
@@ -146,6 +149,8 @@ def global_options() -> list[click.Parameter]:
         ),
         option("--context", metavar="NAME", shell_complete=complete_context, help="The name of the context to use."),
         option("-n", "--namespace", metavar="NAME", shell_complete=_complete, help="The namespace scope of this request."),
+        option("--as", "acting_as", metavar="USER", help="The user to impersonate."),
+        option("--as-group", "acting_groups", metavar="GROUP", multiple=True, help="A group to impersonate. May be repeated."),
         option("--timeout", type=DURATION, metavar="DURATION", help="The time limit of the command, such as 10s or 2m."),
         option("-v", "--verbose", count=True, help="Write debug logs, and tracebacks of errors, to stderr."),
         option("--no-color", is_flag=True, help="Disable colors. The environment variable NO_COLOR does the same."),

@@ -42,17 +42,16 @@ SUBCOMMANDS: Mapping[str, Mapping[str, str]] = {
 """Hints for subcommands."""
 
 _CONTEXT = "it is part of a context, which --context selects: see `pinnace config --help`"
-_WHO = "users authenticate with certificates; `pinnace auth can-i VERB KIND --as USER` checks the permissions of another user"
+_WHO = "users authenticate with certificates; --as impersonates another user"
 _OBJECTS = "specify objects, as in deployment/web, or a selector with -l"
 _KUSTOMIZE = "`kustomize build DIR | pinnace apply -f -`"
 _NOTHING = "omit it: it has no effect"
 _DRY_RUN = "`pinnace apply --server-side --dry-run=server` reports conflicts and writes nothing"
+_KUBECTL = "kubectl has it: `pinnace config kubeconfig > FILE` writes its configuration; then `export KUBECONFIG=FILE`"
 _LABELS = "`pinnace get KIND NAME --show-labels` shows the labels"
 
 _OF_ANY = {
     "--allow-missing-template-keys": "omit it: missing keys are always empty",
-    "--as": _WHO,
-    "--as-group": _WHO,
     "--as-uid": _WHO,
     "--certificate-authority": _CONTEXT,
     "--chunk-size": _NOTHING,
@@ -87,6 +86,7 @@ FLAGS: Mapping[str, Mapping[str, str]] = {
         "-l": "all objects of the manifests are applied",
         "-o": "`pinnace get -o yaml` shows the objects",
     },
+    "create": {"--output": "`pinnace get -o yaml` shows the object", "-o": "`pinnace get -o yaml` shows the object"},
     "create deployment": {"--port": "edit a manifest: --dry-run=client -o yaml prints one"},
     "describe": {"--show-events": "`pinnace get -o yaml` shows an object without its events"},
     "diff": {"--force-conflicts": _DRY_RUN, "--server-side": _DRY_RUN},
@@ -95,12 +95,23 @@ FLAGS: Mapping[str, Mapping[str, str]] = {
         "--dry-run": "`pinnace get pods -A --field-selector spec.nodeName=NODE` shows the pods of the node",
         "--skip-wait-for-delete-timeout": _NOTHING,
     },
+    "edit": {"--subresource": _KUBECTL},
     "get": {
         "--output-watch-events": "`pinnace get KIND -w -o json` shows the deletionTimestamp of deleted objects",
+        "--subresource": _KUBECTL,
         "--show-kind": "the kind is shown if there are several, as in pods,nodes",
         "--watch-only": "-w first prints the existing objects",
     },
     "label": {"--list": _LABELS},
+    "run": {
+        "--attach": _KUBECTL,
+        "--expose": "`pinnace expose pod NAME --port PORT` creates a service",
+        "--rm": _KUBECTL,
+        "--stdin": _KUBECTL,
+        "--tty": _KUBECTL,
+        "-i": _KUBECTL,
+        "-t": _KUBECTL,
+    },
     "rollout undo": {"--dry-run": "`pinnace rollout history deployment/NAME --revision N` shows the revision"},
 }
 """Hints for flags by verb."""

@@ -32,6 +32,7 @@ from pinnace.cli.objects.query import Query, events_about, is_led
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.output import documents
 from pinnace.cli.output.decisions import NAMED, ranking_table, refusals_table, rows_table, score_text, weight_suffix
+from pinnace.cli.servers import configuration
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import one_line, out
@@ -149,6 +150,13 @@ async def ask(
     arguments = ["--timeout", str(EXPLAIN_TIMEOUT), "--node", node]
     for flag, value in (("--server", settings.server), ("--context", settings.context)):
         arguments += [flag, value] if value else []
+    if settings.acting_as:
+        known = configuration(settings)
+        if known.tls is not None and known.tls.cert is None:
+            raise usage("--as is not possible with a token here", hint="use a context with a certificate")
+        arguments += ["--server", ",".join(known.endpoints), "--as", settings.acting_as]
+        arguments += [f"--as-group={group}" for group in settings.acting_groups]
+        arguments += ["--tls", *map(str, (known.tls.ca, known.tls.cert, known.tls.key))] if known.tls is not None else []
     arguments += ["--config", given.config, *(f"--plugin={each}" for each in given.plugins)]
     if kept.config or kept.plugins:
         plugins = (f"--kept-plugin={each}" for each in kept.plugins)

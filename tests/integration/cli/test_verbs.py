@@ -20,6 +20,14 @@ from tests.conftest import free_port
 from tests.integration.cli.commands import PATIENCE, Commands
 
 
+async def test_impersonation_has_the_permissions_of_the_other_user(pinnace: Commands) -> None:
+    refused = await pinnace("get", "pods", "--as", "jane", "--as-group", "testers")
+    assert refused.code != 0 and 'user "jane" ' in refused.err.lower(), refused
+    assert (await pinnace("--as", "root", "--as-group=system:masters", "get", "pods")).code == 0
+    without = await pinnace("get", "pods", "--as-group", "testers")
+    assert (without.code, without.errors[0]) == (2, "error: --as-group requires --as")
+
+
 async def test_get_as_tables(pinnace: Commands, client: Client) -> None:
     empty = await pinnace("get", "pods")
     assert (empty.code, empty.out, empty.err) == (0, "", "No resources found in default namespace.\n")

@@ -53,4 +53,4 @@ def test_the_wheel_contains_all_labs(installed: Path, tmp_path: Path) -> None:
 def test_a_hint_of_the_wheel_needs_no_cluster(installed: Path, tmp_path: Path) -> None:
     code, out = run(installed, tmp_path, "lab", "hint", "4")
     assert code == 0, out
-    assert "hint: Run `pinnace up --detach --data-dir lab-4 --nodes 3`." in out
+    assert "hint: Run `pinnace up --detach --data-dir lab-4 --nodes 3 --pods 1000`." in out

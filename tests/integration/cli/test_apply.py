@@ -31,9 +31,9 @@ async def test_created_unchanged_configured(pinnace: Commands, tmp_path: Path) -
     done = await pinnace("apply", "-f", str(tmp_path), "-R")
     assert (done.code, done.lines) == (0, ["namespace/space created", "pod/b created", "pod/c created"]), done.err
     assert (await pinnace("apply", "-f", str(tmp_path))).lines == ["pod/b unchanged", "pod/c unchanged"]
-    (tmp_path / "b.yaml").write_text(pod("b", metadata=", labels: {x: y}"))
+    (tmp_path / "b.yaml").write_text(pod("b", metadata=", labels: {x: w}"))
     assert (await pinnace("apply", "-f", str(tmp_path))).lines == ["pod/b configured"]
-    assert (await pinnace("get", "pods", "-l", "x=y", "-o", "name")).lines == ["pod/b"]
+    assert (await pinnace("get", "pods", "-l", "x=w", "-o", "name")).lines == ["pod/b"]
     assert (await pinnace("delete", "-f", str(tmp_path / "b.yaml"))).lines == ['pod "b" deleted from default namespace']
 
 
@@ -63,7 +63,7 @@ async def test_server_side_apply(pinnace: Commands, client: Client) -> None:
 
 async def test_server_side_apply_replaces_client_side_apply(pinnace: Commands, client: Client) -> None:
     """Fields of the last applied configuration are no conflicts; each kind of apply knows the other's configuration."""
-    await pinnace("apply", "-f", "-", stdin=pod("a", metadata=", labels: {x: y, z: z}"))
+    await pinnace("apply", "-f", "-", stdin=pod("a", metadata=", labels: {x: w, z: z}"))
     done = await pinnace("apply", "--server-side", "-f", "-", stdin=pod("a", metadata=", labels: {x: changed}"))
     assert done.lines == ["pod/a serverside-applied"], done.err
     assert dict((await client.pods.get("a", "default")).metadata.labels)["x"] == "changed"
@@ -212,7 +212,7 @@ async def test_unknown_fields_may_be_ignored(pinnace: Commands) -> None:
 async def test_a_stale_resource_version(pinnace: Commands, client: Client) -> None:
     await pinnace("apply", "-f", "-", stdin=POD)
     before = await client.pods.get("a", "default")
-    done = await pinnace("apply", "-f", "-", stdin=pod(metadata=', resourceVersion: "1", labels: {x: y}'))
+    done = await pinnace("apply", "-f", "-", stdin=pod(metadata=', resourceVersion: "1", labels: {x: w}'))
     assert done.code == 4 and done.errors[0].startswith(
         'stdin:1: Error from server (Conflict): pods "a": resourceVersion 1 is stale'
     )

@@ -33,8 +33,8 @@ async def test_manifests_are_created_once(pinnace: Commands) -> None:
 async def test_create_warns_once_about_fields_without_effect(pinnace: Commands) -> None:
     spec = "{containers: [{name: c, image: i, resources: {requests: {memory: 1m}}}]}"
     odd = f"{{apiVersion: v1, kind: Pod, metadata: {{name: %s}}, spec: {spec}}}"
-    done = await pinnace("create", "-f", "-", stdin=f"{odd % 'x'}\n---\n{odd % 'y'}")
-    assert (done.code, done.lines) == (0, ["pod/x created", "pod/y created"])
+    done = await pinnace("create", "-f", "-", stdin=f"{odd % 'x'}\n---\n{odd % 'w'}")
+    assert (done.code, done.lines) == (0, ["pod/x created", "pod/w created"])
     warning = 'spec.containers[0].resources.requests[memory]: "1m" is in thousandths of a byte; did you mean "1M"?'
     assert done.errors == [f"Warning: {warning}"]
 

@@ -1,11 +1,9 @@
 """kubectl, the official Python client, and containers that are processes: exec, cp, attach, port-forward and logs."""
 
-import gc
 import shlex
 import socket
 import sys
 import urllib.request
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -153,34 +151,3 @@ def test_the_python_client_sends_input(core: Any) -> None:
     ran.write_stdin("b\n")
     ran.run_forever(timeout=TIMEOUT)
     assert (ran.read_stderr(), ran.returncode) == ("err b\n", 3)
-
-
-def test_the_python_client_has_a_terminal(core: Any) -> None:
-    ran = python_exec(core, "sh", stdin=True, tty=True)
-    ran.write_stdin("tty; exit 5\n")
-    ran.run_forever(timeout=TIMEOUT)
-    assert "/dev/pts/" in ran.read_all() and ran.returncode == 5
-
-
-def test_the_python_client_forwards_a_port(core: Any, running: Kubectl) -> None:
-    stream = pytest.importorskip("kubernetes.stream")
-    server = f"exec {shlex.quote(sys.executable)} -m http.server 18080 --bind 0.0.0.0"
-    running("apply", "-f", "-", stdin=[command_pod("web", server)])
-    running("wait", "--for=condition=Ready", "pod/web", "--timeout=40s")
-
-    def answer(port: int) -> bytes:
-        forwarded = stream.portforward(core.connect_get_namespaced_pod_portforward, "web", "default", ports=str(port))
-        connection = forwarded.socket(port)
-        connection.setblocking(True)
-        connection.settimeout(TIMEOUT)
-        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
-        data: bytes = connection.recv(100)
-        connection.close()
-        with warnings.catch_warnings():  # the client does not close its own sockets
-            warnings.simplefilter("ignore", ResourceWarning)
-            del forwarded, connection
-            gc.collect()
-        return data
-
-    until(lambda: answer(18080).startswith(b"HTTP/1.0 200"))
-    assert answer(18081) == b""

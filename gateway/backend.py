@@ -11,9 +11,8 @@ from google.protobuf.message import Message
 
 from gateway.http import Request, User
 from pinnace.api.authorization_pb2 import TokenReviewRequest, TokenReviewResponse
-from pinnace.api.wellknown import IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
 from pinnace.client.channel import Duplex, Stream
-from pinnace.client.connection import Connection
+from pinnace.client.connection import Connection, Metadata, impersonation
 from pinnace.client.errors import ApiError
 
 CALL_TIMEOUT = 30.0
@@ -47,9 +46,9 @@ def note_created() -> None:
         request.created = True
 
 
-def identity(user: User) -> list[tuple[str, str]]:
+def identity(user: User) -> Metadata:
     """Return the call metadata that impersonates a user."""
-    return [(IMPERSONATE_USER_KEY, user.name), *((IMPERSONATE_GROUP_KEY, group) for group in user.groups)]
+    return impersonation(user.name, user.groups)
 
 
 async def opening(stream: Stream[Any], timeout: float, silence: float | None = None) -> "asyncio.Future[Any]":

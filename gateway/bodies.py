@@ -12,13 +12,12 @@ from gateway.api_resources import ApiResource
 from gateway.errors import invalid_options
 from gateway.http import JSON, ApiStatus, Request, bad_request, dump
 from gateway.media_types import PROTOBUF, YAML, body_type, parse_body, unwrap
-from pinnace.api.codec import CodecError, Problem, from_dict, readable
+from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, from_dict, readable
 from pinnace.api.meta_v1_pb2 import DeleteOptions, PatchOptions
 from pinnace.api.patch import with_reset
 
 M = TypeVar("M", bound=Message)
 
-STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 _POLICIES = ("Foreground", "Background", "Orphan")
 _DELETE_OPTIONS = ("gracePeriodSeconds", "preconditions", "propagationPolicy", "dryRun")
 MAX_MANAGER = 128
@@ -40,8 +39,12 @@ def _options_kind(request: Request) -> str:
     return {"PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}.get(request.method, "CreateOptions")
 
 
-def read_object(request: Request, resource: ApiResource) -> Any:
-    """Decode the object of a create or update. Raises ApiStatus."""
+def read_object(request: Request, resource: ApiResource, subresource: str = "") -> Any:
+    """Decode the object of a create or update. Raises ApiStatus.
+
+    Unknown fields of a status that the server resets are accepted: exported objects contain statuses of other versions
+    (kubernetes#90066).
+    """
     assert resource.resource is not None
     media_type = body_type(request.headers.get("content-type", ""))
     if media_type == PROTOBUF:
@@ -60,17 +63,12 @@ def read_object(request: Request, resource: ApiResource) -> Any:
     data = with_reset(data)
     _check_type(data.get("apiVersion") or "", data.get("kind") or "", resource)
     obj, problems = readable(resource.resource, data | {"apiVersion": resource.resource.api_version, "kind": resource.kind})
-    complaints += [f'unknown field "{each.field}"' for each in problems if each.unknown and not _is_reset(request, each)]
+    unknown = [each for each in problems if each.unknown and not (each.in_status and subresource != "status")]
+    complaints += [f'unknown field "{each.field}"' for each in unknown]
     if wrong := [each for each in problems if not each.unknown]:
         raise _undecodable(resource, wrong)
     _complain(request, validation, complaints)
     return obj
-
-
-def _is_reset(request: Request, problem: Problem) -> bool:
-    """Return whether the server resets the field: the status of an object that is created or updated. Exported objects contain
-    statuses of other versions (kubernetes#90066)."""
-    return problem.path[:1] == ("status",) and not request.path.endswith("/status")
 
 
 def read_configuration(request: Request) -> bytes:

@@ -82,7 +82,7 @@ class Objects:
 
     async def update(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
-        obj = read_object(request, route.resource)
+        obj = read_object(request, route.resource, route.subresource)
         self._settle_namespace(route, obj)
         if obj.metadata.name != route.name:
             if obj.metadata.name:

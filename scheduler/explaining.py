@@ -29,10 +29,10 @@ from pinnace.api.pods import ENDED
 from pinnace.api.records import Answer, Explanation, Trouble, Unexplained, decides, no_profile, to_json
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, Resource, T, store_key
 from pinnace.api.status import encode
-from pinnace.api.wellknown import IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY, SCHEDULER_ELECTION
+from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig, ConfigError, load, parse_endpoints
-from pinnace.client.connection import Connection, Metadata
+from pinnace.client.connection import Connection, Metadata, impersonation
 from pinnace.client.errors import ApiError, Forbidden
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.tls import TlsFiles
@@ -204,7 +204,7 @@ def main(
                 said = Answer(_offline(store_key_of(namespace, name), node, read_objects(Path(objects)), given, own))
         else:
             servers = _impersonating(server, tls) if user else load(server, context=context)
-            acting_as = _impersonation(user, groups)
+            acting_as = impersonation(user, groups) if user else ()
             said = Answer(asyncio.run(_explanation(namespace, name, node, servers, given, own, timeout, acting_as)))
     except ApiError as error:
         said = _unexplained(error.message, Trouble.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode())
@@ -222,10 +222,6 @@ def _impersonating(server: str | None, tls: tuple[str, str, str] | None) -> Clie
     files = [Path(each) for each in tls or ()]
     authority = TlsFiles(files[0], files[1], files[2]) if files else None
     return ClientConfig(parse_endpoints(server or ""), tls=authority)
-
-
-def _impersonation(user: str, groups: Iterable[str]) -> Metadata:
-    return [(IMPERSONATE_USER_KEY, user), *((IMPERSONATE_GROUP_KEY, group) for group in groups)] if user else []
 
 
 def _unexplained(error: str, kind: Trouble, status: str = "") -> Answer:

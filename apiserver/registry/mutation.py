@@ -34,7 +34,7 @@ from apiserver.registry.validation.fields import IMMUTABLE, invalid
 from apiserver.storage.committer import CommitOutcome, Conflict, Denied, GuardFailed
 from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.api import wire
-from pinnace.api.codec import CodecError, Problem, revised, to_dict
+from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, revised, to_dict
 from pinnace.api.patch import PatchError, parse, patched, with_reset
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Refusal, Violation
@@ -364,8 +364,6 @@ class _Attempt(Generic[T]):
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
 
 
-STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
-"""Values of fieldValidation. Without a value, unknown fields of a patch are refused, as with Strict."""
 STATUS = "status"
 RESIZE = "resize"
 """The resize subresource, of pods only."""
@@ -397,11 +395,13 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
         raise Rejected(errors.bad_request(f'fieldValidation: "{validation[:32]}": expected Strict, Warn or Ignore'))
 
     def ignored(problem: Problem) -> bool:
-        if not problem.unknown or validation not in (WARN, IGNORE) or str(problem.path[-1]).startswith("$"):
+        if not problem.unknown or str(problem.path[-1]).startswith("$"):
             return False  # a malformed directive of a strategic merge patch is never ignored
+        if problem.in_status and request.subresource != STATUS:
+            return True  # the status is kept; exported objects contain statuses of other versions
         if validation == WARN:
             warn([f'unknown field "{problem.field}"'])
-        return True
+        return validation in (WARN, IGNORE)
 
     def apply(old: T) -> T:
         try:
@@ -411,7 +411,7 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
             raise Rejected(errors.invalid(resource, request.name, [Violation("patch", str(error))])) from None
         except CodecError as error:
             unknown = [f'unknown field "{problem.field}"' for problem in error.problems if problem.unknown]
-            if request.options.fieldValidation == STRICT and len(unknown) == len(error.problems):
+            if validation == STRICT and len(unknown) == len(error.problems):
                 raise Rejected(errors.bad_request(f"strict decoding error: {', '.join(unknown)}")) from None
             wrong = [Violation(problem.field, problem.message) for problem in error.problems]
             raise Rejected(errors.invalid(resource, request.name, wrong)) from None

@@ -135,6 +135,10 @@ class MapKey(str):
 FieldPath = tuple[str | int | MapKey, ...]
 
 
+STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
+"""Values of fieldValidation: unknown fields are refused, dropped with a warning, or dropped."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An error in the data, with its path."""
@@ -143,6 +147,11 @@ class Problem:
     message: str
     unknown: bool = False
     """Whether the field is unknown. Unknown fields can be ignored."""
+
+    @property
+    def in_status(self) -> bool:
+        """Whether the field belongs to the status of the object."""
+        return self.path[:1] == ("status",)
 
     @property
     def field(self) -> str:

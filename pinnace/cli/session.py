@@ -10,7 +10,6 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
-from pinnace.api.wellknown import IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
 from pinnace.cli.errors import explain, tell_hint, tell_lines
 from pinnace.cli.outcomes import ExitCode, Failure, Report, Reported, first, usage, worst
 from pinnace.cli.servers import configuration, reach
@@ -18,7 +17,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import note, progress, until_reader_gone, warning_once
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
-from pinnace.client.connection import Connection
+from pinnace.client.connection import Connection, Metadata, impersonation
 from pinnace.client.errors import Unavailable
 from pinnace.runtime import process, tracing
 
@@ -135,14 +134,13 @@ def _timed_out(message: str, met: Unavailable | None) -> Exception:
     return Failure(f"{message}: {met.message}", hint=known.hint, code=ExitCode.UNAVAILABLE)
 
 
-def _impersonation(settings: Settings) -> list[tuple[str, str]]:
+def _impersonation(settings: Settings) -> Metadata:
     """Return the call metadata for --as and --as-group. Raises Failure (usage)."""
     if settings.acting_as is None:
         if settings.acting_groups:
             raise usage("--as-group requires --as", hint="name the user with --as")
-        return []
-    groups = ((IMPERSONATE_GROUP_KEY, group) for group in settings.acting_groups)
-    return [(IMPERSONATE_USER_KEY, settings.acting_as), *groups]
+        return ()
+    return impersonation(settings.acting_as, settings.acting_groups)
 
 
 async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:

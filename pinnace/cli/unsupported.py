@@ -86,7 +86,6 @@ FLAGS: Mapping[str, Mapping[str, str]] = {
         "-l": "all objects of the manifests are applied",
         "-o": "`pinnace get -o yaml` shows the objects",
     },
-    "create": {"--output": "`pinnace get -o yaml` shows the object", "-o": "`pinnace get -o yaml` shows the object"},
     "create deployment": {"--port": "edit a manifest: --dry-run=client -o yaml prints one"},
     "describe": {"--show-events": "`pinnace get -o yaml` shows an object without its events"},
     "diff": {"--force-conflicts": _DRY_RUN, "--server-side": _DRY_RUN},

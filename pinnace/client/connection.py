@@ -32,7 +32,7 @@ from google.protobuf.message import Message
 from tenacity import AsyncRetrying, retry_if_exception
 
 from pinnace.api import fences
-from pinnace.api.wellknown import CREATED_KEY, REQUEST_ID_KEY, WARNING_KEY
+from pinnace.api.wellknown import CREATED_KEY, IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY, REQUEST_ID_KEY, WARNING_KEY
 from pinnace.client.channel import Decoder, Duplex, Peer, PresentFence, Q, R, Stream, addresses, host_of
 from pinnace.client.errors import (
     ApiError,
@@ -59,6 +59,13 @@ from pinnace.runtime.tls import Renewed, TlsFiles
 log = logging.getLogger(__name__)
 
 Metadata: TypeAlias = Sequence[tuple[str, str]]
+
+
+def impersonation(user: str, groups: Iterable[str]) -> Metadata:
+    """Return the metadata with which calls are made as another user."""
+    return [(IMPERSONATE_USER_KEY, user), *((IMPERSONATE_GROUP_KEY, group) for group in groups)]
+
+
 """Keys and values that are sent with a request."""
 
 

@@ -137,15 +137,9 @@ def _of_bytes(spec: bytes) -> Requests:
 
 def spec_requests(spec: PodSpec) -> Requests:
     total = combine(spec, _container)
-    overhead = amounts(spec.overhead)
-    for name, requested in pod_level(spec.resources.requests).items():
-        for counted in (name, _SCORED.get(name)):
-            if counted is not None:
-                total[counted] = requested
-    for name, added in overhead.items():
-        for counted in (name, _SCORED.get(name)):
-            if counted is not None:
-                total[counted] += added
+    for name, requested in _with_scored(pod_level(spec.resources.requests)).items():
+        total[name] = requested
+    _add(total, _with_scored(amounts(spec.overhead)))
     scored = (_cap(total.pop(_SCORED["cpu"], 0)), _cap(total.pop(_SCORED["memory"], 0)))
     names = sorted(total, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
     return Requests(
@@ -211,6 +205,11 @@ def _container(container: Container) -> dict[str, int]:
     found[_SCORED["cpu"]] = found.get("cpu", DEFAULT_CPU)
     found[_SCORED["memory"]] = found.get("memory", DEFAULT_MEMORY)
     return found
+
+
+def _with_scored(found: dict[str, int]) -> dict[str, int]:
+    """Return the amounts, and those of CPU and memory also under their names for scoring."""
+    return found | {scored: found[name] for name, scored in _SCORED.items() if name in found}
 
 
 def _host_ports(spec: PodSpec) -> Iterable[HostPort]:

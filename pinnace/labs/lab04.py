@@ -81,7 +81,9 @@ async def work(client: Client) -> str:
         running = sum(each.status.phase == "Running" for each in pods)
         raise Wrong(f"{running} of {REPLICAS} pods of deployment/steady run")
     created = min(to_seconds(each.metadata.creationTimestamp) for each in pods)
-    found = [term for term in await terms(client) if to_seconds(term.ended) >= created and term.reason == "stream closed"]
+    found = [
+        term for term in await terms(client) if to_seconds(term.ended) >= created and term.reason.startswith("stream closed")
+    ]
     if not found:
         raise Wrong("no leader was killed after the creation of deployment/steady")
     tokens = {fences.of(each).token for each in pods}

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pinnace.api.core_v1_pb2 import Binding, Namespace, ObjectReference
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.pods_pb2 import Fence
-from pinnace.api.resources import NODES, PODS
+from pinnace.api.resources import NODES, PODS, Resource
 from pinnace.chaos.clients import RecordingConnection, RecordingWatcher
 from pinnace.chaos.workers import CONTESTED, LOAD, NOBODY, SEIZED, Adversary, Owner, Rival, Worker, pod
 from pinnace.client.client import Client
@@ -165,9 +165,8 @@ class Workload:
 
         async def follow(process: Process, member: Member) -> None:
             if rng.random() < 0.5:
-                watcher = RecordingWatcher(
-                    name, resource, cluster.endpoints, journal, rng, fields=fields, verified=verified,  # type: ignore[arg-type]
-                )  # fmt: skip
+                watched: Resource[Any] = resource
+                watcher = RecordingWatcher(name, watched, cluster.endpoints, journal, rng, fields=fields, verified=verified)
                 self._followers.append((process, watcher))
                 await watcher.run()
             client = Client(Connection(cluster.endpoints)).of(resource)

@@ -273,12 +273,14 @@ async def _wrong(client: Client, number: int, step: str) -> str:
 
 def _compare(document: Document) -> None:
     recorded = _read_state()["labs"].get(str(document.number), {}).get("predictions", {})
-    for step in document.steps:
-        for each in step.predictions:
-            if answer := recorded.get(each.id):
-                right = f'the answer is {each.answer}) {each.options[each.answer]}; see "{step.title}"'
-                verdict = "was right" if answer == each.answer else right
-                out(f"prediction {each.id}: {answer}) {each.options.get(answer, '')}: {verdict}\n")
+    titles = {each.id: step.title for step in document.steps for each in step.predictions}
+    for each in document.predictions:
+        if each.id not in recorded:
+            continue
+        answer = recorded[each.id]
+        right = f'the answer is {each.answer}) {each.options[each.answer]}; see "{titles[each.id]}"'
+        verdict = "was right" if answer == each.answer else right
+        out(f"prediction {each.id}: {answer}) {each.options.get(answer, '')}: {verdict}\n")
 
 
 def _predictions(state: Mapping[str, Any], number: int) -> dict[str, str]:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
@@ -153,14 +154,15 @@ async def _up(
             before = await cluster.status()
             link, problem = await _link(cluster, wanted=opens)
             steps.quiet()
+            greet = partial(_greet, _welcome(cluster, detach, displaced, resumed=names), link, problem, opens=opens)
             if not detach:
-                _greet(_welcome(cluster, detach, displaced, resumed=names), link, problem, opens=opens)
+                greet()
                 await follow(cluster, before, _tell)
         except BaseException:
             await _end(cluster, steps)
             raise
         if detach:  # the cluster runs, also if its output can no longer be written: `pinnace up --detach | head -1`
-            _greet(_welcome(cluster, detach, displaced, resumed=names), link, problem, opens=opens)
+            greet()
             return
         if why := await _end(cluster, steps):
             raise why

@@ -45,6 +45,9 @@ async def test_unknown_fields_of_a_status_are_reset() -> None:
         exported = pod(status={"phase": "Running", "resourceClaimStatuses": [{"name": "x"}]})
         created = await served.ask("POST", strict, exported)
         assert (created.code, created.warnings, created.json["status"]["phase"]) == (201, [], "Pending")
+        patch = {"status": {"resourceClaimStatuses": [{"name": "x"}]}, "metadata": {"labels": {"b": "c"}}}
+        patched = await served.ask("PATCH", f"{PODS}/a?fieldValidation=Strict", patch, content_type=MERGE)
+        assert (patched.code, patched.warnings, patched.json["metadata"]["labels"]) == (200, [], {"b": "c"})
         refused = await served.ask("POST", strict, pod(spec={"containers": [], "bogus": 1}))
         assert refused.code == 400 and 'unknown field "spec.bogus"' in refused.json["message"]
 

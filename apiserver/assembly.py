@@ -34,6 +34,7 @@ from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
 from apiserver.registry.strategy import Strategy
 from apiserver.services import metrics
+from apiserver.services.calls import CallRunner, CallsService, RequestIds
 from apiserver.services.discovery import (
     GRPCS_OWN,
     HEALTH,
@@ -56,7 +57,7 @@ from apiserver.storage.committer import Committer, MarkerSweeper
 from apiserver.storage.compactor import INTERVAL, Compactor
 from apiserver.storage.interface import Storage
 from apiserver.webhooks.webhook import Webhook, WebhookAdmission
-from pinnace.api import authorization_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
+from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.resources import (
     ALL,
     CLUSTER_ROLE_BINDINGS,
@@ -75,6 +76,7 @@ from pinnace.api.resources import (
 )
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import never
+from pinnace.runtime.grpc_server import Refusals
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
@@ -166,8 +168,12 @@ class Assembly:
         self._migration = Migration(storage, self._stores, self.cacher, clock)
         restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
+        ids = RequestIds(f"{self._rng.getrandbits(48):012x}")
+        self.runner = CallRunner(ids, Refusals(clock), self.policy, settings.tracer)
+        self._calls = CallsService(self.runner)
         self._tenures = StreamAuthorizations(self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng)
         self.methods = self._methods()
+        self._calls.serve(self.methods)
 
     async def run(self) -> None:
         """Run until cancelled. If a task fails, all tasks are cancelled and the error is raised. Raises OtherCluster before
@@ -197,6 +203,7 @@ class Assembly:
     async def drain(self) -> None:
         """Refuse new calls, and end watches, campaigns and heartbeat streams. Their clients resume at another replica."""
         self.opening.drain()
+        self._calls.drain()
         self._elections.drain()
         self._heartbeats.drain()
         await self.cacher.drain()
@@ -216,6 +223,7 @@ class Assembly:
         services.append((usage["PodMetrics"], of_pods, opening.gate(PODS)))
         services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, opening.refusal))
         services.append((keys_pb2.DESCRIPTOR.services_by_name["Keys"], KeysService(self._storage), opening.refusal))
+        services.append((calls_pb2.DESCRIPTOR.services_by_name["Calls"], self._calls, opening.refusal))
         authorization = authorization_pb2.DESCRIPTOR.services_by_name["Authorization"]
         services.append((authorization, AuthorizationService(self.policy, self._settings.tokens), opening.refusal))
         services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), opening.refusal))

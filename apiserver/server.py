@@ -14,7 +14,6 @@ clients of its shard. All shards share one thread, the handlers and the limits o
 
 import asyncio
 import socket
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -25,12 +24,11 @@ import grpc.aio
 from apiserver.assembly import DEFAULTS, Assembly, ServerSettings
 from apiserver.auth.authentication import Authenticator
 from apiserver.cacher.cacher import Cacher
-from apiserver.services.handlers import MethodHandlers, RequestIds
+from apiserver.services.handlers import MethodHandlers
 from apiserver.services.methods import Method
 from apiserver.storage.interface import Storage
 from pinnace.runtime import grpc_server
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from pinnace.runtime.grpc_server import Refusals
 from pinnace.runtime.tls import TlsFiles, line_credentials
 
 MAX_REQUEST = 4 << 20
@@ -82,9 +80,6 @@ class ApiServer:
     ) -> None:
         self._assembly = Assembly(storage, settings)
         self._authenticator = authenticator
-        self._tracer = settings.tracer
-        self._ids = RequestIds(uuid.uuid4().hex[:12])
-        self._refusals = Refusals()
         self._options = options(settings.election_lease)
         self._lines = [ListenerShards(self._options, self._handlers)]
 
@@ -137,16 +132,7 @@ class ApiServer:
         return self._assembly.opening.readiness()
 
     def _handlers(self, *, by_token: bool = False) -> MethodHandlers:
-        assembly, authenticator = self._assembly, self._authenticator
-        return MethodHandlers(
-            assembly.methods,
-            authenticator,
-            self._ids,
-            self._refusals,
-            self._tracer,
-            by_token=by_token,
-            authorizer=assembly.policy,
-        )
+        return MethodHandlers(self._assembly.methods, self._authenticator, self._assembly.runner, by_token=by_token)
 
 
 SHARDS = 8

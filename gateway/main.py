@@ -100,7 +100,9 @@ class Readiness:
 
 async def serve(stop: asyncio.Event, options: Options) -> None:
     """Serve until `stop` is set."""
-    connection = Connection(options.servers.endpoints, tls=options.servers.tls, on_warning=add_warning, on_created=note_created)
+    connection = Connection(
+        options.servers.endpoints, tls=options.servers.tls, on_warning=add_warning, on_created=note_created, exchanges=True
+    )
     readiness = Readiness(connection)
     backend = Backend(connection)
     timeline = Timeline(connection, backend, options.timeline, options.data_dir)

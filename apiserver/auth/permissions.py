@@ -57,6 +57,8 @@ HEALTH, REFLECTION, VERSION = "/healthz", "/reflection", "/version"
 """Non-resource URLs of the health, reflection and version services."""
 HEARTBEAT = Action("update", "leases", "coordination.k8s.io")
 """Required for each node of a fleet: a heartbeat replaces an update of the node's Lease."""
+EXCHANGE = Action("create", "calls")
+"""Not checked: each call of an Exchange needs its own permission."""
 EXEC = Action("create", "pods/exec")
 """Checked after the first request of the stream, which names the pod."""
 PORT_FORWARD = Action("create", "pods/portforward")
@@ -262,6 +264,7 @@ _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Pods/Exec": Permission(_always(EXEC), None),
     "pinnace.v1.Pods/Attach": Permission(_always(Action("create", "pods/attach")), _named(PODS)),
     "pinnace.v1.Pods/PortForward": Permission(_always(PORT_FORWARD), None),
+    "pinnace.v1.Calls/Exchange": Permission(_always(EXCHANGE), None),
     "pinnace.v1.Nodes/Heartbeat": Permission(_always(HEARTBEAT), None),
     "pinnace.v1.Events/Record": Permission(_always(Action("create", "events")), _recorded),
     "pinnace.v1.Elections/Campaign": Permission(_always(CAMPAIGN), None),

@@ -8,37 +8,28 @@ A refusal becomes the status of the call. The trailers contain its details, the 
 `MethodHandlers` handles every path, so no other service of the gRPC server is reachable. Calls without authentication are
 refused before their requests are parsed, for every path, including unknown ones. On a port for tokens, they are refused before
 their requests are received.
-
-The request ID of a call is in the audit log (auditID), in the log lines of the call, and in its trailers. A client can set it
-by the metadata `x-request-id`, as with Kubernetes' Audit-ID. IDs from clients need not be unique.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from itertools import count
 from typing import Any, NoReturn, Self
 
 import grpc
 import grpc.aio
 
-from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential, User
-from apiserver.auth.authorizer import Authorizer, impersonate, requested
-from apiserver.errors import Rejected, forbidden
-from apiserver.flow.control import TOO_MANY_REQUESTS
-from apiserver.registry import fencing
-from apiserver.registry.strategy import gathering
+from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential
+from apiserver.errors import Rejected
 from apiserver.services import metrics
+from apiserver.services.calls import CallContext, CallRunner, Metadata
 from apiserver.services.methods import Method
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
 from pinnace.api.wellknown import CREATED_KEY, REQUEST_ID_KEY, WARNING_KEY
-from pinnace.runtime import logs, tracing
-from pinnace.runtime.grpc_server import Refusals, abort, let_go
-from pinnace.runtime.tracing import NO_TRACER, Tracer
+from pinnace.runtime import logs
+from pinnace.runtime.grpc_server import abort, let_go
 
 MAX_MESSAGE = 1000
 """Maximum size of a status message in bytes, percent-encoded: a byte outside printable ASCII takes three. The trailers also
@@ -51,32 +42,6 @@ _NOBODY = ""
 """The user name for the delays of refusals without authentication."""
 
 
-class CallContext:
-    """The context of a gRPC call: an apiserver.services.methods.Context."""
-
-    __slots__ = ("credential", "time_remaining", "user")
-
-    def __init__(self, context: grpc.aio.ServicerContext, credential: Credential) -> None:
-        """Authenticate the caller. Raises Rejected if the credential belongs to no user."""
-        self.credential: Credential = credential
-        self.user = credential.user()
-        self.time_remaining: Callable[[], float | None] = context.time_remaining
-
-    async def act_as(self, other: User, authorizer: Authorizer) -> None:
-        """Impersonate another user for this call. Raises Rejected (PERMISSION_DENIED)."""
-        self.credential = await impersonate(self.credential, other, authorizer)
-        self.user = self.credential.user()
-
-    def when_taken(self, callback: Callable[[], None]) -> None:
-        """Call `callback` at the end of the call's task, which gRPC keeps until the response is sent.
-
-        The add_done_callback method of gRPC's context would create a reference cycle of context and call, which only the
-        garbage collector frees.
-        """
-        if task := asyncio.current_task():
-            task.add_done_callback(lambda _: callback())
-
-
 class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     """All methods of a server by path. Calls with other paths are refused."""
 
@@ -84,19 +49,15 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
         self,
         methods: Mapping[str, Method],
         authenticator: Authenticator | None,
-        ids: RequestIds,
-        refusals: Refusals,
-        tracer: Tracer = NO_TRACER,
+        runner: CallRunner,
         *,
         by_token: bool = False,
-        authorizer: Authorizer | None = None,
     ) -> None:
-        """`authenticator`: None on a server without TLS, where every client has all permissions. `by_token`: the port requests
-        no client certificate. `refusals`: shared by all ports of the server. `authorizer`: checks impersonation; without it,
-        impersonation is refused."""
+        """`authenticator`: None on a server without TLS, where every client has all permissions. `runner`: shared by all ports
+        of the server. `by_token`: the port requests no client certificate."""
         self._authenticator = authenticator if by_token else None
-        self._door = _CallHandlers(_who(authenticator), ids, refusals, authorizer)
-        self._handlers = {path: self._door.handler(method, tracer) for path, method in methods.items()}
+        self._door = _CallHandlers(_who(authenticator), runner)
+        self._handlers = {path: self._door.handler(method) for path, method in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         path = handler_call_details.method
@@ -135,21 +96,17 @@ def _bearer(authenticator: Authenticator, metadata: Any) -> Bearer:
 class _CallHandlers:
     """gRPC handlers that parse requests after authentication. gRPC would parse them before."""
 
-    def __init__(self, who: Who, ids: RequestIds, refusals: Refusals, authorizer: Authorizer | None) -> None:
-        self._authorizer = authorizer
+    def __init__(self, who: Who, runner: CallRunner) -> None:
         self._who = who
-        self._ids = ids
-        self._refusals = refusals
+        self._runner = runner
 
-    def handler(self, method: Method, tracer: Tracer) -> grpc.RpcMethodHandler:
+    def handler(self, method: Method) -> grpc.RpcMethodHandler:
         """Return the gRPC handler of a method. Streams are not traced."""
         if method.client_streaming:
             return grpc.stream_stream_rpc_method_handler(self._stream(method))
         if method.server_streaming:
             return grpc.unary_stream_rpc_method_handler(self._stream(method))
-        if tracer.on:
-            return grpc.unary_unary_rpc_method_handler(self._traced(method, tracer))
-        return grpc.unary_unary_rpc_method_handler(self._unary(method, method.parse))
+        return grpc.unary_unary_rpc_method_handler(self._unary(method))
 
     def refusing(self, path: str) -> grpc.RpcMethodHandler:
         """Return a handler that refuses calls of this path without receiving their requests."""
@@ -168,7 +125,7 @@ class _CallHandlers:
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
-    def _unary(self, method: Method, parse: Callable[[bytes], Any]) -> Any:
+    def _unary(self, method: Method) -> Any:
         async def call(data: bytes, context: Any) -> bytes:
             metadata = context.invocation_metadata() or ()  # gRPC builds it at each access
             self._name(context, metadata)
@@ -176,19 +133,14 @@ class _CallHandlers:
             try:
                 made = self._call(context)
                 caller = made.user.name
-                if other := requested(metadata):
-                    await self._act_as(made, other)
-                    caller = made.user.name
-                if method.is_paced:
-                    await self._refusals.wait(caller, len(data), context.time_remaining())
-                fencing.read_fences(metadata)
-                with gathering() as warnings:
-                    answer = await method.call(parse(data), made)
+                await self._runner.impersonate(made, metadata)
+                caller = made.user.name
+                answer, warnings = await self._runner.run(method, data, made, metadata)
                 if warnings or warnings.created:
-                    told: list[tuple[str, str | bytes]] = [(WARNING_KEY, warning.encode()) for warning in warnings]
+                    trailers: list[tuple[str, str | bytes]] = [(WARNING_KEY, warning.encode()) for warning in warnings]
                     if warnings.created:
-                        told.append((CREATED_KEY, "true"))
-                    context.set_trailing_metadata(((REQUEST_ID_KEY, logs.request_id.get()), *told))
+                        trailers.append((CREATED_KEY, "true"))
+                    context.set_trailing_metadata(((REQUEST_ID_KEY, logs.request_id.get()), *trailers))
                 return answer
             except Rejected as rejected:
                 let_go(rejected)
@@ -201,21 +153,6 @@ class _CallHandlers:
 
         return call
 
-    def _traced(self, method: Method, tracer: Tracer) -> Any:
-        def parse(data: bytes) -> Any:
-            with tracer.span("decode"):
-                return method.parse(data)
-
-        unary = self._unary(method, parse)
-
-        async def call(data: bytes, context: Any) -> bytes:
-            metadata = dict(context.invocation_metadata() or ())
-            with tracer.call(method.name, metadata.get(tracing.KEY, "")):
-                answer: bytes = await unary(data, context)
-                return answer
-
-        return call
-
     def _stream(self, method: Method) -> Any:
         async def call(data: Any, context: Any) -> AsyncIterator[bytes]:
             metadata = context.invocation_metadata() or ()
@@ -224,11 +161,10 @@ class _CallHandlers:
             try:
                 made = self._call(context)
                 caller = made.user.name
-                if other := requested(metadata):
-                    await self._act_as(made, other)
-                    caller = made.user.name
+                await self._runner.impersonate(made, metadata)
+                caller = made.user.name
                 if method.is_paced:
-                    await self._refusals.wait(caller, remaining=context.time_remaining())
+                    await self._runner.refusals.wait(caller, remaining=context.time_remaining())
                 request: Any = _Requests(context, method.parse) if method.client_streaming else method.parse(data)
                 async with aclosing(method.stream(request, made)) as responses:
                     async for response in responses:
@@ -241,33 +177,24 @@ class _CallHandlers:
 
         return call
 
-    async def _act_as(self, made: CallContext, other: User) -> None:
-        """Impersonate another user. Raises Rejected."""
-        if self._authorizer is None:
-            raise Rejected(forbidden("this server does not support impersonation"))
-        await made.act_as(other, self._authorizer)
-
     def _call(self, context: Any) -> CallContext:
         """Return the context of a call. Raises Rejected if the caller is not authenticated."""
         try:
-            return CallContext(context, self._who(context))
+            return CallContext(self._who(context), context.time_remaining)
         except Rejected:
             metrics.UNAUTHENTICATED.inc()
             raise
 
-    def _name(self, context: Any, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+    def _name(self, context: Any, metadata: Metadata) -> None:
         """Set the request ID of the call. gRPC runs each call in its own task, so the context variable is not reset."""
-        request_id = self._ids.of(metadata)
+        request_id = self._runner.ids.of(metadata)
         logs.request_id.set(request_id)
         context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 
     async def _refuse(self, context: Any, refusal: Refusal, caller: str, size: int = 0) -> NoReturn:
         """End the call with a refusal. Refusals for lack of permission or capacity are delayed, because clients may repeat such
         calls immediately. `caller`: a user name. `size`: size in bytes of the request, which gRPC keeps until the call ends."""
-        if refusal.code in _PACED or refusal.reason == TOO_MANY_REQUESTS:
-            waited = await self._refusals.wait(caller, size, context.time_remaining())
-            if refusal.retry_after is not None:
-                refusal = replace(refusal, retry_after=max(0.0, refusal.retry_after - waited))
+        refusal = await self._runner.pace(refusal, caller, size, context.time_remaining())
         await _abort(context, refusal)
 
 
@@ -313,22 +240,3 @@ def cut(message: str) -> str:
 
 
 _GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}
-_PACED = frozenset({Code.UNAUTHENTICATED, Code.UNIMPLEMENTED, Code.PERMISSION_DENIED})
-
-
-_SOUND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,63}")
-
-
-class RequestIds:
-    """Assigns request IDs. `server`: a prefix that is unique for each server process."""
-
-    def __init__(self, server: str) -> None:
-        self._prefix = f"{server}-"
-        self._calls = count(1)
-
-    def of(self, metadata: Iterable[tuple[str, str | bytes]]) -> str:
-        """Return the request ID in the metadata if it is valid (at most 64 safe characters), else a new one."""
-        for key, value in metadata:
-            if key == REQUEST_ID_KEY and isinstance(value, str) and _SOUND.fullmatch(value):
-                return value
-        return f"{self._prefix}{next(self._calls)}"

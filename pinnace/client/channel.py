@@ -15,7 +15,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from pinnace.api.pods_pb2 import Fence
-from pinnace.client.errors import ApiError, unavailable, unimplemented, unknown_method, unreadable
+from pinnace.client.errors import ApiError, from_rpc, unavailable, unimplemented, unknown_method, unreadable
+from pinnace.client.exchange import Exchange
 from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import Credentials, Renewed
 
@@ -54,6 +55,7 @@ class Peer:
         self._shown: Credentials | None = None
         self._doubted = False
         self._channel: grpc.aio.Channel | None = None
+        self._exchange: Exchange | None = None
         self._retired: set[asyncio.Task[None]] = set()
 
     @property
@@ -61,6 +63,13 @@ class Peer:
         if self._channel is None:
             self._channel = self._open()
         return self._channel
+
+    @property
+    def exchange(self) -> Exchange:
+        """The stream for many calls. It is replaced when it has ended."""
+        if self._exchange is None or self._exchange.is_closed:
+            self._exchange = Exchange(self.channel, self.endpoint)
+        return self._exchange
 
     def is_ready(self) -> bool:
         """Return whether the channel is connected and the server has not rejected its credentials."""
@@ -89,6 +98,8 @@ class Peer:
         self._doubted = True
 
     async def close(self) -> None:
+        if self._exchange is not None:
+            self._exchange.close()
         if self._channel is not None:
             channel, self._channel = self._channel, None
             await channel.close()
@@ -102,7 +113,7 @@ class Peer:
             task = asyncio.create_task(_close_later(self._channel))
             self._retired.add(task)
             task.add_done_callback(self._retired.discard)
-            self._channel = None
+            self._channel = self._exchange = None
 
     def _open(self) -> grpc.aio.Channel:
         if self._tls is None:
@@ -166,7 +177,7 @@ class Servers(Protocol):
 
     async def connected(self, method: str, ignorant: Collection[str]) -> Peer: ...
 
-    def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> ApiError: ...
+    def failed(self, peer: Peer, failure: ApiError) -> ApiError: ...
 
     def move_on(self, peer: Peer) -> None: ...
 
@@ -208,7 +219,7 @@ class Stream(Generic[R]):
         except CallCancelled:
             raise unavailable(f"the stream from API server {self.endpoint} was cancelled") from None
         except grpc.aio.AioRpcError as error:
-            failure = self._servers.failed(self._peer, error)
+            failure = self._servers.failed(self._peer, from_rpc(error))
             if not unknown_method(failure):
                 raise failure from None
             self._ignorant.append(self.endpoint)

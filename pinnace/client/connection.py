@@ -127,12 +127,14 @@ class Connection:
         on_warning: Callable[[str], None] | None = None,
         on_created: Callable[[], None] | None = None,
         storage_timeout: float | None = None,
+        exchanges: bool = False,
     ) -> None:
         """`endpoints`: servers as "host:port". They are tried in random order, which spreads clients over the servers. `tls`:
         files for mutual TLS; None disables TLS and authentication. `metadata`: sent with each unary call. `on_warning` receives
         the server's warnings about accepted requests. `on_created` is called when an apply created an object.
         `storage_timeout`: seconds after which a call is no longer retried if etcd is unavailable; None uses the timeout of the
-        call. Raises OSError if a TLS file cannot be loaded."""
+        call. `exchanges`: send the calls that wait at the same moment in one message (pinnace.client.exchange). Raises OSError
+        if a TLS file cannot be loaded."""
         if not endpoints:
             raise ValueError("no API server is configured: at least one HOST:PORT is required")
         self._rng = rng or new_rng()
@@ -142,6 +144,7 @@ class Connection:
         self._on_warning = on_warning
         self._on_created = on_created
         self._storage_patience = storage_timeout
+        self._exchanges = exchanges
         self._diagnosis = Diagnosis(self._endpoints, tls.context if tls is not None else None)
         self._peers: list[Peer] = []  # empty before the first call
         self._current = 0
@@ -251,9 +254,8 @@ class Connection:
         self._diagnosis.close()
         await asyncio.gather(*(peer.close() for peer in self._peers))
 
-    def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> ApiError:
-        """Convert the error of a call to `peer`. Switch to the next server if the error is specific to this server."""
-        failure = from_rpc(error)
+    def failed(self, peer: Peer, failure: ApiError) -> ApiError:
+        """Return the error of a call to `peer`. Switch to the next server if the error is specific to this server."""
         if isinstance(failure, Unavailable) or unknown_method(failure):
             self.move_on(peer)
         elif isinstance(failure, Unauthenticated):
@@ -334,34 +336,65 @@ class Connection:
             sent_metadata.append((fences.KEY, fences.header(leader)))
         if (remaining := deadline - now()) <= 0:
             raise timed_out(f"{method} was not sent: the deadline has passed")
-        call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, Decoder(response))
         course.sent(peer.endpoint, now())
-        sent = call(request, timeout=remaining, metadata=sent_metadata or None)
+        send = self._exchange if self._exchanges else self._send
+        try:
+            return await send(peer, method, request, response, remaining, sent_metadata)
+        except ApiError as error:
+            if unknown_method(error):
+                return await self._attempt(
+                    course, request, response, deadline, retry, fence, metadata, (*ignorant, peer.endpoint)
+                )
+            course.failed(error)
+            raise _lost(error, retry) from None
+
+    async def _send(
+        self, peer: Peer, method: str, request: Message, response: type[R], timeout: float, metadata: Sequence[tuple[str, str]]
+    ) -> R:
+        """Send a gRPC call. Raises ApiError."""
+        call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, Decoder(response))
+        sent = call(request, timeout=timeout, metadata=metadata or None)
         try:
             with HeedsCancellation():
                 answer: R | None = await sent
         except CallCancelled:
             if self._closed:
                 raise asyncio.CancelledError("the connection was closed") from None
-            failure: ApiError = unavailable(f"the connection to API server {peer.endpoint} was closed")
-            course.failed(failure)
-            raise _lost(failure, retry) from None
+            raise unavailable(f"the connection to API server {peer.endpoint} was closed") from None
         except grpc.aio.AioRpcError as error:
-            failure = self.failed(peer, error)
-            if isinstance(failure, Timeout) and not failure.reason:
-                failure = unanswered(peer.endpoint)
-            course.failed(failure)
-            log.debug("%s at %s: %s, request %s", method, peer.endpoint, failure.code.name, failure.request_id or "unknown")
-            if unknown_method(failure):
-                return await self._attempt(
-                    course, request, response, deadline, retry, fence, metadata, (*ignorant, peer.endpoint)
-                )
-            raise _lost(failure, retry) from None
+            raise self._failed(peer, method, from_rpc(error)) from None
         if answer is None:
             raise unreadable(method, peer.endpoint)
         if self._on_warning or self._on_created or log.isEnabledFor(logging.DEBUG):
             self._read_trailers(method, peer, await sent.trailing_metadata())
         return answer
+
+    async def _exchange(
+        self, peer: Peer, method: str, request: Message, response: type[R], timeout: float, metadata: Sequence[tuple[str, str]]
+    ) -> R:
+        """Send a call in the stream of many calls. Raises ApiError."""
+        try:
+            answer = await peer.exchange.call(method, request.SerializeToString(), metadata, timeout)
+        except TimeoutError:
+            raise self._failed(peer, method, unanswered(peer.endpoint)) from None
+        except ApiError as error:
+            raise self._failed(peer, method, error) from None
+        for warning in answer.warnings:
+            if self._on_warning:
+                self._on_warning(warning)
+        if answer.created and self._on_created:
+            self._on_created()
+        decoded = Decoder(response)(answer.data)
+        if decoded is None:
+            raise unreadable(method, peer.endpoint)
+        return decoded
+
+    def _failed(self, peer: Peer, method: str, failure: ApiError) -> ApiError:
+        failure = self.failed(peer, failure)
+        if isinstance(failure, Timeout) and not failure.reason:
+            failure = unanswered(peer.endpoint)
+        log.debug("%s at %s: %s, request %s", method, peer.endpoint, failure.code.name, failure.request_id or "unknown")
+        return failure
 
     def _read_trailers(self, method: str, peer: Peer, trailers: Iterable[tuple[str, str | bytes]]) -> None:
         """Log the request ID, and pass the server's warnings to `on_warning`."""

@@ -16,7 +16,8 @@ from apiserver.election.service import TIMING as ELECTION_TIMING
 from apiserver.election.service import ElectionsService
 from apiserver.flow.control import FlowControl
 from apiserver.registry.fencing import Fences
-from apiserver.services.handlers import MethodHandlers, RequestIds
+from apiserver.services.calls import CallRunner, RequestIds
+from apiserver.services.handlers import MethodHandlers
 from apiserver.services.methods import MIN_TIMEOUT, Method, StreamAuthorizations, methods_of
 from apiserver.services.nodes import TIMING as HEARTBEAT_TIMING
 from apiserver.services.nodes import HeartbeatsService
@@ -121,7 +122,7 @@ class Server:
         methods: dict[str, Method] = {}
         for each, service in services:
             methods.update(methods_of(each.methods, service, lambda: None, FlowControl(), allow, tenures, fences))
-        handlers = MethodHandlers(methods, None, RequestIds("test"), Refusals())
+        handlers = MethodHandlers(methods, None, CallRunner(RequestIds("test"), Refusals()))
         self._grpc.add_generic_rpc_handlers((handlers,))
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._running = [asyncio.ensure_future(part.run()) for part in (self.committer, self.cacher, self.elections)]

@@ -13,8 +13,9 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.services.discovery import HEALTH, REFLECTION
-from pinnace.api import authorization_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
+from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.authorization_pb2 import ResourceAttributes
+from pinnace.api.calls_pb2 import Call, CallBatch
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.elections_pb2 import CampaignRequest
 from pinnace.api.manifest import load
@@ -23,7 +24,7 @@ from pinnace.api.nodes_pb2 import HeartbeatRequest
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import ALL, Resource
-from pinnace.api.verbs_pb2 import DeleteRequest
+from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest
 from tests.fuzz.values import NAMES
 
 _FILE = Path(__file__).parent / "sound.yaml"
@@ -36,6 +37,7 @@ def methods() -> Mapping[str, MethodDescriptor]:
     special = (
         elections_pb2.DESCRIPTOR.services_by_name["Elections"],
         authorization_pb2.DESCRIPTOR.services_by_name["Authorization"],
+        calls_pb2.DESCRIPTOR.services_by_name["Calls"],
         keys_pb2.DESCRIPTOR.services_by_name["Keys"],
         tables_pb2.DESCRIPTOR.services_by_name["Tables"],
         *metrics_pb2.DESCRIPTOR.services_by_name.values(),
@@ -104,6 +106,14 @@ def conversation(method: MethodDescriptor, rng: random.Random) -> list[Message]:
         return [opening, *beats, CampaignRequest(resign=CampaignRequest.Resign())]
     if method.name == "ServerReflectionInfo":
         return [ServerReflectionRequest(list_services=""), ServerReflectionRequest(file_containing_symbol="pinnace.v1.Pods")]
+    if method.name == "Exchange":
+        path, get = "/pinnace.v1.Pods/Get", GetRequest(namespace="default", name=name).SerializeToString()
+        half = len(get) // 2
+        return [
+            CallBatch(calls=[Call(id=1, method=path, timeout_ms=1000, request=get)]),
+            CallBatch(calls=[Call(id=2, method=path, timeout_ms=1000, request=get[:half], more=True)]),
+            CallBatch(calls=[Call(id=2, request=get[half:])], cancelled=[1]),
+        ]
     beats = [HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=number)) for number in range(1, rng.randrange(1, 4))]
     first = HeartbeatRequest(open=HeartbeatRequest.Open(holder="edge", nodes=["edge-0", "edge-1"]))
     more = HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["edge-2"]))

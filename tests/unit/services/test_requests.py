@@ -15,7 +15,7 @@ from apiserver.auth.audit import AuditLog
 from apiserver.cacher.cacher import ResourceCache
 from apiserver.server import ApiServer
 from apiserver.services import metrics
-from apiserver.services.handlers import RequestIds
+from apiserver.services.calls import RequestIds
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.cli.errors import explain

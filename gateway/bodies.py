@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from gateway import api_resources
 from gateway.api_resources import ApiResource
 from gateway.errors import invalid_options
 from gateway.http import JSON, ApiStatus, Request, bad_request, dump
-from gateway.media_types import PROTOBUF, YAML, body_type, parse_body, unwrap
+from gateway.media_types import APPLY, PROTOBUF, YAML, body_type, parse_body, unwrap
+from gateway.workers import LARGE_YAML, is_large_json
 from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, from_dict, readable
 from pinnace.api.meta_v1_pb2 import DeleteOptions, PatchOptions
 from pinnace.api.patch import with_reset
@@ -69,6 +71,30 @@ def read_object(request: Request, resource: ApiResource, subresource: str = "") 
         raise _undecodable(resource, wrong)
     _complain(request, validation, complaints)
     return obj
+
+
+def is_large(request: Request) -> bool:
+    """Return whether the body should be decoded in a worker process."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type == PROTOBUF:
+        return False
+    if media_type in (YAML, APPLY) and request.body.lstrip()[:1] != b"{":
+        return len(request.body) > LARGE_YAML
+    return is_large_json(request.body)
+
+
+def decode_object(request: Request, resource: tuple[str, str, str], subresource: str) -> tuple[bytes, list[str]]:
+    """Decode the object of a create or update in a worker process, and return its encoding and the warnings. `resource`: the
+    group, version and plural. Raises ApiStatus."""
+    found = api_resources.find(*resource)
+    assert found is not None
+    encoded: bytes = read_object(request, found, subresource).SerializeToString()
+    return encoded, request.warnings
+
+
+def decode_configuration(request: Request) -> tuple[bytes, list[str]]:
+    """Read a configuration in a worker process, and return it with the warnings. Raises ApiStatus."""
+    return read_configuration(request), request.warnings
 
 
 def read_configuration(request: Request) -> bytes:

@@ -80,7 +80,7 @@ class Discovery:
             content_type = f"{JSON};g={_AGGREGATED};v={version};as=APIGroupDiscoveryList"
             if request.headers.get("if-none-match") == tagged.etag:
                 return Response(304, b"", content_type, headers)
-            return Response(200, tagged.body, content_type, headers)
+            return Response(200, tagged.body, content_type, headers, is_static=True)
         body = self._bodies.get(path)
         if body is None:
             raise path_not_found()

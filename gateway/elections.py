@@ -141,7 +141,7 @@ class Elections:
             first = await opening(stream, OPENING, SILENCE)
         except ApiError as error:
             raise to_status(error, route.resource, route.name) from None
-        return Response(200, _Events(request, form, stream, first, selects).chunks(), JSON)
+        return Response(200, _Events(request, form, stream, first, selects).chunks(), JSON, is_live=True)
 
     async def _call(self, request: Request, route: Route, method: str, message: Message) -> bytes:
         try:

@@ -24,7 +24,8 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 @dataclass(slots=True)
 class Request:
-    """An HTTP request. Header names are in lower case."""
+    """An HTTP request. Header names are in lower case; of several headers with a name, `headers` has the first. The path is
+    percent-encoded. `body` is set when the dispatcher has read it."""
 
     method: str
     path: str
@@ -64,12 +65,16 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """A response with a body of bytes, or with a stream of chunks."""
+    """A response with a body of bytes, or of chunks."""
 
     code: int
     body: bytes | AsyncIterator[bytes]
     content_type: str = JSON
     headers: dict[str, str] = field(default_factory=dict)
+    is_live: bool = False
+    """Whether the chunks are events, such as those of a watch: they are not compressed, and end when the gateway stops."""
+    is_static: bool = False
+    """Whether all requests get the same body object, so that its compressed form is kept."""
 
 
 class ApiStatus(Exception):
@@ -91,6 +96,9 @@ class ApiStatus(Exception):
         self.details = details
         self.retry_after = retry_after
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore_status, (self.code, self.reason, self.message, self.details, self.retry_after)
+
     @property
     def document(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -108,6 +116,13 @@ class ApiStatus(Exception):
                 found["details"]["retryAfterSeconds"] = self.retry_after
         found["code"] = self.code
         return found
+
+
+def _restore_status(
+    code: int, reason: str, message: str, details: Mapping[str, Any] | None, retry_after: int | None
+) -> ApiStatus:
+    """Unpickle a status from a worker process."""
+    return ApiStatus(code, reason, message, details, retry_after=retry_after)
 
 
 def success(details: Mapping[str, Any] | None = None, code: int = 0) -> dict[str, Any]:

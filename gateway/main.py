@@ -17,6 +17,7 @@ from gateway.backend import Backend, add_warning, note_created
 from gateway.dispatch import Dispatcher
 from gateway.server import Server, tls_context
 from gateway.timeline import Timeline
+from gateway.workers import Workers
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
@@ -106,7 +107,8 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     readiness = Readiness(connection)
     backend = Backend(connection)
     timeline = Timeline(connection, backend, options.timeline, options.data_dir)
-    dispatcher = Dispatcher(backend, lambda: readiness.problem, options.servers, timeline.link)
+    workers = Workers()
+    dispatcher = Dispatcher(backend, lambda: readiness.problem, options.servers, workers, timeline.link)
     server = Server(dispatcher, Authenticator(backend), options.context)
     status = StatusServer(
         *options.http,
@@ -119,7 +121,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     log.info("serving the Kubernetes API on https://%s:%d, status on %s", host, port, status.address)
     try:
         async with asyncio.TaskGroup() as group:
-            working = [group.create_task(readiness.run()), group.create_task(timeline.run())]
+            working = [group.create_task(part.run()) for part in (readiness, timeline, workers)]
             await stop.wait()
             for task in working:
                 task.cancel()

@@ -169,4 +169,10 @@ def _parse_yaml(body: bytes) -> Any:
 
 
 def to_yaml(document: Any) -> bytes:
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False).encode()
+    text: str = yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return text.encode()
+
+
+def json_to_yaml(text: bytes) -> bytes:
+    """Convert JSON to YAML. Called in a worker process if it is large."""
+    return to_yaml(json.loads(text))

@@ -3,9 +3,8 @@
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
@@ -14,24 +13,42 @@ from gateway import tables
 from gateway.api_resources import ApiResource
 from gateway.backend import Backend
 from gateway.bodies import (
+    decode_configuration,
+    decode_object,
     dry_run,
     field_manager,
     field_validation,
+    is_large,
     patch_options,
     read_configuration,
     read_delete_options,
     read_object,
 )
+from gateway.connection import PIECE
 from gateway.errors import invalid_options, to_status
 from gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, not_found, success
 from gateway.json_codec import JsonCache, with_type
-from gateway.media_types import METADATA_LIST, PROTOBUF, TABLE, YAML, Format, envelope, negotiate, to_yaml, unsupported
+from gateway.media_types import (
+    METADATA_LIST,
+    PROTOBUF,
+    TABLE,
+    YAML,
+    Format,
+    envelope,
+    json_to_yaml,
+    negotiate,
+    to_yaml,
+    unsupported,
+)
 from gateway.routes import Route
 from gateway.wire import list_parts
+from gateway.workers import Workers, is_large_json
 from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, GetRequest, ListRequest, PatchRequest
 from pinnace.api.wire import field
 from pinnace.client.errors import ApiError
+from pinnace.runtime.clock import SYSTEM_CLOCK
+from pinnace.runtime.tasks import TimeSlice
 
 PATCH_TYPES = {
     "application/merge-patch+json": PatchRequest.MERGE,
@@ -49,9 +66,10 @@ _VERSION_LISTS = 1
 
 
 class Objects:
-    def __init__(self, backend: Backend, cache: JsonCache) -> None:
+    def __init__(self, backend: Backend, cache: JsonCache, workers: Workers) -> None:
         self._backend = backend
         self._cache = cache
+        self._workers = workers
 
     async def get(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
@@ -59,30 +77,30 @@ class Objects:
             raise not_found(route.resource.qualified, route.name)
         message = GetRequest(namespace=route.namespace, name=route.name)
         message.options.resourceVersion = request.param("resourceVersion")
-        return self.respond(request, route, await self.call(request, route, "Get", message, retry=True), form)
+        return await self.respond(request, route, await self.call(request, route, "Get", message, retry=True), form)
 
     async def list(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
         resource = route.resource
         if resource.resource is None:
-            return self._render_list(request, resource, await self._version(request), form)
+            return await self._render_list(request, resource, await self._version(request), form)
         message = ListRequest(namespace=route.namespace, options=self._list_options(request))
         data = await self.call(request, route, "List", message, retry=True)
-        return self._render_list(request, resource, data, form)
+        return await self._render_list(request, resource, data, form)
 
     async def create(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
-        obj = read_object(request, route.resource)
+        obj = await self._read_object(request, route)
         self._settle_namespace(route, obj)
         message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]
         message.options.dryRun.extend(dry_run(request))
         message.options.fieldManager = field_manager(request)
         data = await self.call(request, route, "Create", message, name=obj.metadata.name)
-        return self.respond(request, route, data, form, code=201)
+        return await self.respond(request, route, data, form, code=201)
 
     async def update(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
-        obj = read_object(request, route.resource, route.subresource)
+        obj = await self._read_object(request, route)
         self._settle_namespace(route, obj)
         if obj.metadata.name != route.name:
             if obj.metadata.name:
@@ -93,7 +111,7 @@ class Objects:
         update.options.dryRun.extend(dry_run(request))
         update.options.fieldManager = field_manager(request)
         verb = "UpdateStatus" if route.subresource == "status" else "Update"
-        return self.respond(request, route, await self.call(request, route, verb, update), form)
+        return await self.respond(request, route, await self.call(request, route, verb, update), form)
 
     async def patch(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
@@ -101,14 +119,14 @@ class Objects:
         kind = PatchRequest.APPLY if media_type == APPLY_TYPE else PATCH_TYPES.get(media_type)
         if kind is None:
             raise unsupported(media_type, (*PATCH_TYPES, APPLY_TYPE))
-        patch = read_configuration(request) if kind == PatchRequest.APPLY else request.body
+        patch = await self._read_configuration(request) if kind == PatchRequest.APPLY else request.body
         message = PatchRequest(
             namespace=route.namespace, name=route.name, type=kind, patch=patch, subresource=route.subresource
         )
         message.options.CopyFrom(patch_options(request, applies=kind == PatchRequest.APPLY))
         message.options.fieldValidation = field_validation(request)
         data = await self.call(request, route, "Patch", message)
-        return self.respond(request, route, data, form, code=201 if request.created else 200)
+        return await self.respond(request, route, data, form, code=201 if request.created else 200)
 
     async def delete(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), ())
@@ -117,7 +135,7 @@ class Objects:
         obj: Any = route.resource.resource.message.FromString(data)  # type: ignore[union-attr]
         waits = obj.metadata.deletionGracePeriodSeconds or obj.metadata.finalizers or route.resource.plural == "namespaces"
         if route.resource.plural in _RETURNED or (obj.metadata.HasField("deletionTimestamp") and waits):
-            return self.respond(request, route, data, form)
+            return await self.respond(request, route, data, form)
         group = {"group": route.resource.group} if route.resource.group else {}
         details = {"name": route.name} | group | {"kind": route.resource.plural, "uid": obj.metadata.uid}
         return document(success(details), form)
@@ -150,7 +168,24 @@ class Objects:
         except ApiError as error:
             raise to_status(error, route.resource, name or route.name) from None
 
-    def respond(self, request: Request, route: Route, data: bytes, form: Format, *, code: int = 200) -> Response:
+    async def _read_object(self, request: Request, route: Route) -> Any:
+        """Decode the object in the body. Raises ApiStatus."""
+        resource = route.resource
+        if not is_large(request):
+            return read_object(request, resource, route.subresource)
+        assert resource.resource is not None
+        key = (resource.group, resource.version, resource.plural)
+        data, request.warnings = await self._workers.convert(request.user.name, decode_object, request, key, route.subresource)
+        return resource.resource.message.FromString(data)
+
+    async def _read_configuration(self, request: Request) -> bytes:
+        """Return the configuration of an apply as JSON. Raises ApiStatus."""
+        if not is_large(request):
+            return read_configuration(request)
+        data, request.warnings = await self._workers.convert(request.user.name, decode_configuration, request)
+        return data
+
+    async def respond(self, request: Request, route: Route, data: bytes, form: Format, *, code: int = 200) -> Response:
         """Render an encoded object."""
         resource = route.resource
         assert resource.resource is not None
@@ -165,26 +200,43 @@ class Objects:
             return Response(code, envelope(resource.api_version, resource.kind, data), PROTOBUF)
         text = with_type(resource.api_version, resource.kind, self._cache.json(resource.resource, data))
         if form.media_type == YAML:
-            return Response(code, to_yaml(json.loads(text)), YAML)
+            return Response(code, await self._to_yaml(request, text), YAML)
         return Response(code, text + b"\n", JSON)
 
-    def _render_list(self, request: Request, resource: ApiResource, data: bytes, form: Format) -> Response:
+    async def _to_yaml(self, request: Request, text: bytes) -> bytes:
+        if not is_large_json(text):
+            return json_to_yaml(text)
+        return await self._workers.convert(request.user.name, json_to_yaml, text)
+
+    async def _render_list(self, request: Request, resource: ApiResource, data: bytes, form: Format) -> Response:
         if form.media_type == PROTOBUF and not form.transform:
             return Response(200, envelope(resource.api_version, resource.list_kind, data), PROTOBUF)
         encoded_meta, items = list_parts(data)
         list_meta = _list_meta(ListMeta.FromString(encoded_meta))
-        if form.transform:
-            objects = [resource.resource.message.FromString(each) for each in items] if resource.resource is not None else []
-            if form.transform == TABLE:
-                return document(self._table(request, resource, objects, list_meta, form), form)
-            found = {"kind": METADATA_LIST, "apiVersion": f"meta.k8s.io/{form.version}", "metadata": list_meta}
-            return document(found | {"items": [tables.metadata_only(each, form.version) for each in objects]}, form)
-        head = dump({"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": list_meta})[:-2]
-        bodies = [self._cache.json(resource.resource, each) for each in items] if resource.resource is not None else []
-        text = b"".join((head, b',"items":[', b",".join(bodies), b"]}\n"))
+        if form.transform == TABLE:
+            head, parts = self._table_parts(request, resource, items, list_meta, form)
+        elif form.transform:
+            head = {"kind": METADATA_LIST, "apiVersion": f"meta.k8s.io/{form.version}", "metadata": list_meta, "items": []}
+            parts = (dump(tables.metadata_only(obj, form.version))[:-1] for obj in _objects(resource, items))
+        else:
+            head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": list_meta, "items": []}
+            parts = (self._cache.json(resource.resource, item) for item in items) if resource.resource is not None else iter(())
+        chunks = json_chunks(dump(head)[:-3], parts)
         if form.media_type == YAML:
-            return Response(200, to_yaml(json.loads(text)), YAML)
-        return Response(200, text, JSON)
+            text = b"".join([chunk async for chunk in chunks])
+            return Response(200, await self._to_yaml(request, text), YAML)
+        first = await anext(chunks)
+        if len(first) < PIECE:  # the whole list
+            return Response(200, first, JSON)
+        return Response(200, _continued(first, chunks), JSON)
+
+    def _table_parts(
+        self, request: Request, resource: ApiResource, items: Iterable[bytes], meta: dict[str, Any], form: Format
+    ) -> tuple[dict[str, Any], Iterator[bytes]]:
+        """Return the head of a Table, whose last value are the rows, and the rows as JSON."""
+        include, now = tables.include_object(request), time.time()
+        head = tables.table(resource, (), meta, now, version=form.version, include=include)
+        return head, (dump(tables.row(resource, obj, now, form.version, include))[:-1] for obj in _objects(resource, items))
 
     def _table(
         self, request: Request, resource: ApiResource, objects: Sequence[Any], meta: dict[str, Any], form: Format
@@ -229,6 +281,31 @@ class Objects:
             if obj.metadata.namespace and obj.metadata.namespace != route.namespace:
                 raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
             obj.metadata.namespace = route.namespace
+
+
+def _objects(resource: ApiResource, items: Iterable[bytes]) -> Iterator[Any]:
+    return (resource.resource.message.FromString(item) for item in items) if resource.resource is not None else iter(())
+
+
+async def json_chunks(head: bytes, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """The chunks of a JSON document: `head` up to the opening bracket of its last value, a list, and the encoded values of that
+    list. All chunks except the last one have at least PIECE bytes. Other tasks run in between."""
+    turn = TimeSlice(SYSTEM_CLOCK)
+    chunk, size, separator = [head], len(head), b""
+    for part in parts:
+        chunk += (separator, part)
+        size, separator = size + len(part) + 1, b","
+        await turn.end()
+        if size >= PIECE:
+            yield b"".join(chunk)
+            chunk, size = [], 0
+    yield b"".join((*chunk, b"]}\n"))
+
+
+async def _continued(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for chunk in rest:
+        yield chunk
 
 
 def document(found: dict[str, Any], form: Format, code: int = 200) -> Response:

@@ -6,7 +6,9 @@ patches (merge keys, list types) are those of pinnace.api.schema.
 Source: https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition
 """
 
+import asyncio
 import hashlib
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -186,13 +188,18 @@ class OpenApi:
             for version in versions
         }
         self._v2 = self._v2_protobuf = b""
+        self._lock = threading.Lock()
 
     @property
     def paths(self) -> list[str]:
         return ["/openapi/v2", "/openapi/v3", *(f"/openapi/v3/{name}" for name in self._names)]
 
-    def respond(self, request: Request) -> Response:
-        """Return a document. Raises ApiStatus: 404 for an unknown document, 406 for an unsupported media type."""
+    async def respond(self, request: Request) -> Response:
+        """Return a document. Raises ApiStatus: 404 for an unknown document, 406 for an unsupported media type. Documents are
+        made in a thread at their first request, which takes up to a second."""
+        return await asyncio.to_thread(self._respond, request)
+
+    def _respond(self, request: Request) -> Response:
         path = request.path.rstrip("/")
         if path == "/openapi/v2":
             return self._respond_v2(request)
@@ -207,7 +214,7 @@ class OpenApi:
             headers["Cache-Control"] = "public, immutable"
         if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(304, b"", JSON, headers)
-        return Response(200, body, JSON, headers)
+        return Response(200, body, JSON, headers, is_static=True)
 
     def index(self) -> dict[str, Any]:
         return {
@@ -216,20 +223,23 @@ class OpenApi:
 
     def _document(self, name: str) -> tuple[bytes, str]:
         """Return the document of a group and version, and its hash."""
-        if name not in self._made:
-            body = dump(document_v3(*self._names[name]))
-            self._made[name] = body, hashlib.sha256(body).hexdigest().upper()
-        return self._made[name]
+        with self._lock:
+            if name not in self._made:
+                body = dump(document_v3(*self._names[name]))
+                self._made[name] = body, hashlib.sha256(body).hexdigest().upper()
+            return self._made[name]
 
     def _respond_v2(self, request: Request) -> Response:
         accepted = clauses(request.headers.get("accept", "")) or clauses(JSON)
         for clause in accepted:
             if clause.media_type in (JSON, "*/*", "application/*"):
-                self._v2 = self._v2 or dump(document_v2())
-                return Response(200, self._v2)
+                with self._lock:
+                    self._v2 = self._v2 or dump(document_v2())
+                return Response(200, self._v2, is_static=True)
             if clause.media_type in openapi_protobuf.MEDIA_TYPES:
-                self._v2_protobuf = self._v2_protobuf or openapi_protobuf.encode(document_v2())
-                return Response(200, self._v2_protobuf, openapi_protobuf.MEDIA_TYPES[1])
+                with self._lock:
+                    self._v2_protobuf = self._v2_protobuf or openapi_protobuf.encode(document_v2())
+                return Response(200, self._v2_protobuf, openapi_protobuf.MEDIA_TYPES[1], is_static=True)
         message = f"only the following media types are accepted: {', '.join((JSON, *openapi_protobuf.MEDIA_TYPES))}"
         raise ApiStatus(406, "NotAcceptable", message)
 

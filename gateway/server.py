@@ -1,49 +1,56 @@
-"""The HTTPS server. It converts requests of aiohttp for the dispatcher, and sends responses.
+"""The HTTPS server: it authenticates connections, passes requests to the dispatcher, and sends responses.
 
-Request handlers do not depend on aiohttp. Responses above GZIP_FROM bytes are compressed if the client accepts gzip. Streams
-are not compressed.
+    connection --> request --> user --> dispatcher: rights, seat, body, handler --> response
+    (gateway.connection)        '--unknown, denied--> paced refusal (pinnace.runtime.grpc_server)
+
+A user gets RATE refusals per second after a burst, so a caller without rights cannot take the time of others by asking again
+and again. All callers without credentials share one rate.
+
+Bodies above GZIP_FROM bytes are compressed if the client accepts gzip, in pieces and outside of the event loop. WebSockets are
+served by aiohttp, which takes over the connection.
 """
 
 import asyncio
-import gzip
 import logging
+import resource
 import ssl
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias
+import zlib
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, cast
 
-from aiohttp import HttpVersion11, WSMsgType, web
+from aiohttp import WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web_protocol import RequestHandler
 
 from gateway.authentication import IMPERSONATE_GROUP, Authenticator, impersonated
+from gateway.connection import MAX_BODY, PIECE, Connections, HttpConnection, Incoming
 from gateway.dispatch import Dispatcher
 from gateway.exec import Upgrade
 from gateway.http import ANONYMOUS, JSON, ApiStatus, Request, Response, dump
 from gateway.media_types import PROTOBUF, error_format
 from gateway.metrics import DURATION, OPEN_STREAMS, REQUESTS
 from gateway.watch_events import status_envelope
+from pinnace.runtime.grpc_server import HANDSHAKE_TIMEOUT, Refusals
 
 log = logging.getLogger(__name__)
 
-MAX_BODY = 3 << 20
-"""The maximum size of a request body in bytes, as in kube-apiserver."""
-BODY_TIMEOUT = 30.0
-"""Seconds within which a request body must be received."""
-HEADER_TIMEOUT = 10.0
-"""Seconds from the first byte of a request, or from the start of a connection, to the end of the header of the request."""
-KEEPALIVE_TIMEOUT = 75.0
 WEBSOCKET_HEARTBEAT = 20.0
 """Seconds between two pings. A WebSocket without a pong is closed."""
 DRAIN_GRACE = 5.0
 """Seconds that open requests have to finish when the gateway stops."""
-END_TIMEOUT = 2.0
-"""Seconds in which a client must take the end of a stream."""
+SWEEP_INTERVAL = 1.0
+"""Seconds between two checks for connections without a request."""
 GZIP_FROM = 128 << 10
-_GZIP_LEVEL = 1
-Headers: TypeAlias = Sequence[tuple[str, str]]
+GZIP_LEVEL = 1
+BACKLOG = 1024
+MAX_CONNECTIONS = 8_000
+DESCRIPTOR_SHARE = 0.75
+"""The share of the file descriptors for clients."""
+_PACED = frozenset({401, 403, 413, 415, 429})
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class Server:
@@ -51,193 +58,273 @@ class Server:
         self._dispatcher = dispatcher
         self._authenticator = authenticator
         self._context = context
-        self._server = _HttpServer(
-            self._handle,
-            handler_cancellation=True,
-            keepalive_timeout=KEEPALIVE_TIMEOUT,
-            access_log=None,
-            logger=_protocol_log(),
-        )
-        self._runner = web.ServerRunner(self._server)
+        self._connections = Connections(_most_connections())
+        self._refusals = Refusals()
+        self._listener: asyncio.Server | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._streams = set[HttpConnection]()
+        """The connections with open watches and logs."""
+        self._sockets = _WebSockets()
+        self._compressed: dict[int, tuple[bytes, bytes]] = {}
+        """The compressed form of static bodies, by their identity."""
         self._stopping = False
-        self._streams = set[asyncio.Task[Any]]()
-        """The handlers of open watches, logs and WebSockets."""
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Start to listen. Return the actual address. Raises OSError."""
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=self._context, backlog=512)
-        await site.start()
-        address: tuple[str, int] = self._runner.addresses[0][:2]
+    async def start(self, host: str, port: int, *, shared: bool = False) -> tuple[str, int]:
+        """Start to listen. Return the actual address. `shared`: other processes listen on the port as well. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: HttpConnection(self._connections, self._answer),
+            host,
+            port,
+            ssl=self._context,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+            backlog=BACKLOG,
+            reuse_port=shared,
+        )
+        self._sweeping = asyncio.create_task(self._sweep())
+        address: tuple[str, int] = self._listener.sockets[0].getsockname()[:2]
         return address
 
     async def stop(self) -> None:
         """End streams immediately, and wait for other requests."""
         self._stopping = True
-        for stream in self._streams:
-            stream.cancel()
-        self._server.pre_shutdown()
-        await self._server.shutdown(DRAIN_GRACE)
-        await self._runner.cleanup()
+        if self._listener is not None:
+            self._listener.close()
+        for connection in self._streams:
+            connection.cancel()
+        await self._sockets.close()
+        for connection in self._connections:
+            if connection.is_idle:
+                connection.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_GRACE):
+                await self._connections.empty()
+        for connection in self._connections:
+            connection.transport.abort()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
 
-    async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_INTERVAL)
+            self._connections.sweep(loop.time())
+
+    async def _answer(self, connection: HttpConnection, incoming: Incoming) -> bool:
+        """Answer a request. Return whether the connection can be used for another one."""
         started = time.perf_counter()
-        request = Request(
-            http.method,
-            http.path,
-            _query(http),
-            {name.lower(): value for name, value in http.headers.items()},
-        )
-        headers = {"Audit-Id": str(uuid.uuid4()), "Cache-Control": "no-cache, private"}
+        path, query = incoming.split_target
+        headers: dict[str, str] = {}
+        for name, value in incoming.headers:
+            headers.setdefault(name, value)
+        request = Request(incoming.method, path, query, headers)
         try:
-            response: Response | Upgrade = await self._answer(http, request)
+            response = await self._respond(connection, incoming, request)
         except ApiStatus as status:
+            if status.code in _PACED:
+                await self._refusals.wait(request.user.name if request.user is not ANONYMOUS else "", incoming.size)
             response = error_response(status, request)
-        except asyncio.CancelledError:
-            raise
-        except ConnectionError:  # the client has left
-            return web.Response()
+        except ConnectionError:
+            return False
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             response = error_response(ApiStatus(500, "InternalError", "Internal error occurred"), request)
         REQUESTS.labels(request.method, str(response.code)).inc()
-        try:
-            if isinstance(response, Upgrade):
-                return await self._upgrade(http, response)
-            sent = await self._send(http, request, response, headers)
-        except ConnectionError:
-            return web.Response()
+        if isinstance(response, Upgrade):
+            self._sockets.open(connection, incoming, response)
+            return False
+        reusable = await self._send(connection, incoming, request, response)
         DURATION.labels(request.method).observe(time.perf_counter() - started)
-        return sent
+        return reusable
 
-    async def _upgrade(self, http: web.BaseRequest, upgrade: Upgrade) -> web.StreamResponse:
+    async def _respond(self, connection: HttpConnection, incoming: Incoming, request: Request) -> Response | Upgrade:
+        request.user = await self._authenticator.user(_certificate(connection), request.headers)
+        groups = [value for name, value in incoming.headers if name == IMPERSONATE_GROUP]
+        request.acting_as = impersonated(request.headers, groups)
+        return await self._dispatcher.answer(request, incoming.body)
+
+    async def _send(self, connection: HttpConnection, incoming: Incoming, request: Request, response: Response) -> bool:
+        """Send a response. Return whether the connection can be used for another request. Raises ConnectionError if the client
+        has left or does not read."""
+        body = response.body
+        large = not isinstance(body, bytes) or len(body) >= GZIP_FROM
+        compressed = large and not response.is_live and "gzip" in request.headers.get("accept-encoding", "")
+        if isinstance(body, bytes) and compressed:
+            body = await self._compress_static(body) if response.is_static else _gzip(_pieces(body))
+        elif not isinstance(body, bytes) and compressed:
+            body = _gzip(body)
+        length = len(body) if isinstance(body, bytes) else None
+        reusable = incoming.keep_alive and not incoming.upgrade and not self._stopping
+        reusable = reusable and (length is not None or incoming.is_chunkable)
+        head = _head(response, request.warnings, length, incoming.is_chunkable, reusable, compressed)
+        if request.method == "HEAD":
+            await connection.write(head)
+        elif isinstance(body, bytes):
+            await connection.write_large(head + body)
+        else:
+            await self._send_chunks(connection, head, body, response.is_live, incoming.is_chunkable)
+        return reusable
+
+    async def _send_chunks(
+        self, connection: HttpConnection, head: bytes, chunks: AsyncIterator[bytes], is_live: bool, chunked: bool
+    ) -> None:
+        complete = False
+        if is_live:
+            self._streams.add(connection)
+            OPEN_STREAMS.inc()
+        try:
+            await connection.write(head)
+            if not (is_live and self._stopping):
+                async for chunk in chunks:
+                    if chunk:
+                        await connection.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
+            complete = True
+        except asyncio.CancelledError:
+            if not (is_live and self._stopping):
+                raise
+            complete = True
+            cast("asyncio.Task[Any]", asyncio.current_task()).uncancel()
+        finally:
+            if is_live:
+                OPEN_STREAMS.dec()
+                self._streams.discard(connection)
+            await cast(Any, chunks).aclose()
+            if not complete:
+                connection.transport.abort()  # the client must not take a part for the whole
+            elif chunked and not connection.transport.is_closing():
+                connection.transport.write(b"0\r\n\r\n")
+
+    async def _compress_static(self, body: bytes) -> bytes:
+        known = self._compressed.get(id(body))
+        if known is None:
+            compressed = b"".join([piece async for piece in _gzip(_pieces(body))])
+            known = self._compressed[id(body)] = body, compressed  # the reference keeps the identity unique
+        return known[1]
+
+
+def _most_connections() -> int:
+    """Raise the limit of file descriptors to the maximum, and return the number of connections for which it suffices."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, int(soft * DESCRIPTOR_SHARE))
+
+
+def _head(
+    response: Response, warnings: Iterable[str], length: int | None, chunked: bool, keep_alive: bool, compressed: bool
+) -> bytes:
+    lines = [
+        f"HTTP/1.1 {response.code} {_PHRASES.get(response.code, '')}",
+        f"Audit-Id: {uuid.uuid4()}",
+        "Cache-Control: no-cache, private",
+        f"Content-Type: {response.content_type}",
+    ]
+    if length is not None:
+        lines.append(f"Content-Length: {length}")
+    elif chunked:
+        lines.append("Transfer-Encoding: chunked")
+    for name, value in response.headers.items():
+        lines.append(f"{name}: {value}")
+    if compressed:
+        lines += ["Content-Encoding: gzip", "Vary: Accept-Encoding"]
+    if not keep_alive:
+        lines.append("Connection: close")
+    for text in warnings:
+        quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ").replace("\r", " ")
+        lines.append(f'Warning: 299 - "{quoted}"')
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "replace")
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    view = memoryview(body)
+    for start in range(0, len(body), PIECE):
+        yield bytes(view[start : start + PIECE])
+
+
+async def _gzip(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Compress chunks, each in a thread: zlib releases the interpreter lock."""
+    compressor = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+    try:
+        async for chunk in chunks:
+            yield await asyncio.to_thread(compressor.compress, chunk)
+        yield compressor.flush()
+    finally:
+        await cast(Any, chunks).aclose()
+
+
+def _certificate(connection: HttpConnection) -> bytes | None:
+    """Return the verified client certificate in DER, or None. It is read once for a connection."""
+    if connection.identity is None:
+        tls = connection.transport.get_extra_info("ssl_object")
+        connection.identity = (tls.getpeercert(binary_form=True) if tls is not None else None,)
+    der: bytes | None = connection.identity[0]
+    return der
+
+
+def error_response(status: ApiStatus, request: Request) -> Response:
+    headers = {"Retry-After": str(status.retry_after)} if status.retry_after is not None else {}
+    if error_format(request.headers.get("accept", "")) == PROTOBUF:
+        return Response(status.code, status_envelope(status), PROTOBUF, headers)
+    return Response(status.code, dump(status.document), JSON, headers)
+
+
+def tls_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
+    """Return the TLS context of a server that accepts certificates of one CA, and clients without a certificate. Raises
+    OSError."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(cert, key, password="")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+class _WebSockets:
+    """WebSockets, served by aiohttp."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Upgrade] = {}
+        self._server = web.Server(self._serve, access_log=None, logger=_protocol_log())
+        self._tasks = set[asyncio.Task[Any]]()
+
+    def open(self, connection: HttpConnection, incoming: Incoming, upgrade: Upgrade) -> None:
+        """Let aiohttp read the request again, and serve it."""
+        key = uuid.uuid4().hex
+        self._open[key] = upgrade
+        kept = "".join(f"{name}: {value}\r\n" for name, value in incoming.headers)
+        head = f"{incoming.method} /{key} HTTP/1.1\r\n{kept}\r\n"
+        handler = self._server()
+        connection.hand_over(handler)
+        handler.data_received(head.encode("latin-1"))
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await self._server.shutdown(DRAIN_GRACE)
+
+    async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
+        upgrade = self._open.pop(http.path[1:])
         opened = web.WebSocketResponse(protocols=upgrade.protocols, max_msg_size=MAX_BODY, heartbeat=WEBSOCKET_HEARTBEAT)
         try:
             await opened.prepare(http)
         except BaseException:
             upgrade.cancel()
             raise
-        with self._open_stream():
-            try:
-                await upgrade.run(_Socket(opened))
-            finally:
-                await opened.close()
-        return opened
-
-    @contextmanager
-    def _open_stream(self) -> Iterator[None]:
-        """A stream that ends when the gateway stops."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._streams.add(task)
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._tasks.add(task)
         OPEN_STREAMS.inc()
         try:
-            if self._stopping:
-                task.cancel()
-            yield
-        except asyncio.CancelledError:
-            if not self._stopping:
-                raise
-            task.uncancel()
+            await upgrade.run(_Socket(opened))
         finally:
             OPEN_STREAMS.dec()
-            self._streams.discard(task)
-
-    async def _answer(self, http: web.BaseRequest, request: Request) -> Response | Upgrade:
-        request.user = await self._authenticator.user(_certificate(http), request.headers)
-        request.acting_as = impersonated(request.headers, http.headers.getall(IMPERSONATE_GROUP, []))
-        if request.user is not ANONYMOUS and request.method in ("POST", "PUT", "PATCH", "DELETE"):
-            request.body = await _body(http)
-        return await self._dispatcher.answer(request)
-
-    async def _send(
-        self, http: web.BaseRequest, request: Request, response: Response, headers: dict[str, str]
-    ) -> web.StreamResponse:
-        headers |= response.headers
-        headers["Content-Type"] = response.content_type
-        if not isinstance(response.body, bytes):
-            return await self._send_stream(http, response, _with_warnings(headers, request.warnings))
-        body = response.body
-        if len(body) >= GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
-            body = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL, mtime=0)
-            headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-        return web.Response(status=response.code, body=body, headers=_with_warnings(headers, request.warnings))
-
-    async def _send_stream(self, http: web.BaseRequest, response: Response, headers: Headers) -> web.StreamResponse:
-        sent = web.StreamResponse(status=response.code, headers=headers)
-        if http.version == HttpVersion11:  # HTTP/1.0 has no chunks: the end of the connection ends the body
-            sent.enable_chunked_encoding()
-        chunks: Any = response.body
-        try:
-            with self._open_stream():
-                await sent.prepare(http)
-                async for chunk in chunks:
-                    if chunk:
-                        await sent.write(chunk)
-        finally:
-            await chunks.aclose()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(END_TIMEOUT):
-                await sent.write_eof()
-        return sent
-
-
-def _with_warnings(headers: Mapping[str, str], warnings: Iterable[str]) -> Headers:
-    """Append a header for each warning. Clients such as kubectl print all of them."""
-    quoted = (each.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") for each in warnings)
-    return [*headers.items(), *(("Warning", f'299 - "{text}"') for text in quoted)]
-
-
-class _HttpServer(web.Server):
-    def __call__(self) -> RequestHandler:
-        return _Connection(self, loop=self._loop, **self._kwargs)
-
-
-class _Connection(RequestHandler):
-    """A connection that is closed if a header is not received within HEADER_TIMEOUT seconds, because aiohttp waits forever."""
-
-    __slots__ = ("_header_timer",)
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._header_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._start_timer()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._messages or self._request_in_progress:
-            self._stop_timer()
-        elif self._waits_for_request():
-            self._start_timer()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def _waits_for_request(self) -> bool:
-        return self._waiter is not None and not self._waiter.done()
-
-    def _start_timer(self) -> None:
-        if self._header_timer is None:
-            self._header_timer = self._loop.call_later(HEADER_TIMEOUT, self._end_wait)
-
-    def _stop_timer(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
-
-    def _end_wait(self) -> None:
-        self._header_timer = None
-        if self._waits_for_request() and self.transport is not None:
-            log.debug("closing a connection: no header within %g s", HEADER_TIMEOUT)
-            self.force_close()
+            self._tasks.discard(task)
+            await opened.close()
+        return opened
 
 
 def _protocol_log() -> logging.Logger:
-    """The log of the HTTP server, without the tracebacks of requests that are no HTTP: any client can send them."""
+    """The log of aiohttp, without the tracebacks of requests that are no HTTP: any client can send them."""
     found = logging.getLogger("gateway.http_server")
     found.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
     return found
@@ -258,58 +345,3 @@ class _Socket:
     async def send(self, data: bytes) -> None:
         with suppress(ConnectionError):
             await self._opened.send_bytes(data)
-
-
-def _certificate(http: web.BaseRequest) -> bytes | None:
-    """Return the verified client certificate in DER, or None."""
-    transport = http.transport
-    tls = transport.get_extra_info("ssl_object") if transport is not None else None
-    return tls.getpeercert(binary_form=True) if tls is not None else None
-
-
-def _query(http: web.BaseRequest) -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, value in http.query.items():
-        found.setdefault(name, []).append(value)
-    return found
-
-
-async def _body(http: web.BaseRequest) -> bytes:
-    """Read the request body. Raises ApiStatus: 413 if it is too large, 408 if it is not received in time."""
-    if (http.content_length or 0) > MAX_BODY:
-        raise _too_large()
-    parts, size = list[bytes](), 0
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT):
-            async for part in http.content.iter_any():
-                size += len(part)
-                if size > MAX_BODY:
-                    raise _too_large()
-                parts.append(part)
-    except TimeoutError:
-        raise ApiStatus(408, "Timeout", "timed out reading the request body") from None
-    body = b"".join(parts)
-    if http.headers.get("Content-Encoding", "identity") == "gzip":
-        raise ApiStatus(415, "UnsupportedMediaType", "request bodies must not be compressed")
-    return body
-
-
-def _too_large() -> ApiStatus:
-    return ApiStatus(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
-
-
-def error_response(status: ApiStatus, request: Request) -> Response:
-    headers = {"Retry-After": str(status.retry_after)} if status.retry_after is not None else {}
-    if error_format(request.headers.get("accept", "")) == PROTOBUF:
-        return Response(status.code, status_envelope(status), PROTOBUF, headers)
-    return Response(status.code, dump(status.document), JSON, headers)
-
-
-def tls_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
-    """Return the TLS context of a server that accepts certificates of one CA, and clients without a certificate. Raises
-    OSError."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(cert, key, password="")
-    context.verify_mode = ssl.CERT_OPTIONAL
-    return context

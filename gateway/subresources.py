@@ -108,7 +108,7 @@ class Subresources:
             finally:
                 stream.cancel()
 
-        return Response(200, chunks(), "text/plain")
+        return Response(200, chunks(), "text/plain", is_live=True)
 
     async def _read(self, request: Request, route: Route) -> Any:
         message = GetRequest(namespace=route.namespace, name=route.name)

@@ -58,11 +58,13 @@ def table(
     columns = columns_of(resource)
     found: dict[str, Any] = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": dict(list_meta)}
     found["columnDefinitions"] = _definitions(columns) if definitions else None
-    found["rows"] = [_row(resource, columns, obj, now, version, include) for obj in objects]
+    found["rows"] = [row(resource, obj, now, version, include) for obj in objects]
     return found
 
 
-def _row(resource: ApiResource, columns: Columns[Any], obj: Object, now: float, version: str, include: str) -> dict[str, Any]:
+def row(resource: ApiResource, obj: Object, now: float, version: str, include: str) -> dict[str, Any]:
+    """Return a row of a Table."""
+    columns = columns_of(resource)
     found: dict[str, Any] = {"cells": [_cell(each) for each in columns.row(obj, now)]}
     if include == "Metadata":
         found["object"] = metadata_only(obj, version)

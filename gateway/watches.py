@@ -51,7 +51,7 @@ class Watches:
             raise to_status(error, route.resource, route.name) from None
         encoder = self._encoder(request, route.resource, form)
         content_type = STREAM_PROTOBUF if form.media_type == PROTOBUF else JSON
-        return Response(200, _Events(watch, encoder, message.options, self._events), content_type)
+        return Response(200, _Events(watch, encoder, message.options, self._events), content_type, is_live=True)
 
     def _encoder(self, request: Request, resource: ApiResource, form: Format) -> Encoder:
         if form.media_type == PROTOBUF:

@@ -5,9 +5,9 @@
     Exchange stream --> parts --> call -'
                           <-- results, in the order in which they are ready, at most BATCH bytes in a message
 
-A gRPC call costs the server 0.7 ms, nearly all of it in gRPC and TLS. A call in an Exchange (proto/pinnace/api/calls.proto) costs
-less. Each has its own task, user, deadline and cancellation, and passes the same gates as any other call. Large results travel
-in parts that alternate with those of other calls.
+A gRPC call costs the server 0.7 ms, nearly all of it in gRPC and TLS. A call in an Exchange (proto/pinnace/api/calls.proto)
+costs less. Each has its own task, user, deadline and cancellation, and passes the same gates as any other call. Large results
+travel in parts that alternate with those of other calls.
 
 The request ID of a call is in the audit log (auditID), in the log lines of the call, and in its result. A client can set it by
 the metadata `x-request-id`, as with Kubernetes' Audit-ID. IDs from clients need not be unique.

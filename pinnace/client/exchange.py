@@ -118,8 +118,8 @@ class Exchange:
         try:
             with HeedsCancellation():
                 while not self.is_closed:
-                    self._wake.clear()
                     await self._wake.wait()
+                    self._wake.clear()
                     while self._queue or self._cancelled:
                         await self._call.write(self._next_batch())
                 await self._call.done_writing()

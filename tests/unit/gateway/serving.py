@@ -13,6 +13,7 @@ from gateway.dispatch import Dispatcher
 from gateway.exec import Upgrade
 from gateway.http import JSON, ApiStatus, Request, Response, User
 from gateway.server import error_response
+from gateway.workers import Workers
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
@@ -74,13 +75,16 @@ async def gateway() -> AsyncIterator[Gateway]:
     server = ApiServer(MemoryStorage())
     at = await server.start("127.0.0.1:0")
     running = asyncio.ensure_future(server.run())
-    connection = Connection([at], on_warning=add_warning, on_created=note_created)
+    connection = Connection([at], on_warning=add_warning, on_created=note_created, exchanges=True)
     client = Client(connection)
+    workers = Workers()
+    converting = asyncio.create_task(workers.run())
     try:
         await client.namespaces.get("default")
-        yield Gateway(Dispatcher(Backend(connection), lambda: "", ClientConfig((at,))), client, at)
+        yield Gateway(Dispatcher(Backend(connection), lambda: "", ClientConfig((at,)), workers), client, at)
     finally:
         await connection.close()
         await server.stop()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        for task in (running, converting):
+            task.cancel()
+        await asyncio.gather(running, converting, return_exceptions=True)

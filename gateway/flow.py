@@ -1,0 +1,139 @@
+"""Flow control of the gateway: seats for requests, and memory for request bodies, shared by users.
+
+    request --its user has a free seat--> executing --> released
+               '--waits in the queue of the user --WAIT_TIMEOUT--> 429
+
+The API servers have flow control of their own (docs/design/flow-control.md), with levels. The gateway's protects the gateway:
+
+* A user that is alone has ALONE seats. When others have requests as well, each has at most SHARE seats, and a free seat goes to
+  the user with the fewest.
+* Bodies are read as long as their user holds less than USER_BYTES and all users together less than TOTAL_BYTES. A body that
+  waits is not read, so its client waits, too.
+
+Source: https://kubernetes.io/docs/concepts/cluster-administration/flow-control/
+"""
+
+import asyncio
+from collections import deque
+
+from gateway.http import ApiStatus
+
+SEATS, ALONE, SHARE = 128, 96, 16
+MAX_WAITING = 200
+"""The maximum number of waiting requests of a user."""
+WAIT_TIMEOUT = 5.0
+"""Seconds that a request waits for a seat, or a body for memory."""
+TOTAL_BYTES, USER_BYTES = 64 << 20, 16 << 20
+RETRY_AFTER = 1
+
+
+def too_many_requests(why: str) -> ApiStatus:
+    message = f"too many requests, please try again later: {why}"
+    return ApiStatus(429, "TooManyRequests", message, retry_after=RETRY_AFTER)
+
+
+class _Share:
+    """The seats or bytes that one user holds, and what waits."""
+
+    __slots__ = ("held", "waiting")
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+
+class FairPool:
+    """A number of units, such as seats or bytes, that users share. `total`: the number of units. `alone`: the most that a user
+    gets while no other user holds or wants any. `share`: the most that a user gets otherwise. A request for more than that gets
+    them when the user holds none."""
+
+    def __init__(self, total: int, alone: int, share: int, what: str) -> None:
+        self._total, self._alone, self._share_size, self._what = total, alone, share, what
+        self._held = 0
+        self._shares: dict[str, _Share] = {}
+
+    @property
+    def held(self) -> int:
+        return self._held
+
+    def take(self, user: str, units: int) -> bool:
+        """Take units if they are free and nothing of the user waits. Return whether they were taken."""
+        share = self._shares.get(user)
+        if share is None:
+            share = self._shares[user] = _Share()
+        if share.waiting or not self._fits(share, units):
+            return False
+        share.held += units
+        self._held += units
+        return True
+
+    async def wait(self, user: str, units: int) -> None:
+        """Wait for units that `take` did not get. Raises ApiStatus (429)."""
+        share = self._shares[user]
+        if len(share.waiting) >= MAX_WAITING:
+            raise too_many_requests(f'{len(share.waiting)} requests of user "{user}" wait for {self._what}')
+        taken = asyncio.get_running_loop().create_future()
+        share.waiting.append((units, taken))
+        try:
+            async with asyncio.timeout(WAIT_TIMEOUT):
+                await taken
+        except BaseException as error:
+            if taken.done() and not taken.cancelled():
+                self.release(user, units)
+            else:
+                share.waiting.remove((units, taken))
+                self._tidy(user, share)
+            if isinstance(error, TimeoutError):
+                raise too_many_requests(f"waited {WAIT_TIMEOUT:g} s for {self._what}") from None
+            raise
+
+    def release(self, user: str, units: int) -> None:
+        share = self._shares[user]
+        share.held -= units
+        self._held -= units
+        self._tidy(user, share)
+        while (found := self._next()) is not None:
+            units, taken = found.waiting.popleft()
+            found.held += units
+            self._held += units
+            taken.set_result(None)
+
+    def _fits(self, share: _Share, units: int) -> bool:
+        if self._held + units > self._total:
+            return not self._held
+        limit = self._alone if len(self._shares) == 1 else self._share_size
+        return share.held + units <= limit or not share.held
+
+    def _next(self) -> _Share | None:
+        """Return the user whose first waiting request gets its units next."""
+        candidates = [share for share in self._shares.values() if share.waiting and self._fits(share, share.waiting[0][0])]
+        return min(candidates, key=lambda share: share.held, default=None)
+
+    def _tidy(self, user: str, share: _Share) -> None:
+        if not share.held and not share.waiting:
+            self._shares.pop(user, None)
+
+
+class FlowControl:
+    """The seats and the memory of a gateway."""
+
+    def __init__(self) -> None:
+        self._seats = FairPool(SEATS, ALONE, SHARE, "a seat")
+        self._bytes = FairPool(TOTAL_BYTES, USER_BYTES, USER_BYTES, "memory")
+
+    async def enter(self, user: str, seats: int) -> None:
+        """Take seats. Raises ApiStatus (429)."""
+        if not self._seats.take(user, seats):
+            await self._seats.wait(user, seats)
+
+    def leave(self, user: str, seats: int) -> None:
+        self._seats.release(user, seats)
+
+    async def reserve(self, user: str, size: int) -> None:
+        """Implement gateway.connection.BodyBudget."""
+        if not self._bytes.take(user, size):
+            await self._bytes.wait(user, size)
+
+    def release(self, user: str, size: int) -> None:
+        """Implement gateway.connection.BodyBudget."""
+        self._bytes.release(user, size)

@@ -3,6 +3,13 @@
 TLS has verified the certificate. An API server reviews the token, and the gateway caches the result for a few seconds. If a
 client sends both, the certificate determines the user.
 
+    token --cached-------------------------------------------> user, or 401
+          --valid within KNOWN_FOR---------------> review ---'
+          --unknown--> its turn: RATE per second --> review -'
+                          '--too many wait--> 429
+
+Unknown tokens share one rate, so a client that guesses tokens delays the first request of a new token, and nothing else.
+
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/
 """
 
@@ -16,9 +23,11 @@ from typing import NamedTuple, Protocol
 from cryptography import x509
 
 from gateway.errors import to_status
+from gateway.flow import too_many_requests
 from gateway.http import ANONYMOUS, User, bad_request, unauthorized
 from pinnace.client.errors import ApiError, Exhausted, Unavailable
 from pinnace.pki import Subject
+from pinnace.runtime.grpc_server import Refusals
 
 AUTHENTICATED = "system:authenticated"
 MAX_REMEMBERED = 10_000
@@ -28,8 +37,13 @@ MAX_TOKEN = 4096
 VALID_FOR, INVALID_FOR = 10.0, 1.0
 """Seconds for which valid and invalid tokens are cached. The first value equals that of kube-apiserver's delegated
 authentication."""
+KNOWN_FOR = 600.0
+"""Seconds for which a token that was valid is reviewed without waiting for a turn."""
+MAX_WAITING = 100
+"""The maximum number of unknown tokens that wait for their turn."""
 log = logging.getLogger(__name__)
 IMPERSONATE_USER, IMPERSONATE_GROUP = "impersonate-user", "impersonate-group"
+_UNKNOWN = ""
 IMPERSONATE_OTHER = ("impersonate-uid", "impersonate-extra-")
 """Headers that are rejected instead of ignored, because the API servers only support user names and groups."""
 
@@ -58,6 +72,7 @@ class Authenticator:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._reviewed: OrderedDict[bytes, _Reviewed] = OrderedDict()
         """Reviews by digest of the token."""
+        self._unknown = Refusals()
 
     async def user(self, certificate: bytes | None, headers: Mapping[str, str]) -> User:
         """Return the authenticated user, or system:anonymous without credentials. `certificate`: the client certificate in DER.
@@ -80,6 +95,10 @@ class Authenticator:
         known = self._reviewed.get(digest)
         if known is not None and self._now() < known.ends:
             return known.user
+        if known is None or known.user is None or self._now() >= known.ends + KNOWN_FOR:
+            if self._unknown.waiting >= MAX_WAITING:
+                raise too_many_requests("too many unknown bearer tokens")
+            await self._unknown.wait(_UNKNOWN)
         try:
             user = await self._tokens.review_token(token)
         except ApiError as error:

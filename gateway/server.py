@@ -156,7 +156,14 @@ class Server:
         length = len(body) if isinstance(body, bytes) else None
         reusable = incoming.keep_alive and not incoming.upgrade and not self._stopping
         reusable = reusable and (length is not None or incoming.is_chunkable)
-        head = _head(response, request.warnings, length, incoming.is_chunkable, reusable, compressed)
+        head = response_head(
+            response,
+            request.warnings,
+            length,
+            chunked=incoming.is_chunkable,
+            keep_alive=reusable,
+            compressed=compressed,
+        )
         if request.method == "HEAD":
             await connection.write(head)
         elif isinstance(body, bytes):
@@ -212,9 +219,11 @@ def _most_connections() -> int:
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, int(soft * DESCRIPTOR_SHARE))
 
 
-def _head(
-    response: Response, warnings: Iterable[str], length: int | None, chunked: bool, keep_alive: bool, compressed: bool
+def response_head(
+    response: Response, warnings: Iterable[str], length: int | None, *, chunked: bool, keep_alive: bool, compressed: bool
 ) -> bytes:
+    """Return the status line and the headers. `length`: of the body in bytes; None if it is not known. `chunked`: whether the
+    client knows chunks. A warning is a header of its own: clients such as kubectl print all of them."""
     lines = [
         f"HTTP/1.1 {response.code} {_PHRASES.get(response.code, '')}",
         f"Audit-Id: {uuid.uuid4()}",

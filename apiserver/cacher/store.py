@@ -444,6 +444,11 @@ class HistoryChanged(CacheError):
         )
 
 
+FRESH_INTERVAL = 0.002
+"""Minimum seconds between two reads of the storage's revision. The callers that arrive meanwhile share the next read.
+A read takes about as long, so a single caller hardly waits."""
+
+
 class Freshness:
     """Reads the revision of the storage, one read at a time."""
 
@@ -462,8 +467,12 @@ class Freshness:
 
     async def run(self) -> None:
         """Process the calls of `ask` until cancelled."""
+        loop, begun = asyncio.get_running_loop(), 0.0
         while True:
             await self._asked.wait()
+            if (pause := begun + FRESH_INTERVAL - loop.time()) > 0:
+                await asyncio.sleep(pause)
+            begun = loop.time()
             self._asked.clear()
             asking, self._asking = self._asking, []
             try:

@@ -43,6 +43,8 @@ MAX_REQUEST = 4 << 20
 """Maximum size of a request in bytes, as for a gRPC message."""
 BATCH = 256 << 10
 """Maximum size of the results in a message, and of a part of a result, in bytes."""
+PAUSE = 0.001
+"""Seconds between two messages, in which results gather. A message costs as much as ten results."""
 DRAIN_TIMEOUT = 1.5
 """Seconds within which the client of a draining Exchange must end it. Its open calls then end without a result."""
 _PACED = frozenset({Code.UNAUTHENTICATED, Code.UNIMPLEMENTED, Code.PERMISSION_DENIED})
@@ -159,6 +161,7 @@ class CallsService:
             while (batch := await exchange.next_results()) is not None:
                 yield batch
                 exchange.sent()
+                await asyncio.sleep(PAUSE)
         finally:
             self._open.discard(exchange)
             reading.cancel()

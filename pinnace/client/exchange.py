@@ -31,6 +31,9 @@ PART = 256 << 10
 BATCH = 512 << 10
 """The size in bytes from which a message takes no more calls."""
 
+PAUSE = 0.001
+"""Seconds between two messages, in which calls gather. A message costs as much as ten calls."""
+
 
 class Answer(NamedTuple):
     """The result of a call that succeeded."""
@@ -115,12 +118,16 @@ class Exchange:
 
     async def _write(self) -> None:
         """Send the calls that wait, until the stream ends."""
+        now, sent = asyncio.get_running_loop().time, 0.0
         try:
             with HeedsCancellation():
                 while not self.is_closed:
                     await self._wake.wait()
                     self._wake.clear()
                     while self._queue or self._cancelled:
+                        if (pause := sent + PAUSE - now()) > 0:
+                            await asyncio.sleep(pause)
+                        sent = now()
                         await self._call.write(self._next_batch())
                 await self._call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled):

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway.server import _with_warnings
+from gateway.http import Response
+from gateway.server import response_head
 from tests.unit.gateway.serving import gateway
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -53,5 +54,6 @@ async def test_unknown_fields_of_a_status_are_reset() -> None:
 
 
 def test_each_warning_has_a_header() -> None:
-    headers = _with_warnings({"Audit-Id": "x"}, ["first", 'the "second"'])
-    assert headers == [("Audit-Id", "x"), ("Warning", '299 - "first"'), ("Warning", '299 - "the \\"second\\""')]
+    head = response_head(Response(200, b""), ["first", 'the "second"'], 0, chunked=True, keep_alive=True, compressed=False)
+    warnings = [line for line in head.decode().splitlines() if line.startswith("Warning")]
+    assert warnings == ['Warning: 299 - "first"', 'Warning: 299 - "the \\"second\\""']

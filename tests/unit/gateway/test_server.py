@@ -1,20 +1,23 @@
-"""Incomplete headers, and clients that disconnect while their watch starts."""
+"""Connections of HTTP clients: incomplete and oversized requests, bodies, pipelining, clients that do not read, and clients
+that disconnect while their watch starts."""
 
 import asyncio
 import gc
 import ssl
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway import server
+from gateway import connection, server
 from gateway.authentication import Authenticator
 from gateway.backend import opening
-from gateway.http import Request, Response, User
+from gateway.dispatch import ReadBody
+from gateway.flow import FlowControl
+from gateway.http import ApiStatus, Request, Response, User
 from gateway.server import Server, tls_context
 from pinnace.client.errors import Unavailable, unavailable
 from pinnace.cluster import certificates
@@ -28,9 +31,44 @@ class EveryRequest:
 
     pause = 0.0
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request, read_body: ReadBody) -> Response:
         await asyncio.sleep(self.pause)
         return Response(200, b"{}")
+
+
+class Echo:
+    """Returns the target and the body of each request."""
+
+    def __init__(self) -> None:
+        self.flow = FlowControl()
+
+    async def answer(self, request: Request, read_body: ReadBody) -> Response:
+        body = await read_body("admin", self.flow)
+        return Response(200, b"%b %b %d;" % (request.path.encode(), body[:8], len(body)))
+
+
+class Unread:
+    """Refuses each request without reading its body."""
+
+    async def answer(self, request: Request, read_body: ReadBody) -> Response:
+        raise ApiStatus(403, "Forbidden", "no")
+
+
+class Large:
+    """Sends pieces without an end. `ended` is set when the server takes no more."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    async def answer(self, request: Request, read_body: ReadBody) -> Response:
+        return Response(200, self.chunks())
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield bytes(connection.PIECE)
+        finally:
+            self.ended.set()
 
 
 class NoTokens:
@@ -58,7 +96,8 @@ async def serving(folder: Path, dispatcher: Any) -> AsyncIterator[tuple[asyncio.
 @pytest.mark.parametrize("sent", [b"", HALF, b"GET /api HTTP/1.1\r\nHost: a\r\n\r\n" + HALF])
 async def test_incomplete_header_closes_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     """The server kept connections with an incomplete header forever."""
-    monkeypatch.setattr(server, "HEADER_TIMEOUT", 0.3)
+    monkeypatch.setattr(connection, "HEADER_TIMEOUT", 0.3)
+    monkeypatch.setattr(server, "SWEEP_INTERVAL", 0.05)
     async with asyncio.timeout(DEADLINE), serving(tmp_path, EveryRequest()) as (reader, writer):
         if sent.count(b"GET") == 2:  # the incomplete header follows the first response
             writer.write(sent.removesuffix(HALF))
@@ -71,7 +110,8 @@ async def test_incomplete_header_closes_the_connection(tmp_path: Path, monkeypat
 
 
 async def test_slow_request_and_idle_connection_are_not_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEADER_TIMEOUT", 0.3)
+    monkeypatch.setattr(connection, "HEADER_TIMEOUT", 0.3)
+    monkeypatch.setattr(server, "SWEEP_INTERVAL", 0.05)
     dispatcher = EveryRequest()
     dispatcher.pause = 0.6
     async with asyncio.timeout(DEADLINE), serving(tmp_path, dispatcher) as (reader, writer):
@@ -79,6 +119,109 @@ async def test_slow_request_and_idle_connection_are_not_closed(tmp_path: Path, m
             writer.write(b"POST /api HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}")
             assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 200")
             await asyncio.sleep(0.5)
+
+
+POST = b"POST /api/v1/pods?a=b HTTP/1.1\r\nHost: a\r\n"
+
+
+async def responses(reader: asyncio.StreamReader, count: int) -> list[bytes]:
+    """The bodies of `count` responses of Echo."""
+    found = []
+    for _ in range(count):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in head.split(b"\r\n") if line.startswith(b"Content-Length"))
+        found.append(await reader.readexactly(int(length.split(b":")[1])))
+    return found
+
+
+async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, Echo()) as (reader, writer):
+        requests = [b"POST /%d HTTP/1.1\r\nContent-Length: 2\r\n\r\n%02d" % (number, number) for number in range(50)]
+        writer.write(b"".join(requests))
+        assert await responses(reader, 50) == [b"/%d %02d 2;" % (number, number) for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"Content-Length: 300000\r\n\r\n" + b"x" * 300_000,
+        b"Transfer-Encoding: chunked\r\n\r\n" + b"493e0\r\n" + b"x" * 300_000 + b"\r\n0\r\n\r\n",
+    ],
+    ids=["length", "chunks"],
+)
+async def test_large_body_is_read_and_the_connection_reused(tmp_path: Path, sent: bytes) -> None:
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, Echo()) as (reader, writer):
+        for _ in range(2):
+            writer.write(POST + sent)
+            assert await responses(reader, 1) == [b"/api/v1/pods xxxxxxxx 300000;"]
+
+
+async def test_body_is_asked_for_with_continue(tmp_path: Path) -> None:
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, Echo()) as (reader, writer):
+        writer.write(POST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"{}")
+        assert await responses(reader, 1) == [b"/api/v1/pods {} 2;"]
+
+
+async def test_too_large_body_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, Echo()) as (reader, writer):
+        writer.write(POST + b"Content-Length: %d\r\n\r\n" % (connection.MAX_BODY + 1))
+        assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
+
+
+async def test_stalled_body_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "STALL_TIMEOUT", 0.2)
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, Echo()) as (reader, writer):
+        writer.write(POST + b"Content-Length: 2900000\r\n\r\n" + b"x" * 1000)
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_small_unread_body_is_discarded(tmp_path: Path) -> None:
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, Unread()) as (reader, writer):
+        for _ in range(2):
+            writer.write(POST + b"Content-Length: 100000\r\n\r\n" + b"x" * 100_000)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 403 ")
+            await reader.readuntil(b"}\n")
+
+
+async def test_large_unread_body_closes_the_connection_after_the_response(tmp_path: Path) -> None:
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, Unread()) as (reader, writer):
+        writer.write(POST + b"Content-Length: 2900000\r\n\r\n" + b"x" * 400_000)
+        assert (await reader.read()).startswith(b"HTTP/1.1 403 ")
+
+
+async def test_client_that_does_not_read_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "STALL_TIMEOUT", 0.3)
+    dispatcher = Large()
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, dispatcher) as (reader, writer):
+        writer.transport.pause_reading()
+        writer.write(b"GET /api/v1/pods HTTP/1.1\r\n\r\n")
+        await dispatcher.ended.wait()
+        writer.transport.resume_reading()
+        with suppress(OSError):
+            while await reader.read(1 << 20):  # what was on its way; then the end
+                pass
+
+
+async def test_oversized_head_is_refused(tmp_path: Path) -> None:
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, EveryRequest()) as (reader, writer):
+        writer.write(b"GET /api HTTP/1.1\r\n" + b"".join(b"x-%d: %b\r\n" % (number, b"y" * 1000) for number in range(90)))
+        assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01", b"GET / HTTP/9.9\r\n\r\n", b"GET\r\n\r\n"])
+async def test_other_protocols_are_refused(tmp_path: Path, sent: bytes) -> None:
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, EveryRequest()) as (reader, writer):
+        writer.write(sent)
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_http_1_0_response_ends_with_the_connection(tmp_path: Path) -> None:
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, EveryRequest()) as (reader, writer):
+        writer.write(b"GET http://host/api HTTP/1.0\r\n\r\n")
+        response = await reader.read()
+        assert response.endswith(b"\r\n\r\n{}") and b"chunked" not in response
 
 
 class Failing:

@@ -179,6 +179,7 @@ async def test_nothing_is_served_to_a_caller_whose_certificate_has_ended(server:
 async def test_a_user_without_roles_is_denied_all_that_takes_one(server: Server, shown: str) -> None:
     paths = [path for path in server.paths if not path.removeprefix("/").removeprefix("pinnace.v1.").startswith(OPEN)]
     streams = {
+        "/pinnace.v1.Calls/Exchange",  # its calls are checked
         "/pinnace.v1.Pods/Exec",
         "/pinnace.v1.Pods/PortForward",
         "/pinnace.v1.Nodes/Heartbeat",

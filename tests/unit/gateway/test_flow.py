@@ -1,0 +1,99 @@
+"""Seats and memory that users share."""
+
+import asyncio
+
+import pytest
+
+from gateway import flow
+from gateway.flow import FairPool
+from gateway.http import ApiStatus
+
+
+def pool(total: int = 8, alone: int = 6, share: int = 2) -> FairPool:
+    return FairPool(total, alone, share, "a seat")
+
+
+async def waiting(pool: FairPool, user: str, units: int = 1) -> "asyncio.Task[None]":
+    """A request that waits."""
+    assert not pool.take(user, units)
+    task = asyncio.create_task(pool.wait(user, units))
+    await asyncio.sleep(0)
+    return task
+
+
+def test_single_user_gets_its_limit() -> None:
+    seats = pool()
+    assert [seats.take("a", 1) for _ in range(7)] == [True] * 6 + [False]
+
+
+async def test_others_get_their_share_at_once_and_the_first_user_waits() -> None:
+    seats = pool()
+    assert all(seats.take("a", 1) for _ in range(6))
+    assert seats.take("b", 1) and seats.take("b", 1)
+    task = await waiting(seats, "a")
+    seats.release("a", 1)
+    await asyncio.sleep(0)
+    assert not task.done(), "with another user, its share is two"
+    for _ in range(4):
+        seats.release("a", 1)
+    await task
+
+
+async def test_free_seat_goes_to_the_user_with_the_fewest() -> None:
+    seats = pool(total=3, alone=3, share=3)
+    assert all(seats.take("a", 1) for _ in range(3))
+    first, second = await waiting(seats, "a"), await waiting(seats, "b")
+    seats.release("a", 1)
+    await second
+    assert not first.done()
+    first.cancel()
+
+
+async def test_request_above_the_limit_runs_alone() -> None:
+    seats = pool()
+    assert seats.take("a", 50) and not seats.take("a", 1)
+    seats.release("a", 50)
+    assert seats.take("a", 1) and seats.held == 1
+
+
+async def test_cancelled_request_leaves_the_queue() -> None:
+    seats = pool(total=1, alone=1, share=1)
+    assert seats.take("a", 1)
+    task = await waiting(seats, "b")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    seats.release("a", 1)
+    assert seats.held == 0 and seats.take("c", 1)
+
+
+async def test_request_cancelled_as_it_gets_its_seat_returns_it() -> None:
+    seats = pool(total=1, alone=1, share=1)
+    assert seats.take("a", 1)
+    task = await waiting(seats, "b")
+    seats.release("a", 1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert seats.held == 0
+
+
+async def test_wait_ends_with_too_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "WAIT_TIMEOUT", 0.01)
+    seats = pool(total=1, alone=1, share=1)
+    assert seats.take("a", 1)
+    with pytest.raises(ApiStatus) as caught:
+        await (await waiting(seats, "b"))
+    assert (caught.value.code, caught.value.retry_after) == (429, 1)
+    seats.release("a", 1)
+    assert seats.held == 0
+
+
+async def test_queue_of_a_user_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "MAX_WAITING", 1)
+    seats = pool(total=1, alone=1, share=1)
+    assert seats.take("a", 1)
+    task = await waiting(seats, "b")
+    with pytest.raises(ApiStatus):
+        await seats.wait("b", 1)
+    other = await waiting(seats, "c")
+    for each in (task, other):
+        each.cancel()

@@ -66,6 +66,7 @@ class Incoming:
         "_budget",
         "_connection",
         "_held",
+        "_limit",
         "_parts",
         "_user",
         "complete",
@@ -94,7 +95,7 @@ class Incoming:
         """The number of received bytes of the body."""
         self._parts: list[bytes] = []
         self._budget: BodyBudget | None = None
-        self._user, self._held = "", 0
+        self._user, self._held, self._limit = "", 0, MAX_BODY
 
     @property
     def split_target(self) -> tuple[str, Mapping[str, list[str]]]:
@@ -109,11 +110,12 @@ class Incoming:
         """Return the first value of a header, or ""."""
         return next((value for key, value in self.headers if key == name), "")
 
-    async def body(self, user: str, budget: BodyBudget) -> bytes:
-        """Read the body. Raises ApiStatus: 413 if it is too large, 408 if it does not arrive in time, 429 without memory."""
+    async def body(self, user: str, budget: BodyBudget, limit: int) -> bytes:
+        """Read the body. Raises ApiStatus: 413 above `limit` bytes, 408 if it does not arrive in time, 429 without memory."""
         announced = self.header("content-length")
-        if announced.isdigit() and int(announced) > MAX_BODY:
-            raise too_large()
+        self._limit = limit
+        if self.size > limit or (announced.isdigit() and int(announced) > limit):
+            raise too_large(limit)
         if self.complete and not self._parts:
             return b""
         self._budget, self._user = budget, user
@@ -125,8 +127,8 @@ class Incoming:
 
     async def grow(self) -> None:
         """Reserve memory for a chunked body. Raises ApiStatus."""
-        if self.size > MAX_BODY:
-            raise too_large()
+        if self.size > self._limit:
+            raise too_large(self._limit)
         if self.size > self._held:
             await self._reserve(self.size - self._held)
 
@@ -149,8 +151,8 @@ class Incoming:
         self._held += size
 
 
-def too_large() -> ApiStatus:
-    return ApiStatus(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
+def too_large(limit: int) -> ApiStatus:
+    return ApiStatus(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
 Answer = Callable[["HttpConnection", Incoming], Awaitable[bool]]

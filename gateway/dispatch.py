@@ -7,7 +7,7 @@ from typing import Any, cast
 from gateway.access import Access
 from gateway.api_resources import ELECTIONS, METRICS_GROUP
 from gateway.backend import Backend
-from gateway.connection import BodyBudget
+from gateway.connection import MAX_BODY, BodyBudget
 from gateway.discovery import Discovery, version_info
 from gateway.elections import Elections
 from gateway.errors import to_status
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 PUBLIC = ("/version", "/livez", "/readyz", "/healthz")
 """Paths that need no credentials, including all subpaths."""
 Handler = Callable[[Request, Route], Awaitable[Response | Upgrade]]
-ReadBody = Callable[[str, BodyBudget], Awaitable[bytes]]
-"""Reads the body of a request, for a user, within a budget. Raises ApiStatus."""
+ReadBody = Callable[[str, BodyBudget, int], Awaitable[bytes]]
+"""Reads the body of a request, for a user, within a budget and a limit in bytes. Raises ApiStatus."""
 Ready = Callable[[], str]
 """A function that returns the reason why the gateway cannot serve, or "" if it can."""
 
@@ -48,6 +48,10 @@ LINKS_PATH = "/timeline/links"
 Link = Callable[[Request], Awaitable[Response]]
 
 
+REVIEW_VERBS = ("create",)
+"""The verbs of reviews. The API server authorizes them, and every user may send reviews of itself, so their bodies are small."""
+MAX_REVIEW = 64 << 10
+"""The maximum size of a review in bytes."""
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -145,8 +149,11 @@ class Dispatcher:
         handler = self._handler(route)
         try:
             if read_body is not None and request.method in _WITH_BODY:
-                await self._access.check(request, route)
-                request.body = await read_body(request.user.name, self._flow)
+                limit = MAX_REVIEW
+                if route.resource.verbs != REVIEW_VERBS:
+                    await self._access.check(request, route)
+                    limit = MAX_BODY
+                request.body = await read_body(request.user.name, self._flow, limit)
                 if request.headers.get("content-encoding", "identity") == "gzip":
                     raise ApiStatus(415, "UnsupportedMediaType", "request bodies must not be compressed")
             return await handler(request, route)
@@ -160,7 +167,7 @@ class Dispatcher:
             return self._elections[route.verb]
         if route.resource.group == METRICS_GROUP:
             return self._usage.get if route.verb == "get" else self._usage.list
-        if route.resource.verbs == ("create",):
+        if route.resource.verbs == REVIEW_VERBS:
             return self._reviews.create
         if route.subresource in self._subresources:
             return self._subresources[route.subresource]

@@ -43,7 +43,7 @@ class Echo:
         self.flow = FlowControl()
 
     async def answer(self, request: Request, read_body: ReadBody) -> Response:
-        body = await read_body("admin", self.flow)
+        body = await read_body("admin", self.flow, connection.MAX_BODY)
         return Response(200, b"%b %b %d;" % (request.path.encode(), body[:8], len(body)))
 
 

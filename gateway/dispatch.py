@@ -49,7 +49,7 @@ Link = Callable[[Request], Awaitable[Response]]
 
 
 REVIEW_VERBS = ("create",)
-"""The verbs of reviews. The API server authorizes them, and every user may send reviews of itself, so their bodies are small."""
+"""The verbs of reviews. The API server authorizes them, and every user may send reviews of itself, so bodies are small."""
 MAX_REVIEW = 64 << 10
 """The maximum size of a review in bytes."""
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")

@@ -193,10 +193,13 @@ class HttpConnection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(WRITE_BUFFER)
         if self._connections.add(self):
             self._task = self._loop.create_task(self._serve())
+            self._task.add_done_callback(self._let_go)
         else:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._task is None:
+            return  # the connection is closing
         receiving = self._receiving
         if receiving is None:
             self._head_size += len(data)
@@ -223,8 +226,10 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.discard(self)
-        if self._task is not None and not self._handed_over:
+        if self._task is not None:
             self._task.cancel()
+        else:
+            self._let_go()
         self.resume_writing()
 
     def pause_writing(self) -> None:
@@ -376,6 +381,13 @@ class HttpConnection(asyncio.Protocol):
     def _notify(self, arrived: bool = True) -> None:
         if self._wake is not None and not self._wake.done():
             cast("asyncio.Future[Any]", self._wake).set_result(arrived)
+
+    def _let_go(self, task: object = None) -> None:
+        """Break the reference cycles. A connection has 256 KiB of buffers, and full garbage collections are rare."""
+        self._task = None
+        self._requests.clear()
+        self._receiving = None
+        self._parser = cast(httptools.HttpRequestParser, None)
 
     def _pause(self) -> None:
         if not self._paused and not self.transport.is_closing():

@@ -9,7 +9,7 @@ from gateway.discovery import Discovery, version_info
 from gateway.elections import Elections
 from gateway.errors import to_status
 from gateway.exec import Exec, Upgrade
-from gateway.http import ANONYMOUS, ApiStatus, Request, Response, dump, method_not_allowed, path_not_found, unauthorized
+from gateway.http import ANONYMOUS, ApiStatus, PageNotFound, Request, Response, dump, method_not_allowed, unauthorized
 from gateway.json_codec import JsonCache
 from gateway.objects import Objects
 from gateway.openapi import OpenApi
@@ -38,7 +38,7 @@ Link = Callable[[Request], Awaitable[Response]]
 
 
 async def no_link(request: Request) -> Response:
-    raise path_not_found()
+    raise PageNotFound
 
 
 class Dispatcher:
@@ -124,7 +124,7 @@ class Dispatcher:
         name, _, check = request.path.strip("/").partition("/")
         if name == "version":
             if check:
-                raise path_not_found()
+                raise PageNotFound
             return Response(200, self._version)
         problem = "" if name == "livez" else self._ready()
         if problem:

@@ -25,7 +25,7 @@ from gateway.bodies import (
 from gateway.errors import invalid_options, to_status
 from gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, not_found, success
 from gateway.json_codec import JsonCache, with_type
-from gateway.media_types import METADATA_LIST, PROTOBUF, TABLE, YAML, Format, envelope, negotiate, to_yaml, unsupported
+from gateway.media_types import METADATA_LIST, PROTOBUF, TABLE, YAML, Format, envelope, negotiate, to_yaml, unsupported_patch
 from gateway.routes import Route
 from gateway.wire import list_parts
 from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
@@ -100,7 +100,7 @@ class Objects:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         kind = PatchRequest.APPLY if media_type == APPLY_TYPE else PATCH_TYPES.get(media_type)
         if kind is None:
-            raise unsupported(media_type, (*PATCH_TYPES, APPLY_TYPE))
+            raise unsupported_patch()
         patch = read_configuration(request) if kind == PatchRequest.APPLY else request.body
         message = PatchRequest(
             namespace=route.namespace, name=route.name, type=kind, patch=patch, subresource=route.subresource

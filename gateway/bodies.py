@@ -61,6 +61,10 @@ def read_object(request: Request, resource: ApiResource, subresource: str = "") 
     data = parse_body(request.body, media_type, note, kind=resource.kind)
     if not isinstance(data, dict):
         raise unrecognized(request.body, resource.kind, "expected an object")
+    for name in ("apiVersion", "kind"):
+        if not isinstance(value := data.get(name) or "", str):
+            problem = f"json: cannot unmarshal {_go_type(value)} into Go struct field .{name} of type string"
+            raise unrecognized(request.body, resource.kind, f"couldn't get version/kind; json parse error: {problem}")
     data = with_reset(data)
     _check_type(data.get("apiVersion") or "", data.get("kind") or "", resource)
     obj, problems = readable(resource.resource, data | {"apiVersion": resource.resource.api_version, "kind": resource.kind})
@@ -117,6 +121,11 @@ def patch_options(request: Request, *, applies: bool) -> PatchOptions:
     elif request.param("force"):
         raise invalid_options("PatchOptions", "force", "Forbidden: may not be specified for non-apply patch")
     return options
+
+
+def _go_type(value: Any) -> str:
+    """Return the type of a JSON value in the words of Go's parser."""
+    return {dict: "object", list: "array", bool: "bool"}.get(type(value), "number")
 
 
 def _check_type(api_version: str, kind: str, resource: ApiResource) -> None:

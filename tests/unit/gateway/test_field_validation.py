@@ -61,6 +61,16 @@ async def test_object_of_another_type_is_refused(api_version: str, kind: str, me
         assert (answer.code, answer.json["message"]) == (400, message)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "found"), [("apiVersion", ["v1"], "array"), ("kind", {"a": 1}, "object"), ("kind", 1, "number")]
+)
+async def test_type_that_is_no_text_is_refused(field: str, value: Any, found: str) -> None:
+    async with gateway() as served:
+        answer = await served.ask("POST", PODS, pod(**{field: value}))
+        assert answer.code == 400
+        assert f"json: cannot unmarshal {found} into Go struct field .{field} of type string" in answer.json["message"]
+
+
 async def test_unknown_fields_of_a_status_are_reset() -> None:
     """An exported object has the status of another version (kubernetes#90066). Unknown fields of the spec remain errors."""
     async with gateway() as served:

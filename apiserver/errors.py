@@ -26,7 +26,7 @@ from apiserver.cacher.store import BadToken, CacheBehind, Expired, FutureRevisio
 from apiserver.storage.interface import Compacted, OutcomeUnknown, OutOfSpace, StorageError, TooLarge
 from pinnace.api.resources import Resource
 from pinnace.api.selectors import SelectorError
-from pinnace.api.status import APPLY_CONFLICT, UNTYPED, Code, Refusal, Violation, conflict_message, summarize
+from pinnace.api.status import APPLY_CONFLICT, PRECONDITION_KIND, UNTYPED, Code, Refusal, Violation, conflict_message, summarize
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import CallsRefused
 
@@ -73,6 +73,18 @@ def stale(resource: Resource[Any], name: str, given: str, now: int) -> Refusal:
 def uid_mismatch(resource: Resource[Any], name: str, given: str, now: str) -> Refusal:
     message = f'{resource.plural} "{name}": the UID in the precondition is {given}, the UID of the object is {now}'
     return Refusal(Code.ABORTED, "UIDMismatch", message)
+
+
+def precondition_failed(resource: Resource[Any], name: str, precondition: str, given: str, now: str) -> Refusal:
+    """`precondition`: UID or ResourceVersion. Kubernetes names the kind here, where other conflicts name the resource."""
+    qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    what = "deleted and then recreated" if precondition == "UID" else "modified"
+    message = (
+        f'Operation cannot be fulfilled on {qualified} "{name}": the {precondition} in the precondition ({given}) does not '
+        f"match the {precondition} in record ({now}). The object might have been {what}"
+    )
+    reason = "UIDMismatch" if precondition == "UID" else "Conflict"
+    return Refusal(Code.ABORTED, reason, message, metadata=((PRECONDITION_KIND, resource.kind),))
 
 
 def contended(resource: Resource[Any], name: str) -> Refusal:

@@ -152,6 +152,10 @@ def find(group: str, version: str, plural: str) -> ApiResource | None:
     return _BY_PATH.get((group, version, plural))
 
 
+def has_kind(api_version: str, kind: str) -> bool:
+    return any((each.api_version, each.kind) == (api_version, kind) for each in SERVED)
+
+
 def of_resource(resource: Resource[Any]) -> ApiResource:
     return _BY_RESOURCE[resource]
 

@@ -12,7 +12,7 @@ from gateway import api_resources
 from gateway.api_resources import ApiResource
 from gateway.errors import invalid_options
 from gateway.http import JSON, ApiStatus, Request, bad_request, dump
-from gateway.media_types import APPLY, PROTOBUF, YAML, body_type, parse_body, unwrap
+from gateway.media_types import APPLY, PROTOBUF, YAML, body_type, parse_body, unrecognized, unwrap
 from gateway.workers import LARGE_YAML, is_large_json
 from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, from_dict, readable
 from pinnace.api.meta_v1_pb2 import DeleteOptions, PatchOptions
@@ -59,9 +59,13 @@ def read_object(request: Request, resource: ApiResource, subresource: str = "") 
     validation = field_validation(request)
     complaints: list[str] = []
     note = None if validation == IGNORE else lambda key: complaints.append(f'duplicate field "{key}"')
-    data = parse_body(request.body, media_type, note)
+    data = parse_body(request.body, media_type, note, kind=resource.kind)
     if not isinstance(data, dict):
-        raise bad_request("the object provided is unrecognized (must be of type JSON): expected an object")
+        raise unrecognized(request.body, resource.kind, "expected an object")
+    for name in ("apiVersion", "kind"):
+        if not isinstance(value := data.get(name) or "", str):
+            problem = f"json: cannot unmarshal {_go_type(value)} into Go struct field .{name} of type string"
+            raise unrecognized(request.body, resource.kind, f"couldn't get version/kind; json parse error: {problem}")
     data = with_reset(data)
     _check_type(data.get("apiVersion") or "", data.get("kind") or "", resource)
     obj, problems = readable(resource.resource, data | {"apiVersion": resource.resource.api_version, "kind": resource.kind})
@@ -144,13 +148,26 @@ def patch_options(request: Request, *, applies: bool) -> PatchOptions:
     return options
 
 
+def _go_type(value: Any) -> str:
+    """Return the type of a JSON value in the words of Go's parser."""
+    return {dict: "object", list: "array", bool: "bool"}.get(type(value), "number")
+
+
 def _check_type(api_version: str, kind: str, resource: ApiResource) -> None:
     """Raise ApiStatus (400) for an object of another type. A missing type defaults to the type of the resource."""
-    if api_version and kind and (api_version, kind) != (resource.api_version, resource.kind):
+    if not api_version or not kind or (api_version, kind) == (resource.api_version, resource.kind):
+        return
+    version = api_version.rpartition("/")[2]
+    if not api_resources.has_kind(api_version, kind):
+        problem = f'no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
+    elif kind == resource.kind:  # Kubernetes converts between the versions of a kind
         raise bad_request(
-            f"the API version in the data ({api_version}, Kind={kind}) does not match the expected API version "
-            f"({resource.api_version}, Kind={resource.kind})"
+            f"the API version in the data ({api_version}) does not match the expected API version ({resource.api_version})"
         )
+    else:
+        package = resource.group.partition(".")[0] or "core"
+        problem = f"converting ({version}.{kind}) to ({package}.{resource.kind}): unknown conversion"
+    raise bad_request(f'{kind} in version "{version}" cannot be handled as a {resource.kind}: {problem}')
 
 
 def _complain(request: Request, validation: str, complaints: list[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway import api_resources
 from gateway.api_resources import ApiResource, Subresource
-from gateway.http import JSON, Request, Response, dump, path_not_found
+from gateway.http import JSON, PageNotFound, Request, Response, dump
 from gateway.media_types import clauses
 
 KUBERNETES_VERSION = "1.36"
@@ -83,7 +83,7 @@ class Discovery:
             return Response(200, tagged.body, content_type, headers, is_static=True)
         body = self._bodies.get(path)
         if body is None:
-            raise path_not_found()
+            raise PageNotFound
         return Response(200, body)
 
 
@@ -157,7 +157,7 @@ def _aggregated(core: bool, version: str) -> dict[str, Any]:
             }
             for each in versions
         ]
-        items.append({"metadata": {"name": group} if group else {"creationTimestamp": None}, "versions": found})
+        items.append({"metadata": {"name": group} if group else {}, "versions": found})
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"{_AGGREGATED}/{version}",

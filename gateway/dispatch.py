@@ -13,7 +13,7 @@ from gateway.elections import Elections
 from gateway.errors import to_status
 from gateway.exec import Exec, Upgrade
 from gateway.flow import FlowControl
-from gateway.http import ANONYMOUS, ApiStatus, Request, Response, dump, method_not_allowed, path_not_found, unauthorized
+from gateway.http import ANONYMOUS, ApiStatus, PageNotFound, Request, Response, dump, method_not_allowed, unauthorized
 from gateway.json_codec import JsonCache
 from gateway.objects import Objects
 from gateway.openapi import OpenApi
@@ -56,7 +56,7 @@ _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 
 async def no_link(request: Request) -> Response:
-    raise path_not_found()
+    raise PageNotFound
 
 
 class Dispatcher:
@@ -179,7 +179,7 @@ class Dispatcher:
         name, _, check = request.path.strip("/").partition("/")
         if name == "version":
             if check:
-                raise path_not_found()
+                raise PageNotFound
             return Response(200, self._version)
         problem = "" if name == "livez" else self._ready()
         if problem:

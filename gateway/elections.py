@@ -229,7 +229,7 @@ class _Events:
 
     def _bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
         self._bookmarked = time.monotonic()
-        metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
         if initial_end:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
         if not self._form.transform:

@@ -140,7 +140,15 @@ def bad_request(message: str) -> ApiStatus:
     return ApiStatus(400, "BadRequest", message)
 
 
+class PageNotFound(ApiStatus):
+    """The path belongs to no group and version. The response is plain text, as in Kubernetes."""
+
+    def __init__(self) -> None:
+        super().__init__(404, "NotFound", "404 page not found")
+
+
 def path_not_found() -> ApiStatus:
+    """Return a 404 for a path of a group and version that has no such resource."""
     return ApiStatus(404, "NotFound", "the server could not find the requested resource", {})
 
 

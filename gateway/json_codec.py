@@ -3,8 +3,8 @@
 The JSON of an object is cached by its protobuf bytes, so that lists and watches of all clients share it. Objects have no
 apiVersion and kind, as in lists; `with_type` adds them.
 
-The forms are those of pinnace.api.codec, with the empty messages of SHOWN_WHEN_EMPTY in addition. Fields are in the order of
-their numbers, as in Kubernetes.
+The forms are those of pinnace.api.codec, with the fields of SHOWN_WHEN_EMPTY and SHOWN_AS_NULL in addition. Fields are in the
+order of their numbers, as in Kubernetes.
 """
 
 import json
@@ -28,6 +28,21 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
     "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
 }
 """Messages that Kubernetes serializes as {} if they are empty, because clients read their fields without a check."""
+SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
+    "pinnace.apps.v1.DeploymentCondition": ("lastUpdateTime", "lastTransitionTime"),
+    "pinnace.apps.v1.ReplicaSetCondition": ("lastTransitionTime",),
+    "pinnace.batch.v1.JobCondition": ("lastProbeTime", "lastTransitionTime"),
+    "pinnace.core.v1.ContainerStateRunning": ("startedAt",),
+    "pinnace.core.v1.ContainerStateTerminated": ("startedAt", "finishedAt"),
+    "pinnace.core.v1.Event": ("firstTimestamp", "lastTimestamp", "eventTime"),
+    "pinnace.core.v1.EventSeries": ("lastObservedTime",),
+    "pinnace.core.v1.NamespaceCondition": ("lastTransitionTime",),
+    "pinnace.core.v1.NodeCondition": ("lastHeartbeatTime", "lastTransitionTime"),
+    "pinnace.core.v1.PersistentVolumeClaimCondition": ("lastProbeTime", "lastTransitionTime"),
+    "pinnace.core.v1.PodCondition": ("lastProbeTime", "lastTransitionTime"),
+    "pinnace.meta.v1.Condition": ("lastTransitionTime",),
+}
+"""Times that Kubernetes serializes as null if they are absent: Go's `omitempty` does not omit a struct."""
 Writer = Callable[[Any], str]
 _text: Writer = encode_basestring
 _ZERO = {FieldDescriptor.TYPE_BOOL: "false", FieldDescriptor.TYPE_STRING: '""'}
@@ -119,6 +134,8 @@ def _members(descriptor: Descriptor) -> Callable[[Any], list[str]]:
     }
     empty = SHOWN_WHEN_EMPTY.get(descriptor.full_name, ())
     zeros |= {field.number: _field_writer(field)(_default(field)) for field in descriptor.fields if field.name in empty}
+    absent = SHOWN_AS_NULL.get(descriptor.full_name, ())
+    zeros |= {field.number: f"{_text(field.json_name)}:null" for field in descriptor.fields if field.name in absent}
 
     def members(message: Message) -> list[str]:
         return [writers[field.number](value) for field, value in message.ListFields()]

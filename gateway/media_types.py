@@ -9,6 +9,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-r
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ METADATA_LIST = "PartialObjectMetadataList"
 _META_GROUP = "meta.k8s.io"
 _META_VERSIONS = ("v1", "v1beta1")
 _SERVED = (JSON, YAML, PROTOBUF)
+_ANY = ("*/*", "application/*")
 _SERVED_TEXT = ", ".join(
     (JSON, YAML, PROTOBUF, f"{JSON};as=Table;v=v1;g=meta.k8s.io", f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
 )
@@ -80,11 +82,14 @@ def negotiate(accept: str, transforms: Iterable[str] = (TABLE, METADATA, METADAT
             transform not in transforms or clause.parameters.get("g") != _META_GROUP or version not in _META_VERSIONS
         ):
             continue
-        if clause.media_type in ("*/*", "application/*"):
+        if clause.media_type in _ANY:
             return Format(JSON)
         if clause.media_type in _SERVED and not (transform and clause.media_type == PROTOBUF and transform == TABLE):
             return Format(clause.media_type, transform, version)
-    message = f"only the following media types are accepted: {_SERVED_TEXT}"
+    if any(clause.media_type in (*_SERVED, *_ANY) for clause in clauses(accept)):
+        message = f"only the following media types are accepted: {_SERVED_TEXT}"
+    else:
+        message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(_SERVED)}"
     raise ApiStatus(406, "NotAcceptable", message, {})
 
 
@@ -100,13 +105,19 @@ def body_type(content_type: str) -> str:
     """Return the media type of a request body. Raises ApiStatus (415)."""
     media_type = content_type.partition(";")[0].strip().lower() or JSON
     if media_type not in _SERVED:
-        raise unsupported(media_type, _SERVED)
+        raise unsupported(_SERVED)
     return media_type
 
 
-def unsupported(media_type: str, accepted: Iterable[str]) -> ApiStatus:
+def unsupported(accepted: Iterable[str]) -> ApiStatus:
+    """Return a 415 for the body of a create or update."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return ApiStatus(415, "UnsupportedMediaType", message, {})
+
+
+def unsupported_patch() -> ApiStatus:
+    """Return a 415 for a patch. Kubernetes checks the types of patches before it reads the request."""
+    return ApiStatus(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 class Unwrapped(NamedTuple):
@@ -127,12 +138,79 @@ def unwrap(body: bytes) -> Unwrapped:
         raise bad_request(f"unable to decode the protobuf envelope: {error}") from None
 
 
+_STRING = re.compile(r'"(?:\\.|[^"\\])*"', re.DOTALL)
+_BRACKET = re.compile(r"[][{}]")
+_LITERALS = {"t": "true", "f": "false", "n": "null"}
+_EXPECTED = {
+    "Expecting value": "looking for beginning of value",
+    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+    "Expecting ':' delimiter": "after object key",
+    "Extra data": "after top-level value",
+    "Invalid control character at": "in string literal",
+    "Invalid \\escape": "in string escape code",
+    "Illegal trailing comma before end of object": "looking for beginning of object key string",
+    "Illegal trailing comma before end of array": "looking for beginning of value",
+}
+"""Go's words for the errors of Python's parser."""
+_SUMMARY = 30
+"""Bytes of a body that a message quotes."""
+
+
+def syntax_error(error: json.JSONDecodeError) -> str:
+    """Return the message of Go's parser (encoding/json) for a syntax error."""
+    text, position, problem = error.doc, error.pos, error.msg
+    if problem.startswith("Illegal trailing comma"):
+        position = next(at for at in range(position + 1, len(text)) if not text[at].isspace())
+    elif problem.startswith("Invalid \\escape"):
+        problem, position = "Invalid \\escape", position + 1
+    if position >= len(text) or problem.startswith("Unterminated string"):
+        return "unexpected end of JSON input"
+    if problem == "Expecting ',' delimiter":
+        expected = "after array element" if _is_in_array(text[:position]) else "after object key:value pair"
+    elif problem == "Expecting value" and (literal := _LITERALS.get(text[position])):
+        matching = next(size for size in range(len(literal), 0, -1) if text.startswith(literal[:size], position))
+        if position + matching == len(text):
+            return "unexpected end of JSON input"
+        position, expected = position + matching, f"in literal {literal} (expecting '{literal[matching]}')"
+    else:
+        expected = _EXPECTED.get(problem, problem)
+    return f"invalid character {_quoted(text[position])} {expected}"
+
+
+def _is_in_array(text: str) -> bool:
+    """Return whether the innermost open value at the end of the text is an array."""
+    opened: list[str] = []
+    for bracket in _BRACKET.findall(_STRING.sub("", text)):
+        if bracket in "[{":
+            opened.append(bracket)
+        else:
+            opened.pop()
+    return opened[-1] == "["
+
+
+def _quoted(character: str) -> str:
+    """Quote a character as Go does."""
+    if character in "'\"":
+        return r"'\''" if character == "'" else "'\"'"
+    return f"'{json.dumps(character, ensure_ascii=not character.isprintable())[1:-1]}'"
+
+
+def unrecognized(body: bytes, kind: str, problem: str) -> ApiStatus:
+    """Return a 400 for a body that is not an object of the kind. The message quotes the beginning of the body: JSON as text,
+    other data in hexadecimal."""
+    beginning = body[:_SUMMARY]
+    shown = beginning.decode(errors="replace") if body.startswith(b"{") else beginning.hex()
+    summary = shown + " ..." * (len(body) > _SUMMARY) if body else "<empty>"
+    return bad_request(f"the object provided is unrecognized (must be of type {kind}): {problem} ({summary})")
+
+
 MAX_DEPTH = 500
 """The maximum nesting of a JSON or YAML body."""
 
 
-def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None] | None = None) -> Any:
-    """Parse a JSON or YAML body. `on_duplicate` is called for each duplicate key of an object. Raises ApiStatus (400)."""
+def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None] | None = None, *, kind: str = "JSON") -> Any:
+    """Parse a JSON or YAML body. `on_duplicate` is called for each duplicate key of an object. `kind`: the expected kind, for
+    messages. Raises ApiStatus (400)."""
     if media_type == YAML:
         return _parse_yaml(body)
     hook = None
@@ -152,8 +230,11 @@ def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None]
         return json.loads(body, object_pairs_hook=hook)
     except RecursionError:
         raise bad_request("the body is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        problem = f"couldn't get version/kind; json parse error: {syntax_error(error)}"
+        raise unrecognized(body, kind, problem) from None
     except ValueError as error:
-        raise bad_request(f"the object provided is unrecognized (must be of type JSON): {error}") from None
+        raise unrecognized(body, kind, str(error)) from None
 
 
 def _parse_yaml(body: bytes) -> Any:

@@ -38,7 +38,7 @@ from gateway.media_types import (
     json_to_yaml,
     negotiate,
     to_yaml,
-    unsupported,
+    unsupported_patch,
 )
 from gateway.routes import Route
 from gateway.wire import list_parts
@@ -118,7 +118,7 @@ class Objects:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         kind = PatchRequest.APPLY if media_type == APPLY_TYPE else PATCH_TYPES.get(media_type)
         if kind is None:
-            raise unsupported(media_type, (*PATCH_TYPES, APPLY_TYPE))
+            raise unsupported_patch()
         patch = await self._read_configuration(request) if kind == PatchRequest.APPLY else request.body
         message = PatchRequest(
             namespace=route.namespace, name=route.name, type=kind, patch=patch, subresource=route.subresource

@@ -17,7 +17,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from gateway import api_resources, openapi_protobuf
 from gateway.api_resources import ELECTIONS, ApiResource
 from gateway.elections import STATUS_SCHEMA
-from gateway.http import JSON, ApiStatus, Request, Response, dump, path_not_found
+from gateway.http import JSON, ApiStatus, PageNotFound, Request, Response, dump
 from gateway.media_types import PROTOBUF, YAML, clauses
 from pinnace.api import codec
 from pinnace.api.codec import fields_of
@@ -207,7 +207,7 @@ class OpenApi:
             return Response(200, dump(self.index()))
         name = path.removeprefix("/openapi/v3/")
         if name not in self._names:
-            raise path_not_found()
+            raise PageNotFound
         body, digest = self._document(name)
         headers = {"ETag": f'"{digest}"', "Vary": "Accept"}
         if request.param("hash") == digest:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from gateway import api_resources
 from gateway.api_resources import ApiResource
-from gateway.http import Request, method_not_allowed, path_not_found
+from gateway.http import PageNotFound, Request, method_not_allowed, path_not_found
 
 _OF_NAMESPACE = ("status", "finalize")
 """Path segments after the name of a namespace that are not resources."""
@@ -34,8 +34,8 @@ def resolve(request: Request) -> Route:
         group, rest = "", segments[1:]
     else:
         group, rest = (segments[1] if len(segments) > 1 else ""), segments[2:]
-    if len(rest) < 2 or "" in rest:
-        raise path_not_found()
+    if len(rest) < 2 or "" in rest or not api_resources.in_version(group, rest[0]):
+        raise PageNotFound
     version, *rest = rest
     deprecated_watch = rest[0] == "watch" and len(rest) > 1
     if deprecated_watch:

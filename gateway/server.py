@@ -29,7 +29,7 @@ from gateway.authentication import IMPERSONATE_GROUP, Authenticator, impersonate
 from gateway.connection import MAX_BODY, PIECE, Connections, HttpConnection, Incoming
 from gateway.dispatch import Dispatcher
 from gateway.exec import Upgrade
-from gateway.http import ANONYMOUS, JSON, ApiStatus, Request, Response, dump
+from gateway.http import ANONYMOUS, JSON, ApiStatus, PageNotFound, Request, Response, dump
 from gateway.media_types import PROTOBUF, error_format
 from gateway.metrics import DURATION, OPEN_STREAMS, REQUESTS
 from gateway.watch_events import status_envelope
@@ -273,6 +273,8 @@ def _certificate(connection: HttpConnection) -> bytes | None:
 
 
 def error_response(status: ApiStatus, request: Request) -> Response:
+    if isinstance(status, PageNotFound):
+        return Response(status.code, f"{status.message}\n".encode(), "text/plain; charset=utf-8")
     headers = {"Retry-After": str(status.retry_after)} if status.retry_after is not None else {}
     if error_format(request.headers.get("accept", "")) == PROTOBUF:
         return Response(status.code, status_envelope(status), PROTOBUF, headers)

@@ -13,7 +13,7 @@ from gateway.bodies import check_dry_run, dry_run, field_manager, read_message
 from gateway.errors import invalid, to_status
 from gateway.http import ApiStatus, Request, Response, bad_request, success
 from gateway.json_codec import to_json
-from gateway.media_types import PROTOBUF, negotiate, parse_body, unsupported, unwrap
+from gateway.media_types import PROTOBUF, negotiate, parse_body, unsupported_patch, unwrap
 from gateway.objects import PATCH_TYPES, Objects, document
 from gateway.routes import Route
 from gateway.wire import WireError, fields, last_bytes
@@ -163,7 +163,7 @@ def _decoded_scale(data: bytes) -> Mapping[str, Any]:
 def _patched_scale(request: Request, scale: dict[str, Any]) -> Mapping[str, Any]:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in PATCH_TYPES:
-        raise unsupported(media_type, PATCH_TYPES)
+        raise unsupported_patch()
     try:
         kind = PATCH_TYPES[media_type]
         return _checked(patched(scale, kind, parse(request.body, kind)))

@@ -4,7 +4,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-r
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from gateway.api_resources import ApiResource
@@ -28,6 +28,23 @@ _NAMES = {
     "OS-IMAGE": "OS-Image",
 }
 """Column names that are not in title case."""
+
+
+_INTEGERS: Mapping[str, Collection[str]] = {
+    "csinodes": ("DRIVERS",),
+    "poddisruptionbudgets": ("ALLOWED DISRUPTIONS",),
+    "priorityclasses": ("VALUE",),
+    "replicasets": ("DESIRED", "CURRENT", "READY"),
+}
+"""Columns of the type integer, by plural."""
+_NUMBERS: Mapping[str, Collection[str]] = {
+    **_INTEGERS,
+    "configmaps": ("DATA",),
+    "deployments": ("UP-TO-DATE", "AVAILABLE"),
+    "events": ("COUNT",),
+    "secrets": ("DATA",),
+}
+"""Columns whose cells are numbers, by plural. Kubernetes declares some of them as strings."""
 
 
 def columns_of(resource: ApiResource) -> Columns[Any]:
@@ -57,7 +74,7 @@ def table(
     definitions, once per watch."""
     columns = columns_of(resource)
     found: dict[str, Any] = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": dict(list_meta)}
-    found["columnDefinitions"] = _definitions(columns) if definitions else None
+    found["columnDefinitions"] = _definitions(resource, columns) if definitions else None
     found["rows"] = [row(resource, obj, now, version, include) for obj in objects]
     return found
 
@@ -65,7 +82,9 @@ def table(
 def row(resource: ApiResource, obj: Object, now: float, version: str, include: str) -> dict[str, Any]:
     """Return a row of a Table."""
     columns = columns_of(resource)
-    found: dict[str, Any] = {"cells": [_cell(each) for each in columns.row(obj, now)]}
+    numbers, headers = _NUMBERS.get(resource.plural, ()), (*columns.headers, *columns.wide)
+    cells = zip(headers, columns.row(obj, now), strict=True)
+    found: dict[str, Any] = {"cells": [int(cell) if header in numbers else cell for header, cell in cells]}
     if include == "Metadata":
         found["object"] = metadata_only(obj, version)
     elif include == "Object":
@@ -78,16 +97,13 @@ def metadata_only(obj: Object, version: str) -> dict[str, Any]:
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
 
 
-def _cell(text: str) -> Any:
-    return int(text) if text.isdecimal() and len(text) < 16 else text
-
-
-def _definitions(columns: Columns[Any]) -> list[dict[str, Any]]:
+def _definitions(resource: ApiResource, columns: Columns[Any]) -> list[dict[str, Any]]:
+    integers = _INTEGERS.get(resource.plural, ())
     names = [*((name, 0) for name in columns.headers), *((name, 1) for name in columns.wide)]
     return [
         {
             "name": _NAMES.get(name, name.title()),
-            "type": "string",
+            "type": "integer" if name in integers else "string",
             "format": "name" if name == "NAME" else "",
             "description": "",
             "priority": priority,

@@ -156,7 +156,7 @@ def _event(data: bytes) -> tuple[str, bytes]:
 
 
 def _bookmark_metadata(version: str, initial_end: bool) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"resourceVersion": version, "creationTimestamp": None}
+    metadata: dict[str, Any] = {"resourceVersion": version}
     return metadata | ({"annotations": {INITIAL_EVENTS_END: "true"}} if initial_end else {})
 
 

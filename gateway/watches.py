@@ -64,7 +64,7 @@ class Watches:
 def _form(request: Request) -> Format:
     form = negotiate(request.headers.get("accept", ""))
     if form.media_type == YAML:
-        raise unsupported(YAML, (JSON, PROTOBUF))
+        raise unsupported((JSON, PROTOBUF))
     return form
 
 

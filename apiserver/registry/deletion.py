@@ -99,9 +99,10 @@ def _check(resource: Resource[T], name: str, options: DeleteOptions, version: Ve
     """Check the preconditions. A precondition that is set to the empty string matches no object. Raises Rejected."""
     wanted = options.preconditions
     if wanted.HasField("uid") and wanted.uid != version.obj.metadata.uid:
-        raise Rejected(errors.uid_mismatch(resource, name, wanted.uid or '""', version.obj.metadata.uid))
+        raise Rejected(errors.precondition_failed(resource, name, "UID", wanted.uid, version.obj.metadata.uid))
     if wanted.HasField("resourceVersion") and wanted.resourceVersion != str(version.revision):
-        raise Rejected(errors.stale(resource, name, wanted.resourceVersion or '""', version.revision))
+        revision = str(version.revision)
+        raise Rejected(errors.precondition_failed(resource, name, "ResourceVersion", wanted.resourceVersion, revision))
 
 
 def _finalizers(resource: Resource[Any], present: Iterable[str], options: DeleteOptions) -> list[str]:

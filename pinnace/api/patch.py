@@ -79,24 +79,26 @@ class Operation:
     """The "from" of a move or copy operation."""
 
 
-def operations(patch: object) -> Sequence[Operation]:
-    """Parse a JSON patch. Raises JsonPatchError."""
+def operations(patch: object) -> Sequence[Data]:
+    """Check that a JSON patch is a list of objects. `applied` reads the operations. Raises JsonPatchError."""
     if not isinstance(patch, Sequence) or isinstance(patch, str):
         raise JsonPatchError("expected a JSON array of operations")
     if len(patch) > MAX_OPERATIONS:
         raise JsonPatchError(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}")
-    found = [_operation(number, each) for number, each in enumerate(patch)]
-    if left(MAX_VALUES, [each.value for each in found if each.op in _TAKES_VALUE]) < 0:
+    for number, operation in enumerate(patch):
+        if not isinstance(operation, Mapping):
+            raise JsonPatchError(f"operation {number}: expected a JSON object")
+    if left(MAX_VALUES, [operation.get("value") for operation in patch if operation.get("op") in _TAKES_VALUE]) < 0:
         raise JsonPatchError(f"more than {MAX_VALUES:,} values: split the patch")
-    return found
+    return patch
 
 
-def applied(document: Any, patch: Sequence[Operation]) -> Any:
+def applied(document: Any, patch: Sequence[Data]) -> Any:
     """Return the patched document. The arguments are not modified. Raises JsonPatchError, and RecursionError for deeply nested
     values."""
     editor = _Editor(deepcopy(document))
-    for operation in patch:
-        editor.do(operation)
+    for number, operation in enumerate(patch):
+        editor.do(_operation(number, operation))
     return editor.document
 
 
@@ -220,10 +222,8 @@ def _index(op: str, path: Pointer, length: int, part: str, *, behind: bool = Fal
     return index % places
 
 
-def _operation(number: int, data: object) -> Operation:
+def _operation(number: int, data: Data) -> Operation:
     where = f"operation {number}"
-    if not isinstance(data, Mapping):
-        raise JsonPatchError(f"{where}: expected a JSON object")
     op = data.get("op")
     if op not in _OPS:
         raise JsonPatchError(f"{where}: op: expected one of {', '.join(_OPS)}")
@@ -266,7 +266,7 @@ _REPLACE, _DELETE = "replace", "delete"
 _TOO_DEEP = "nested too deeply"
 
 
-Patch = Data | Sequence[Operation]
+Patch = Data | Sequence[Data]
 
 
 class PatchError(ValueError):

@@ -1,5 +1,6 @@
 """Documents refer to existing files, modules and sections, and the index lists each page."""
 
+import os
 import re
 from pathlib import Path
 
@@ -43,6 +44,25 @@ def sections(document: Path) -> set[str]:
     text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "]", title)).lower().replace(" ", "-") for title in titles}
+
+
+def test_assumptions_name_existing_tests_and_functions() -> None:
+    text = (ROOT / "docs/assumptions.md").read_text()
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert not [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in tests]
+    for name, path in re.findall(r"`(\w+)` of `([\w/]+\.py)`", text):
+        assert re.search(rf"(def|class) {name}\b", (ROOT / path).read_text()), f"{path} has no {name}"
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "findings").glob("*.sh")), ids=lambda path: path.stem)
+def test_finding_has_its_form(script: Path) -> None:
+    """It says what one expects, pins what it installs, and does not use pinnace."""
+    text = script.read_text()
+    assert re.findall(r"^# (\w+): ", text, re.MULTILINE) == ["expected", "happens", "versions", "matters"]
+    assert "set -euo pipefail" in text and "mktemp -d" in text and os.access(script, os.X_OK)
+    (packages,) = re.findall(r"install --quiet .*check (.*)$", text, re.MULTILINE)
+    assert all("==" in package for package in packages.split())
+    assert not re.search(r"pinnace|/work|/home", text)
 
 
 def test_tables_list_every_package_and_page() -> None:

@@ -63,6 +63,7 @@ class NamespaceStrategy(Strategy[Namespace]):
 
     def prepare_delete(self, obj: Namespace, why: Disruption | None, now: float) -> None:
         obj.status.phase = "Terminating"
+        obj.metadata.ClearField("deletionGracePeriodSeconds")  # Kubernetes gives namespaces none
 
 
 MAX_RESOURCES = 100

@@ -153,12 +153,13 @@ class PodStrategy(StatusStrategy[Pod]):
             return 0
         if options.HasField("gracePeriodSeconds"):
             grace = options.gracePeriodSeconds
-            return min(grace if grace >= 0 else NEGATIVE_GRACE, MAX_GRACE)
-        if obj.metadata.HasField("deletionGracePeriodSeconds"):
-            return obj.metadata.deletionGracePeriodSeconds
-        if obj.spec.HasField("terminationGracePeriodSeconds"):
-            return min(obj.spec.terminationGracePeriodSeconds, MAX_GRACE)
-        return wellknown.DEFAULT_GRACE_SECONDS
+        elif obj.metadata.HasField("deletionGracePeriodSeconds"):
+            grace = obj.metadata.deletionGracePeriodSeconds
+        elif obj.spec.HasField("terminationGracePeriodSeconds"):
+            grace = obj.spec.terminationGracePeriodSeconds
+        else:
+            grace = wellknown.DEFAULT_GRACE_SECONDS
+        return min(grace if grace >= 0 else NEGATIVE_GRACE, MAX_GRACE)
 
     def prepare_delete(self, obj: Pod, why: Disruption | None, now: float) -> None:
         if why is not None:

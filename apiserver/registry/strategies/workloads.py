@@ -49,6 +49,7 @@ from pinnace.api.apps_v1_pb2 import (
     RollingUpdateDeployment,
 )
 from pinnace.api.batch_v1_pb2 import Job, JobSpec, JobStatus
+from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -444,7 +445,7 @@ def validate_selection(spec: Replicated | JobSpec, out: list[Violation]) -> None
 def validate_selector_update(new: Replicated | JobSpec, old: Replicated | JobSpec, out: list[Violation]) -> None:
     """Check that the selector has not changed."""
     if new.selector != old.selector:
-        out.append(invalid(_SELECTOR, str(from_message(new.selector)), IMMUTABLE))
+        out.append(invalid(_SELECTOR, to_dict(new.selector), IMMUTABLE))
 
 
 def validate_replicated(spec: Replicated, out: list[Violation]) -> None:

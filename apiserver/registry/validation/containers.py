@@ -67,8 +67,9 @@ def validate_containers(containers: Sequence[Container], pod: PodContext, out: l
     host_ports: set[str] = set()
     for index, container in enumerate(containers):
         path = f"spec.containers[{index}]"
-        _validate_container(container, pod, taken, host_ports, path, out)
+        _validate_container(container, pod, host_ports, path, out)
         validate_hooks(container, pod.grace, path, out)
+        _validate_unique(container.name, taken, path, out)
         if container.HasField("restartPolicy"):
             out.append(forbidden(f"{path}.restartPolicy", "may not be set for non-init containers"))
     return taken
@@ -77,7 +78,8 @@ def validate_containers(containers: Sequence[Container], pod: PodContext, out: l
 def validate_init_containers(containers: Sequence[Container], taken: set[str], pod: PodContext, out: list[Violation]) -> None:
     for index, container in enumerate(containers):
         path = f"spec.initContainers[{index}]"
-        _validate_container(container, pod, taken, set(), path, out)
+        _validate_container(container, pod, set(), path, out)
+        _validate_unique(container.name, taken, path, out)
         sidecar = False
         if container.HasField("restartPolicy"):
             sidecar = container.restartPolicy == "Always"
@@ -89,17 +91,12 @@ def validate_init_containers(containers: Sequence[Container], taken: set[str], p
             forbid_hooks(container, _NOT_A_SIDECAR, path, out)
 
 
-def _validate_container(
-    container: Container, pod: PodContext, taken: set[str], host_ports: set[str], path: str, out: list[Violation]
-) -> None:
+def _validate_container(container: Container, pod: PodContext, host_ports: set[str], path: str, out: list[Violation]) -> None:
     name, image = container.name, container.image
     if not name:
         out.append(required(f"{path}.name"))
     elif problems := names.dns_label(name):
         out.extend(invalid(f"{path}.name", name, problem) for problem in problems)
-    elif name in taken:
-        out.append(duplicate(f"{path}.name", name))
-    taken.add(name)
     validate_image(image, path, out)
     validate_no_null(container.workingDir, f"{path}.workingDir", out)
     for field, words in (("command", container.command), ("args", container.args)):
@@ -125,6 +122,12 @@ def _validate_container(
         _validate_resize(policies, f"{path}.resizePolicy", out)
     if container.HasField("securityContext"):
         validate_security(container.securityContext, f"{path}.securityContext", out)
+
+
+def _validate_unique(name: str, taken: set[str], path: str, out: list[Violation]) -> None:
+    if name and name in taken:
+        out.append(duplicate(f"{path}.name", name))
+    taken.add(name)
 
 
 def validate_image(image: str, path: str, out: list[Violation]) -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -36,7 +37,7 @@ NEGATIVE = "must be greater than or equal to 0"
 NOT_POSITIVE = "must be greater than zero"
 IMMUTABLE = "field is immutable"
 
-Value = str | int | bool | Sequence[str] | Mapping[str, str]
+Value = str | int | bool | Sequence[str] | Mapping[str, Any]
 
 
 def required(field: str, detail: str = "") -> Violation:
@@ -84,7 +85,8 @@ def _shown(value: Value) -> str:
         return str(value)
     plain: object
     if isinstance(value, Mapping):
-        plain = {key[:MAX_SHOWN]: text[:MAX_SHOWN] for key, text in islice(value.items(), MAX_SHOWN)}
+        shortened = islice(value.items(), MAX_SHOWN)
+        plain = {key[:MAX_SHOWN]: text[:MAX_SHOWN] if isinstance(text, str) else text for key, text in shortened}
     else:
         plain = [text[:MAX_SHOWN] for text in islice(value, MAX_SHOWN)]  # a long list may have as many violations
     return _cut(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))

@@ -44,6 +44,7 @@ _UPDATABLE = ",".join((
     "`spec.initContainers[*].image`",
     "`spec.activeDeadlineSeconds`",
     "`spec.tolerations` (only additions to existing tolerations)",
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
 ))  # fmt: skip
 
 
@@ -79,6 +80,8 @@ def _as_before(new: PodSpec, old: PodSpec, out: list[Violation]) -> PodSpec:
     fixed.ClearField("activeDeadlineSeconds")
     if old.HasField("activeDeadlineSeconds"):
         fixed.activeDeadlineSeconds = old.activeDeadlineSeconds
+    if old.terminationGracePeriodSeconds < 0 and fixed.terminationGracePeriodSeconds == 1:
+        fixed.terminationGracePeriodSeconds = old.terminationGracePeriodSeconds
     if old.schedulingGates and fixed.nodeSelector != old.nodeSelector:
         if any(fixed.nodeSelector.get(key) != value for key, value in old.nodeSelector.items()):
             detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"

@@ -416,7 +416,8 @@ async def _read(call: Any) -> Any:
                     raise Unavailable("etcd ended the watch")
                 return response
             await _write(call, _PROBE)
-        raise Unavailable(f"the watch received nothing for {SILENCE_LIMIT:g} s")
+        silence = f"the watch received nothing for {SILENCE_LIMIT:g} s"
+        raise Unavailable(f"{silence}, not even progress (etcd's gRPC proxy sends none: connect to the members)")
     finally:
         reading.cancel()
 

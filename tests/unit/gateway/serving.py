@@ -49,16 +49,24 @@ class Gateway:
         self.address = address
 
     async def ask(
-        self, method: str, target: str, body: Any = None, *, accept: str = JSON, content_type: str = JSON, user: User = ADMIN
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        *,
+        accept: str = JSON,
+        content_type: str = JSON,
+        user: User = ADMIN,
+        agent: str = "",
     ) -> Answer:
         """Send a request and read its response, including a stream to its end.
 
-        `body`: bytes, text, or a value that is sent as JSON.
+        `body`: bytes, text, or a value that is sent as JSON. `agent`: the user agent.
         """
         url = urlsplit(target)
         text = body if isinstance(body, str) else json.dumps(body) if body is not None else ""
         sent = body if isinstance(body, bytes) else text.encode()
-        headers = {"accept": accept} | ({"content-type": content_type} if sent else {})
+        headers = {"accept": accept, "user-agent": agent} | ({"content-type": content_type} if sent else {})
         request = Request(method, url.path, parse_qs(url.query, keep_blank_values=True), headers, sent, user)
         async with asyncio.timeout(DEADLINE):
             try:

@@ -39,6 +39,39 @@ async def test_unknown_fields_of_a_patch(query: str, code: int, warnings: list[s
             assert answer.json["metadata"]["labels"] == {"b": "c"}
 
 
+@pytest.mark.parametrize(
+    ("api_version", "kind", "message"),
+    [
+        (
+            "apps/v1",
+            "Deployment",
+            'Deployment in version "v1" cannot be handled as a Pod: converting (v1.Deployment) to (core.Pod): '
+            "unknown conversion",
+        ),
+        (
+            "apps/v1",
+            "Pod",
+            'Pod in version "v1" cannot be handled as a Pod: no kind "Pod" is registered for version "apps/v1" in scheme '
+            '"pkg/api/legacyscheme/scheme.go:30"',
+        ),
+    ],
+)
+async def test_object_of_another_type_is_refused(api_version: str, kind: str, message: str) -> None:
+    async with gateway() as served:
+        answer = await served.ask("POST", PODS, pod(apiVersion=api_version, kind=kind))
+        assert (answer.code, answer.json["message"]) == (400, message)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "found"), [("apiVersion", ["v1"], "array"), ("kind", {"a": 1}, "object"), ("kind", 1, "number")]
+)
+async def test_type_that_is_no_text_is_refused(field: str, value: Any, found: str) -> None:
+    async with gateway() as served:
+        answer = await served.ask("POST", PODS, pod(**{field: value}))
+        assert answer.code == 400
+        assert f"json: cannot unmarshal {found} into Go struct field .{field} of type string" in answer.json["message"]
+
+
 async def test_unknown_fields_of_a_status_are_reset() -> None:
     """An exported object has the status of another version (kubernetes#90066). Unknown fields of the spec remain errors."""
     async with gateway() as served:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.json_codec import JsonCache, to_json, with_type
 from pinnace.api.codec import to_dict
-from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Pod, PodSpec
+from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Event, Pod, PodCondition, PodSpec
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import ALL, PODS, Resource
 from tests.builders import make_node, make_pod
@@ -19,14 +19,17 @@ EMPTY = ("status", "resources", "state", "lastState")
 
 
 def without_empty(value: Any) -> Any:
-    """Remove the empty messages that only the gateway writes. Kubernetes' clients read their fields without a check."""
+    """Remove the empty messages and the nulls that only the gateway writes. Kubernetes' clients read their fields without a
+    check."""
     if isinstance(value, list):
         return [without_empty(each) for each in value]
     if not isinstance(value, dict):
         return value
     found = {name: without_empty(each) for name, each in value.items()}
     return {
-        name: each for name, each in found.items() if not (name in EMPTY and isinstance(each, dict) and not any(each.values()))
+        name: each
+        for name, each in found.items()
+        if each is not None and not (name in EMPTY and isinstance(each, dict) and not any(each.values()))
     }
 
 
@@ -52,6 +55,13 @@ def test_status_and_resources_are_always_written() -> None:
     assert budget["status"] == {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
     container = json.loads(to_json(ContainerStatus(name="a")))
     assert (container["image"], container["imageID"], container["lastState"]) == ("", "", {})
+
+
+def test_absent_times_of_conditions_and_events_are_null() -> None:
+    condition = json.loads(to_json(PodCondition(type="Ready", status="True")))
+    assert condition == {"type": "Ready", "status": "True", "lastProbeTime": None, "lastTransitionTime": None}
+    event = json.loads(to_json(Event()))
+    assert [event[name] for name in ("firstTimestamp", "lastTimestamp", "eventTime")] == [None, None, None]
 
 
 def test_cache_is_bounded_in_bytes() -> None:

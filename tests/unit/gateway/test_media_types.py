@@ -70,6 +70,33 @@ def test_duplicate_keys_are_reported() -> None:
     assert told == ["c"]
 
 
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "unexpected end of JSON input (<empty>)"),
+        (b"{nope", "invalid character 'n' looking for beginning of object key string ({nope)"),
+        (b'{"a":1,}', "invalid character '}' looking for beginning of object key string"),
+        (b'{"a" 1}', "invalid character '1' after object key"),
+        (b'{"a":["]" 2]}', "invalid character '2' after array element"),
+        (b'{"a":["]"] 2}', "invalid character '2' after object key:value pair"),
+        (b'{"a":[1,]}', "invalid character ']' looking for beginning of value"),
+        (b"{} x", "invalid character 'x' after top-level value"),
+        (b'{"a":"\n"}', "invalid character '\\n' in string literal"),
+        (b'{"a":"\\q"}', "invalid character 'q' in string escape code"),
+        (b'{"a":nil}', "invalid character 'i' in literal null (expecting 'u')"),
+        (b"{'a':1}", r"invalid character '\'' looking for beginning of object key string"),
+        (b'{"a":', "unexpected end of JSON input"),
+        (b'{"a":"b', "unexpected end of JSON input"),
+        (b"x" * 40, f"invalid character 'x' looking for beginning of value ({'78' * 30} ...)"),
+    ],
+)
+def test_syntax_error_has_the_words_of_kubernetes(body: bytes, problem: str) -> None:
+    with pytest.raises(ApiStatus) as refused:
+        parse_body(body, JSON, kind="Pod")
+    head = "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: "
+    assert refused.value.message.startswith(head + problem)
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b'{"a": NaN', b"\xff"])
 def test_malformed_json_body_is_a_bad_request(body: bytes) -> None:
     with pytest.raises(ApiStatus) as refused:

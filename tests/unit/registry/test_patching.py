@@ -96,6 +96,7 @@ def test_malformed_patch_is_refused(asked: PatchRequest, message: str) -> None:
         ({"op": "test", "path": "/metadata/name", "value": "b"}, "testing value /metadata/name failed: test failed"),
         ({"op": "remove", "path": "/status/reason"}, 'remove operation does not apply: doc is missing path: "/status/reason"'),
         ({"op": "replace", "path": "", "value": 5}, "the result is not a JSON object"),
+        ({"op": "fly", "path": "/x"}, "operation 0: op: expected one of add, remove"),
     ],
 )
 def test_a_patch_that_does_not_apply_to_this_object_is_invalid(operation: object, message: str) -> None:

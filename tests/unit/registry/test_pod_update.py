@@ -12,7 +12,8 @@ from tests.unit.registry.objects import Data, copy, pod, ready, updated
 
 FIXED = (
     "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations); changed: "
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative); changed: "
 )
 TOLERATION = {"key": "a", "operator": "Exists", "effect": "NoExecute"}
 
@@ -50,6 +51,15 @@ def test_mutable_fields(change: Change) -> None:
     new = copy(old)
     change(new.spec)
     assert updated(new, old) == []
+
+
+@pytest.mark.parametrize(("grace", "allowed"), [(1, True), (2, False)])
+def test_negative_grace_period_may_become_a_second(grace: int, allowed: bool) -> None:
+    old = before()
+    old.spec.terminationGracePeriodSeconds = -5
+    new = copy(old)
+    new.spec.terminationGracePeriodSeconds = grace
+    assert (updated(new, old) == []) is allowed
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ class TestWhatDeploymentsAndReplicaSetsShare:
         old, both = stored(resource, workload(resource)), {"labels": {"app": "web", "tier": "a"}}
         assert changed(resource, workload(resource, replicas=5, template=template(both)), old) == []
         new = workload(resource, selector={"matchLabels": {"tier": "a"}}, template=template(both))
-        assert changed(resource, new, old) == ['spec.selector: Invalid value: "tier=a": field is immutable']
+        assert changed(resource, new, old) == ['spec.selector: Invalid value: {"matchLabels":{"tier":"a"}}: field is immutable']
 
     @replicated
     @pytest.mark.parametrize(

@@ -42,6 +42,14 @@ async def server() -> AsyncIterator[StatusServer]:
     await asyncio.to_thread(server.stop)
 
 
+@pytest.mark.parametrize("accept", ["", "text/plain", "application/openmetrics-text;q=0,text/plain"])
+async def test_metrics_are_text_for_every_accept_header(server: StatusServer, accept: str) -> None:
+    request = urllib.request.Request(f"http://{server.address}/metrics", headers={"Accept": accept})
+    with await asyncio.to_thread(urllib.request.urlopen, request, timeout=10) as response:
+        assert response.headers["Content-Type"].startswith("text/plain")
+        assert b"# EOF" not in response.read()
+
+
 async def ask(server: StatusServer, path: str) -> None:
     """Request the page, and close the connection once the response has begun."""
 

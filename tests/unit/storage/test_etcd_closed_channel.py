@@ -27,6 +27,17 @@ async def test_reading_a_cancelled_watch_is_unavailable() -> None:
         await storage._read(CancelledCall())
 
 
+async def test_watch_without_responses_names_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(CancelledCall):
+        async def read(self) -> Any:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(storage, "PROBE_INTERVAL", 0.01)
+    monkeypatch.setattr(storage, "SILENCE_LIMIT", 0.04)
+    with pytest.raises(Unavailable, match=r"not even progress \(etcd's gRPC proxy sends none"):
+        await storage._read(Silent())
+
+
 async def test_writing_to_a_cancelled_watch_leaves_the_error_to_the_reader() -> None:
     await storage._write(CancelledCall(), storage._PROBE)
 

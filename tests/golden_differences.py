@@ -1,0 +1,70 @@
+"""The accepted differences from kube-apiserver's recorded answers: paths by the name of the request, with the reasons.
+
+docs/kubernetes-differences.md explains those that are on purpose."""
+
+from collections.abc import Mapping, Sequence
+
+_STATUS = ("body.code", "body.details", "body.message", "body.reason", "code")
+_DETAILS = ("body.details.causes", "body.details.kind", "body.details.name", "body.message")
+_GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
+    (
+        "Kubernetes shows a comparison of Go structures; the gateway names the changed fields",
+        {"immutable spec": ("body.details.causes[0].message", "body.message")},
+    ),
+    (
+        "Kubernetes hides the reason; the gateway names the operation that failed",
+        {"json patch test fails": _DETAILS, "json patch nonsense": _DETAILS},
+    ),
+    ("a directive that does not exist is an error of the client", {"smp unknown directive": _STATUS}),
+    ("continue tokens have another format", {"list bad continue": ("body.message",)}),
+    (
+        "column definitions have no descriptions",
+        {"table": tuple(f"body.columnDefinitions[{index}].description" for index in range(9))},
+    ),
+    ("the object of a bookmark has metadata only", {"watch initial events": ("body[1].object.spec", "body[1].object.status")}),
+    ("anonymous requests are disabled, as with --anonymous-auth=false", {"no token": _STATUS}),
+    ("users have no UID", {"self review": ("body.status.userInfo.uid",)}),
+    (
+        "open: kinds without a generation",
+        {"namespace": ("body.metadata.generation",), "delete namespace": ("body.metadata.generation",)},
+    ),
+    (
+        "open: a pod that is deleted at once has a deletionTimestamp",
+        {
+            "delete now": (
+                "body.metadata.deletionGracePeriodSeconds",
+                "body.metadata.deletionTimestamp",
+                "body.metadata.generation",
+            ),
+        },
+    ),
+)
+ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
+    name: (paths, reason) for reason, requests in _GROUPS for name, paths in requests.items()
+}
+WAIT_FOR_MANAGED_FIELDS: frozenset[str] = frozenset(
+    (
+        "namespace",
+        "create pod, defaults",
+        "unknown field, warn",
+        "unknown field, ignore",
+        "generateName",
+        "merge patch label",
+        "json patch",
+        "patch that changes nothing",
+        "status by main resource is ignored",
+        "list",
+        "list limit",
+        "list field",
+        "table",
+        "partial metadata",
+        "watch initial events",
+        "watch from 1",
+        "smp order",
+        "smp drop finalizer",
+        "delete now",
+        "delete foreground",
+        "delete namespace",
+    )
+)
+"""The requests whose answers differ in managedFields, because only objects that were applied have them."""

@@ -3,7 +3,7 @@
     live --delete, with finalizers or grace--> deleting (deletionTimestamp set) --finalizers gone, grace 0--> removed
       '----------------------- delete, neither ------------------------------------------------^
 
-The first delete starts a new generation. The strategy of the kind sets the grace period and the status
+The first delete starts a new generation, if the object has one. The strategy of the kind sets the grace period and the status
 (`apiserver.registry.strategy`).
 
 The propagation policy of a delete is stored as a finalizer. The garbage collector deletes or orphans the dependents, then
@@ -72,7 +72,7 @@ def delete_step(
             ends, grace = now, min(grace, LEAST_GRACE)
         new.metadata.deletionTimestamp.CopyFrom(to_time(ends))
         new.metadata.deletionGracePeriodSeconds = grace
-        if not metadata.HasField("deletionTimestamp"):
+        if metadata.generation and not metadata.HasField("deletionTimestamp"):
             new.metadata.generation += 1
     strategy.prepare_delete(new, why, now)
     return Put(new)

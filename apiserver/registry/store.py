@@ -362,7 +362,8 @@ class Store(Generic[T]):
         if self._released(new):
             return Effect.DELETE
         if operation in (Operation.UPDATE, Operation.RESIZE) and self.strategy.is_new_generation(new, old):
-            new.metadata.generation = old.metadata.generation + 1
+            if self.strategy.has_generation:
+                new.metadata.generation = old.metadata.generation + 1
             before = set(self.strategy.warnings(old))
             warn(each for each in self.strategy.warnings(new) if each not in before)
         return Put(new, grows=operation is Operation.RESIZE)
@@ -534,7 +535,8 @@ class Creation(Generic[T]):
         if not metadata.name and metadata.generateName:
             metadata.name = self._made_up(metadata.generateName)
         metadata.uid = metadata.uid or new_uid(self._rng)
-        metadata.generation = 1
+        if self._strategy.has_generation:
+            metadata.generation = 1
         metadata.creationTimestamp.CopyFrom(to_time(self._clock.time()))
         metadata.ClearField("deletionTimestamp")
         metadata.ClearField("deletionGracePeriodSeconds")

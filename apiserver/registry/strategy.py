@@ -53,6 +53,9 @@ class Strategy(Generic[T]):
     check_name: NameCheck = staticmethod(names.dns_subdomain)
     allow_unconditional_update = True
     """Whether an update may omit the resourceVersion. Such an update overwrites all earlier ones."""
+    has_generation = False
+    """Whether the server sets metadata.generation. Objects of other kinds keep what a client sends at creation. Source: the
+    strategies in pkg/registry of Kubernetes 1.36."""
     can_be_disrupted = False
     """Whether a delete may contain a disruption (`DeleteRequest.disruption`)."""
 

@@ -298,8 +298,8 @@ class ServiceAllocator:
         return self._addresses.get(IP_ADDRESSES.key("", address)) is not None
 
     def _allocate_ports(self, service: Service, *, is_new: bool) -> None:
-        """Set the missing node ports. A new service has one number for the same port in several protocols; an update allocates a
-        number for each port. As in Kubernetes (initNodePorts and updateNodePorts). Raises Rejected."""
+        """Set the missing node ports. A new service has one number for the same port in several protocols; an update allocates
+        a number for each port. As in Kubernetes (initNodePorts and updateNodePorts). Raises Rejected."""
         spec = service.spec
         if spec.type == "LoadBalancer" and not spec.allocateLoadBalancerNodePorts:
             own = set[int]()

@@ -512,6 +512,7 @@ class Creation(Generic[T]):
         if violations := self._strategy.validate(obj):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name or obj.metadata.generateName, violations))
         self._admission.validate(by, Operation.CREATE, self._resource, obj, None)
+        self._strategy.finish_create(obj)
         warn(self._strategy.warnings(obj))
 
     def _default(self, obj: T, by: Request) -> None:

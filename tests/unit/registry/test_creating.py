@@ -18,7 +18,7 @@ from pinnace.api.core_v1_pb2 import ConfigMap, LimitRange, Namespace, Node, Pod,
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
-from pinnace.api.resources import DEPLOYMENTS
+from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.api.storage_v1_pb2 import CSINode
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest, PatchRequest
 from tests.builders import make_pod
@@ -295,3 +295,36 @@ async def test_generation_of_a_deployment_grows_with_its_spec_and_its_annotation
         update = asked(assembly, "Deployments/Update", stored)
         stored = Deployment.FromString(await call(assembly, "Deployments/Update", update))
         assert [*generations, stored.metadata.generation] == [1, 1, 2, 3]
+
+
+async def test_label_keys_are_merged_into_selectors_at_creation_only() -> None:
+    """Later changes of the labels change nothing (kubernetes/enhancements 3243 and 3633)."""
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    both = {"matchLabelKeys": ["rev", "missing"], "mismatchLabelKeys": ["tenant"]}
+    required, preferred = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+    spread = term | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["rev"]}
+    data = {
+        "metadata": {"name": "a", "namespace": OWN, "labels": {"rev": "1", "tenant": "x"}},
+        "spec": {
+            "containers": [{"name": "c", "image": "i:1"}],
+            "topologySpreadConstraints": [spread],
+            "affinity": {
+                "podAffinity": {required: [term | both]},
+                "podAntiAffinity": {preferred: [{"weight": 1, "podAffinityTerm": term | both}]},
+            },
+        },
+    }
+    async with serving() as assembly:
+        pod = Pod.FromString(await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", from_dict(PODS, data))))
+        pod.metadata.labels["rev"] = "2"
+        pod = Pod.FromString(await call(assembly, "Pods/Update", asked(assembly, "Pods/Update", pod)))
+    affinity = pod.spec.affinity
+    terms = [
+        pod.spec.topologySpreadConstraints[0],
+        affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0],
+        affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm,
+    ]
+    merged = [[(each.key, each.operator, list(each.values)) for each in term.labelSelector.matchExpressions] for term in terms]
+    same, other = ("rev", "In", ["1"]), ("tenant", "NotIn", ["x"])
+    assert merged == [[same], [same, other], [same, other]]
+    assert [list(term.matchLabelKeys) for term in terms] == [["rev"], ["rev", "missing"], ["rev", "missing"]]

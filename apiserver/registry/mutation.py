@@ -367,6 +367,8 @@ class _Attempt(Generic[T]):
 STATUS = "status"
 RESIZE = "resize"
 """The resize subresource, of pods only."""
+FINALIZE = "finalize"
+"""The finalize subresource, of namespaces only. It cannot be patched."""
 _TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
 
 

@@ -114,6 +114,13 @@ class Strategy(Generic[T]):
         """Return the violations of a resize, after `prepare_resize`."""
         return [forbidden("spec", "this resource cannot be resized")]
 
+    def prepare_finalize(self, obj: T, old: T) -> None:
+        """Copy the fields that an update of spec.finalizers may not change from `old`. By default such an update is refused."""
+
+    def validate_finalize(self, obj: T, old: T) -> list[Violation]:
+        """Return the violations of an update of spec.finalizers, after `prepare_finalize`."""
+        return [forbidden("spec.finalizers", "this resource has no finalizers in its spec")]
+
     def _validate_change(self, obj: T, old: T, check: Callable[[T, T, list[Violation]], None]) -> list[Violation]:
         """Return the violations that a change adds. `check` appends the forbidden changes."""
         spec = getattr(obj, "spec", None)
@@ -152,7 +159,7 @@ class Strategy(Generic[T]):
         return 0
 
     def holds_others(self, obj: T) -> bool:
-        """Return whether the object may contain others that must be deleted first."""
+        """Return whether the object may contain others that must be deleted first. It then has no grace period."""
         return False
 
     def prepare_delete(self, obj: T, why: Disruption | None, now: float) -> None:

@@ -45,10 +45,6 @@ _GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
     ("cells that are whole numbers are numbers", {"table": ("body.rows[0].cells[3]",)}),
     ("the object of a bookmark has metadata only", {"watch initial events": ("body[1].object.spec",)}),
     (
-        "a delete without a grace period says so",
-        {"delete namespace": ("body.metadata.deletionGracePeriodSeconds",)},
-    ),
-    (
         "the API server deletes the object at once, and returns its last version",
         {
             "delete now": (

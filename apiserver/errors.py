@@ -26,7 +26,7 @@ from apiserver.cacher.store import BadToken, CacheBehind, Expired, FutureRevisio
 from apiserver.storage.interface import Compacted, OutcomeUnknown, OutOfSpace, StorageError, TooLarge
 from pinnace.api.resources import Resource
 from pinnace.api.selectors import SelectorError
-from pinnace.api.status import APPLY_CONFLICT, UNTYPED, Code, Refusal, Violation, conflict_message, summarize
+from pinnace.api.status import APPLY_CONFLICT, TOO_LARGE, UNTYPED, Code, Refusal, Violation, conflict_message, summarize
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import CallsRefused
 
@@ -101,7 +101,7 @@ def _within_room(violations: Sequence[Violation]) -> list[Violation]:
 
 def too_much(resource: Resource[Any], name: str, most: int) -> Refusal:
     message = f'{resource.plural} "{name}": too many items in lists and maps: at most {most:,}'
-    return Refusal(Code.INVALID_ARGUMENT, "TooLarge", message)
+    return Refusal(Code.INVALID_ARGUMENT, "TooManyItems", message)
 
 
 def bad_request(message: str, hint: str = "") -> Refusal:
@@ -152,7 +152,7 @@ def from_storage(error: StorageError) -> Refusal:
             message = "etcd is out of space: only reads and deletes work; compact, defragment and disarm the alarm"
             return Refusal(Code.RESOURCE_EXHAUSTED, "OutOfSpace", message)
         case TooLarge():
-            return Refusal(Code.INVALID_ARGUMENT, "TooLarge", f"the object is too large to store: {error}")
+            return Refusal(Code.INVALID_ARGUMENT, TOO_LARGE, f"the object is too large to store: {error}")
         case _:
             return Refusal(Code.UNAVAILABLE, "StorageUnavailable", f"etcd: {error}", retry_after=RETRY_AFTER)
 

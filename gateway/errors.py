@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.api_resources import ApiResource
 from gateway.http import ApiStatus
-from pinnace.api.status import APPLY_CONFLICT, UNTYPED, Code, Refusal, Violation, conflict_message
+from pinnace.api.status import APPLY_CONFLICT, TOO_LARGE, UNTYPED, Code, Refusal, Violation, conflict_message
 from pinnace.client.errors import ApiError, OutcomeUnknown, Timeout
 
 RETRY_AFTER = 1
@@ -56,6 +56,8 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
             return _apply_conflict(refusal)
         case Code.INVALID_ARGUMENT if refusal.reason == UNTYPED:
             return ApiStatus(500, "", refusal.message)
+        case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE:
+            return ApiStatus(500, "", "etcdserver: request is too large")
         case Code.ABORTED | Code.FAILED_PRECONDITION:
             return ApiStatus(409, "Conflict", _conflict(refusal, resource, name), details)
         case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE_VERSION:

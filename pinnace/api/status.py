@@ -14,6 +14,8 @@ from google.rpc import error_details_pb2, status_pb2
 DOMAIN = "pinnace"
 APPLY_CONFLICT = "ApplyConflict"
 """The reason when an apply changes fields of other managers. Each violation is a field, and the manager that owns it."""
+TOO_LARGE = "TooLarge"
+"""The reason of a refusal: etcd does not store objects of this size."""
 UNTYPED = "Untyped"
 """The reason when a configuration does not have the types of its kind."""
 DETAILS_KEY = "grpc-status-details-bin"

@@ -26,7 +26,17 @@ from apiserver.cacher.store import BadToken, CacheBehind, Expired, FutureRevisio
 from apiserver.storage.interface import Compacted, OutcomeUnknown, OutOfSpace, StorageError, TooLarge
 from pinnace.api.resources import Resource
 from pinnace.api.selectors import SelectorError
-from pinnace.api.status import APPLY_CONFLICT, TOO_LARGE, UNTYPED, Code, Refusal, Violation, conflict_message, summarize
+from pinnace.api.status import (
+    APPLY_CONFLICT,
+    TOO_LARGE,
+    UNMERGEABLE,
+    UNTYPED,
+    Code,
+    Refusal,
+    Violation,
+    conflict_message,
+    summarize,
+)
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import CallsRefused
 
@@ -112,6 +122,11 @@ def bad_request(message: str, hint: str = "") -> Refusal:
 def untyped(message: str) -> Refusal:
     """Return the refusal of an applied configuration whose fields do not match the schema."""
     return Refusal(Code.INVALID_ARGUMENT, UNTYPED, message)
+
+
+def unmergeable(message: str) -> Refusal:
+    """Return the refusal of a strategic merge patch that cannot be merged into the object."""
+    return Refusal(Code.INVALID_ARGUMENT, UNMERGEABLE, message)
 
 
 def apply_conflict(conflicts: Sequence[Violation]) -> Refusal:

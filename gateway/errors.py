@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.api_resources import ApiResource
 from gateway.http import ApiStatus
-from pinnace.api.status import APPLY_CONFLICT, TOO_LARGE, UNTYPED, Code, Refusal, Violation, conflict_message
+from pinnace.api.status import APPLY_CONFLICT, TOO_LARGE, UNMERGEABLE, UNTYPED, Code, Refusal, Violation, conflict_message
 from pinnace.client.errors import ApiError, OutcomeUnknown, Timeout
 
 RETRY_AFTER = 1
@@ -54,7 +54,7 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
             return ApiStatus(409, "AlreadyExists", _named("{} already exists", refusal, resource, name), details)
         case Code.ABORTED if refusal.reason == APPLY_CONFLICT:
             return _apply_conflict(refusal)
-        case Code.INVALID_ARGUMENT if refusal.reason == UNTYPED:
+        case Code.INVALID_ARGUMENT if refusal.reason in (UNTYPED, UNMERGEABLE):
             return ApiStatus(500, "", refusal.message)
         case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE:
             return ApiStatus(500, "", "etcdserver: request is too large")

@@ -36,7 +36,6 @@ _GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
         {
             "json patch test fails": ("body.details.causes", "body.details.kind", "body.details.name", "body.message"),
             "json patch nonsense": _STATUS,
-            "smp unknown directive": _STATUS,
         },
     ),
     ("an error is always a Status", {"unknown group": ("body", "contentType")}),

@@ -406,9 +406,10 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
         return validation in (WARN, IGNORE)
 
     def apply(old: T) -> T:
+        message: Any = resource.message
         try:
             form = to_dict(old)
-            result = patched(form, request.type, patch, resource.message.DESCRIPTOR)
+            result = patched(form, request.type, patch, message.DESCRIPTOR)
             new = revised(resource, old, form, with_reset(result), ignored)
         except PatchFormatError as error:
             raise Rejected(errors.bad_request(str(error))) from None

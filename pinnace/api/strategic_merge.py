@@ -118,7 +118,7 @@ def _merge_field(original: Object, name: str, value: Any, schema: _Schema, *, de
     if value is None:
         original.pop(name, None)
         return
-    live = original.get(name)
+    live: Any = original.get(name)
     if name not in original or _go_type(live) != _go_type(value):
         if not deletes:
             _discard_nulls(value)

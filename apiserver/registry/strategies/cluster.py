@@ -64,8 +64,8 @@ class NamespaceStrategy(StatusStrategy[Namespace]):
         for index, finalizer in enumerate(obj.spec.finalizers):
             validate_finalizer(finalizer, f"spec.finalizers[{index}]", out)
 
-    def check_status_change(self, new: Namespace, old: Namespace, out: list[Violation]) -> None:
-        deleted, phase = old.metadata.HasField("deletionTimestamp"), new.status.phase
+    def check_status(self, obj: Namespace, out: list[Violation]) -> None:
+        deleted, phase = obj.metadata.HasField("deletionTimestamp"), obj.status.phase
         if phase != (expected := "Terminating" if deleted else "Active"):
             detail = f"may only be '{expected}' if `deletionTimestamp` is {'not ' if deleted else ''}empty"
             out.append(invalid("status.Phase", phase, detail))

@@ -26,7 +26,18 @@ from apiserver.cacher.store import BadToken, CacheBehind, Expired, FutureRevisio
 from apiserver.storage.interface import Compacted, OutcomeUnknown, OutOfSpace, StorageError, TooLarge
 from pinnace.api.resources import Resource
 from pinnace.api.selectors import SelectorError
-from pinnace.api.status import APPLY_CONFLICT, PRECONDITION_KIND, UNTYPED, Code, Refusal, Violation, conflict_message, summarize
+from pinnace.api.status import (
+    APPLY_CONFLICT,
+    PRECONDITION_KIND,
+    TOO_LARGE,
+    UNMERGEABLE,
+    UNTYPED,
+    Code,
+    Refusal,
+    Violation,
+    conflict_message,
+    summarize,
+)
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import CallsRefused
 
@@ -113,7 +124,7 @@ def _within_room(violations: Sequence[Violation]) -> list[Violation]:
 
 def too_much(resource: Resource[Any], name: str, most: int) -> Refusal:
     message = f'{resource.plural} "{name}": too many items in lists and maps: at most {most:,}'
-    return Refusal(Code.INVALID_ARGUMENT, "TooLarge", message)
+    return Refusal(Code.INVALID_ARGUMENT, "TooManyItems", message)
 
 
 def bad_request(message: str, hint: str = "") -> Refusal:
@@ -124,6 +135,11 @@ def bad_request(message: str, hint: str = "") -> Refusal:
 def untyped(message: str) -> Refusal:
     """Return the refusal of an applied configuration whose fields do not match the schema."""
     return Refusal(Code.INVALID_ARGUMENT, UNTYPED, message)
+
+
+def unmergeable(message: str) -> Refusal:
+    """Return the refusal of a strategic merge patch that cannot be merged into the object."""
+    return Refusal(Code.INVALID_ARGUMENT, UNMERGEABLE, message)
 
 
 def apply_conflict(conflicts: Sequence[Violation]) -> Refusal:
@@ -164,7 +180,7 @@ def from_storage(error: StorageError) -> Refusal:
             message = "etcd is out of space: only reads and deletes work; compact, defragment and disarm the alarm"
             return Refusal(Code.RESOURCE_EXHAUSTED, "OutOfSpace", message)
         case TooLarge():
-            return Refusal(Code.INVALID_ARGUMENT, "TooLarge", f"the object is too large to store: {error}")
+            return Refusal(Code.INVALID_ARGUMENT, TOO_LARGE, f"the object is too large to store: {error}")
         case _:
             return Refusal(Code.UNAVAILABLE, "StorageUnavailable", f"etcd: {error}", retry_after=RETRY_AFTER)
 

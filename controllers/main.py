@@ -16,6 +16,7 @@ from controllers.job import JobController
 from controllers.manager import Manager
 from controllers.namespace import NamespaceController
 from controllers.nodelifecycle import NodeLifecycle, Options, Rates
+from controllers.persistentvolume import PersistentVolumeController
 from controllers.podgc import PodGarbageCollector
 from controllers.replicaset import ReplicaSetController
 from controllers.runtime import Controller, Shared, on_stack
@@ -44,6 +45,7 @@ def build(shared: Shared, options: Options) -> Sequence[Controller]:
         JobController(shared.reporting("job-controller")),
         DisruptionController(shared),
         EndpointSliceController(shared),
+        PersistentVolumeController(shared.reporting("persistentvolume-controller")),
         SchedulerNameController(shared.reporting("scheduler-name-controller")),
     ]
 

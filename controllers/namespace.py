@@ -2,6 +2,8 @@
 
     Terminating --delete its pods, repeatedly--> no pods --delete other objects, repeatedly--> empty --delete--> gone
 
+An empty namespace loses the finalizer `kubernetes` of its spec. Other finalizers there keep it until clients remove them.
+
 Objects with a grace period or a finalizer take time. The API server rejects new objects in the namespace. Other objects
 are kept until all pods are gone, because pods may need them, even if etcd or a webhook delays the deletion of pods. After
 that, a failed delete of one kind does not block other kinds.
@@ -19,6 +21,7 @@ from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.resources import ALL, NAMESPACES, PODS, Resource
 from pinnace.api.scalars import to_seconds
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.api.wellknown import NAMESPACE_FINALIZER
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, Unavailable, from_refusal, from_status
 
 LOOK_AGAIN, LONGEST = 0.5, 8.0
@@ -52,6 +55,8 @@ class NamespaceController:
     async def sync(self, key: str) -> float | None:
         namespace = self._namespaces.get(key)
         if namespace is None or not namespace.metadata.HasField("deletionTimestamp") or await self._is_gone(namespace):
+            return None
+        if NAMESPACE_FINALIZER not in namespace.spec.finalizers:
             return None
         pods, refused = await self._empty(PODS, key)
         for resource in () if pods else OTHERS:

@@ -71,6 +71,8 @@ def _subresources(resource: Resource[Any]) -> Iterator[Subresource]:
     group, version = resource.group, resource.api_version.rpartition("/")[2]
     if resource.plural not in _WITHOUT_STATUS:
         yield Subresource("status", resource.kind, ("get", "patch", "update"), group, version)
+    if resource is resources.NAMESPACES:
+        yield Subresource("finalize", resource.kind, ("update",), group, version)
     if resource.plural in SCALED:
         yield Subresource("scale", "Scale", ("get", "patch", "update"), "autoscaling", "v1")
     if resource is resources.PODS:
@@ -91,7 +93,7 @@ def _of(resource: Resource[Any]) -> ApiResource:
         resource.plural,
         resource.kind,
         resource.namespaced,
-        ALL_VERBS,
+        tuple(verb for verb in ALL_VERBS if verb != "deletecollection" or resource is not resources.NAMESPACES),
         resource,
         resource.short_names,
         ("all",) if resource.plural in _CATEGORY_ALL else (),

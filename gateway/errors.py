@@ -15,7 +15,17 @@ from typing import Any
 
 from gateway.api_resources import ApiResource
 from gateway.http import ApiStatus
-from pinnace.api.status import APPLY_CONFLICT, PRECONDITION_KIND, UNTYPED, Code, Refusal, Violation, conflict_message
+from pinnace.api.status import (
+    APPLY_CONFLICT,
+    PRECONDITION_KIND,
+    TOO_LARGE,
+    UNMERGEABLE,
+    UNTYPED,
+    Code,
+    Refusal,
+    Violation,
+    conflict_message,
+)
 from pinnace.client.errors import ApiError, OutcomeUnknown, Timeout
 
 RETRY_AFTER = 1
@@ -54,10 +64,12 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
             return ApiStatus(409, "AlreadyExists", _named("{} already exists", refusal, resource, name), details)
         case Code.ABORTED if refusal.reason == APPLY_CONFLICT:
             return _apply_conflict(refusal)
-        case Code.INVALID_ARGUMENT if refusal.reason == UNTYPED:
+        case Code.INVALID_ARGUMENT if refusal.reason in (UNTYPED, UNMERGEABLE):
             return ApiStatus(500, "", refusal.message)
         case Code.ABORTED if kind := dict(refusal.metadata).get(PRECONDITION_KIND):
             return ApiStatus(409, "Conflict", refusal.message, {**(details or {}), "kind": kind})
+        case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE:
+            return ApiStatus(500, "", "etcdserver: request is too large")
         case Code.ABORTED | Code.FAILED_PRECONDITION:
             return ApiStatus(409, "Conflict", _conflict(refusal, resource, name), details)
         case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE_VERSION:

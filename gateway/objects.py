@@ -55,6 +55,8 @@ PATCH_TYPES = {
     "application/strategic-merge-patch+json": PatchRequest.STRATEGIC_MERGE,
     "application/json-patch+json": PatchRequest.JSON,
 }
+_UPDATES = {"": "Update", "status": "UpdateStatus", "resize": "Update", "finalize": "Finalize"}
+"""The method of an update by subresource."""
 APPLY_TYPE = "application/apply-patch+yaml"
 _RETURNED = (
     "pods", "services", "persistentvolumes", "persistentvolumeclaims", "resourcequotas", "serviceaccounts", "storageclasses",
@@ -110,7 +112,7 @@ class Objects:
         update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]
         update.options.dryRun.extend(dry_run(request))
         update.options.fieldManager = field_manager(request)
-        verb = "UpdateStatus" if route.subresource == "status" else "Update"
+        verb = _UPDATES[route.subresource]
         return await self.respond(request, route, await self.call(request, route, verb, update), form)
 
     async def patch(self, request: Request, route: Route) -> Response:

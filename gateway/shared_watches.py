@@ -187,8 +187,8 @@ class _Upstream:
         if response.revision and not self._floor.revision:  # a watch cannot start before the end of the initial state
             self._floor, self._size = response, 0
         while self._size > KEEP and (oldest := self._floor.following) is not None:
-            if self._floor.watches and self._size <= LIMIT:
-                break
+            if (self._floor.watches or not self.watches) and self._size <= LIMIT:
+                break  # without watches, the one that opened the stream has not joined yet
             self._size -= len(oldest.data)
             self._floor.following, self._floor.lost = None, True
             self._floor = oldest

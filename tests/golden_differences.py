@@ -15,7 +15,6 @@ _GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
         "Kubernetes hides the reason; the gateway names the operation that failed",
         {"json patch test fails": _DETAILS, "json patch nonsense": _DETAILS},
     ),
-    ("a directive that does not exist is an error of the client", {"smp unknown directive": _STATUS}),
     ("continue tokens have another format", {"list bad continue": ("body.message",)}),
     (
         "column definitions have no descriptions",
@@ -24,10 +23,6 @@ _GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
     ("the object of a bookmark has metadata only", {"watch initial events": ("body[1].object.spec", "body[1].object.status")}),
     ("anonymous requests are disabled, as with --anonymous-auth=false", {"no token": _STATUS}),
     ("users have no UID", {"self review": ("body.status.userInfo.uid",)}),
-    (
-        "open: kinds without a generation",
-        {"namespace": ("body.metadata.generation",), "delete namespace": ("body.metadata.generation",)},
-    ),
     (
         "open: a pod that is deleted at once has a deletionTimestamp",
         {

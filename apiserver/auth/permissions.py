@@ -246,6 +246,7 @@ _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "Update": ("update", "", _of_object),
     "UpdateStatus": ("update", "status", _of_object),
     "UpdateStatusBatch": ("update", "status", _of_items),
+    "Finalize": ("update", "finalize", _of_object),
     "Delete": ("delete", "", _named),
     "DeleteBatch": ("delete", "", _named_items),
     "DeleteCollection": ("deletecollection", "", _collected),

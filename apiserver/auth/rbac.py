@@ -552,7 +552,7 @@ def _scheduler() -> list[PolicyRule]:
         _rule((*_READ, "delete"), [PODS]),
         _rule(("create",), [PODS], "binding"),
         _rule(("update", "patch"), [PODS], "status"),
-        # Unlike in Kubernetes, including the status, because there is no volume controller to write it.
+        # Unlike in Kubernetes, including the status, because the volume controller binds no volumes.
         *(_rule(("update", "patch"), [PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS], part) for part in ("", "status")),
         _rule(("create", "update", "patch"), [EVENTS]),
         _elections("get", "campaign", of=SCHEDULER_ELECTION),

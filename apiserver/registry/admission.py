@@ -15,6 +15,8 @@ class Operation(Enum):
     UPDATE_STATUS = auto()
     RESIZE = auto()
     """An update of the resources of a pod's containers."""
+    FINALIZE = auto()
+    """An update of the spec.finalizers of a namespace."""
     DELETE = auto()
 
 

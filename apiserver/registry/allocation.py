@@ -212,7 +212,7 @@ class ServiceAllocator:
         if new is not None:
             self._check_requested(new, {key: present[key] is not None for key in requested if key not in held})
             if not new.metadata.HasField("deletionTimestamp"):
-                self._allocate(new)
+                self._allocate(new, old)
         wanted = keys_of(new)
         if dropped := [key for key in kept if key not in wanted]:  # the second address of a service that becomes SingleStack
             present |= await self._read(dropped)
@@ -270,8 +270,8 @@ class ServiceAllocator:
         if problems:
             raise _refused(service, problems)
 
-    def _allocate(self, service: Service) -> None:
-        """Set the missing families, addresses and node ports. Raises Rejected."""
+    def _allocate(self, service: Service, old: Service | None) -> None:
+        """Set the missing families, addresses and node ports. `old`: the service before an update. Raises Rejected."""
         spec = service.spec
         if spec.type not in WITH_ADDRESS:
             return
@@ -282,7 +282,7 @@ class ServiceAllocator:
         if spec.clusterIP != HEADLESS:
             self._allocate_addresses(service, networks)
         if spec.type in ("NodePort", "LoadBalancer"):
-            self._allocate_ports(service)
+            self._allocate_ports(service, is_new=old is None)
 
     def _allocate_addresses(self, service: Service, networks: Sequence[Network]) -> None:
         spec = service.spec
@@ -297,18 +297,21 @@ class ServiceAllocator:
     def _is_taken(self, address: str) -> bool:
         return self._addresses.get(IP_ADDRESSES.key("", address)) is not None
 
-    def _allocate_ports(self, service: Service) -> None:
+    def _allocate_ports(self, service: Service, *, is_new: bool) -> None:
+        """Set the missing node ports. A new service has one number for the same port in several protocols; an update allocates
+        a number for each port. As in Kubernetes (initNodePorts and updateNodePorts). Raises Rejected."""
         spec = service.spec
         if spec.type == "LoadBalancer" and not spec.allocateLoadBalancerNodePorts:
             own = set[int]()
         else:
             own = {port.nodePort for port in spec.ports}
-            shared = {port.port: port.nodePort for port in spec.ports if port.nodePort}
+            shared = {port.port: port.nodePort for port in reversed(spec.ports) if port.nodePort} if is_new else {}
             for port in spec.ports:
-                if not port.nodePort:  # one number for the same port in several protocols, as in Kubernetes
+                if not port.nodePort:
                     port.nodePort = shared.get(port.port) or self._free_port(own)
-                    shared[port.port] = port.nodePort
                     own.add(port.nodePort)
+                    if is_new:
+                        shared[port.port] = port.nodePort
         if spec.type == "LoadBalancer" and spec.externalTrafficPolicy == "Local" and not spec.healthCheckNodePort:
             spec.healthCheckNodePort = self._free_port(own)
 
@@ -338,7 +341,6 @@ class ServiceAllocator:
         metadata, parent = address.metadata, address.spec.parentRef
         metadata.name = key.removeprefix(IP_ADDRESSES.prefix)
         metadata.uid = new_uid(self._rng)
-        metadata.generation = 1
         metadata.creationTimestamp.CopyFrom(to_time(self._clock.time()))
         metadata.labels[FAMILY_LABEL] = FAMILIES[ip_address(metadata.name).version]
         metadata.labels[MANAGED_BY] = "ipallocator.k8s.io"

@@ -3,7 +3,7 @@
     live --delete, with finalizers or grace--> deleting (deletionTimestamp set) --finalizers gone, grace 0--> removed
       '----------------------- delete, neither ------------------------------------------------^
 
-The first delete starts a new generation. The strategy of the kind sets the grace period and the status
+The first delete starts a new generation, if the object has one. The strategy of the kind sets the grace period and the status
 (`apiserver.registry.strategy`).
 
 The propagation policy of a delete is stored as a finalizer. The garbage collector deletes or orphans the dependents, then
@@ -43,12 +43,11 @@ def delete_step(
     version: Version[T] | None,
     now: float,
     *,
-    emptied: bool = False,
     why: Disruption | None = None,
 ) -> Final[T]:
     """Return the next state of an object for a delete. Raises Rejected.
 
-    `now` is in Unix seconds. `emptied`: the namespace is known to be empty. `why`: the disruption that causes the delete.
+    `now` is in Unix seconds. `why`: the disruption that causes the delete.
     """
     resource = strategy.resource
     if version is None:
@@ -56,7 +55,7 @@ def delete_step(
     old = version.obj
     _check(resource, name, options, version)
     grace, finalizers = strategy.grace_period(old, options), _finalizers(resource, old.metadata.finalizers, options)
-    if not grace and not finalizers and (emptied or not strategy.holds_others(old)):
+    if not grace and not finalizers and not strategy.holds_others(old):
         return Effect.DELETE
     metadata = old.metadata
     deleting = metadata.HasField("deletionTimestamp") and (
@@ -71,8 +70,9 @@ def delete_step(
         if ends < now:
             ends, grace = now, min(grace, LEAST_GRACE)
         new.metadata.deletionTimestamp.CopyFrom(to_time(ends))
-        new.metadata.deletionGracePeriodSeconds = grace
-        if not metadata.HasField("deletionTimestamp"):
+        if not strategy.holds_others(old):
+            new.metadata.deletionGracePeriodSeconds = grace
+        if metadata.generation and not metadata.HasField("deletionTimestamp"):
             new.metadata.generation += 1
     strategy.prepare_delete(new, why, now)
     return Put(new)

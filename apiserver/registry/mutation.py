@@ -35,7 +35,7 @@ from apiserver.storage.committer import CommitOutcome, Conflict, Denied, GuardFa
 from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.api import wire
 from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, revised, to_dict
-from pinnace.api.patch import PatchError, parse, patched, with_reset
+from pinnace.api.patch import PatchError, PatchFormatError, UnmergeableError, parse, patched, with_reset
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Refusal, Violation
 from pinnace.api.verbs_pb2 import PatchRequest
@@ -367,6 +367,8 @@ class _Attempt(Generic[T]):
 STATUS = "status"
 RESIZE = "resize"
 """The resize subresource, of pods only."""
+FINALIZE = "finalize"
+"""The finalize subresource, of namespaces only. It cannot be patched."""
 _TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
 
 
@@ -395,8 +397,8 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
         raise Rejected(errors.bad_request(f'fieldValidation: "{validation[:32]}": expected Strict, Warn or Ignore'))
 
     def ignored(problem: Problem) -> bool:
-        if not problem.unknown or str(problem.path[-1]).startswith("$"):
-            return False  # a malformed directive of a strategic merge patch is never ignored
+        if not problem.unknown:
+            return False
         if problem.in_status and request.subresource != STATUS:
             return True  # the status is kept; exported objects contain statuses of other versions
         if validation == WARN:
@@ -404,9 +406,15 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
         return validation in (WARN, IGNORE)
 
     def apply(old: T) -> T:
+        message: Any = resource.message
         try:
             form = to_dict(old)
-            new = revised(resource, old, form, with_reset(patched(form, request.type, patch)), ignored)
+            result = patched(form, request.type, patch, message.DESCRIPTOR)
+            new = revised(resource, old, form, with_reset(result), ignored)
+        except PatchFormatError as error:
+            raise Rejected(errors.bad_request(str(error))) from None
+        except UnmergeableError as error:
+            raise Rejected(errors.unmergeable(str(error))) from None
         except PatchError as error:
             raise Rejected(errors.invalid(resource, request.name, [Violation("patch", str(error))])) from None
         except CodecError as error:

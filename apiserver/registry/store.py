@@ -22,6 +22,7 @@ from apiserver.registry.admission import Admission, Operation, Request, Webhooks
 from apiserver.registry.deletion import copy, delete_step
 from apiserver.registry.managed_fields import Configuration
 from apiserver.registry.mutation import (
+    FINALIZE,
     RESIZE,
     STATUS,
     Deferred,
@@ -56,7 +57,7 @@ T = TypeVar("T", bound=Object)
 Owners = Sequence[ManagedFieldsEntry]
 _PATCHES = {"": Operation.UPDATE, STATUS: Operation.UPDATE_STATUS, RESIZE: Operation.RESIZE}
 """By subresource."""
-_SUBRESOURCES = {operation: subresource for subresource, operation in _PATCHES.items()}
+SUBRESOURCES = {Operation.FINALIZE: FINALIZE} | {operation: subresource for subresource, operation in _PATCHES.items()}
 ATTEMPTS = 8
 """Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
 that admission relied on has changed."""
@@ -155,6 +156,11 @@ class Store(Generic[T]):
         await self._prepare_dry_run(by)
         return await self.mutate([self._update(obj, by, Operation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run)
 
+    async def finalize(self, objs: Sequence[T], by: Request) -> list[Outcome]:
+        """Replace spec.finalizers and metadata, of namespaces only."""
+        await self._prepare_dry_run(by)
+        return await self.mutate([self._update(obj, by, Operation.FINALIZE) for obj in objs], dry_run=by.dry_run)
+
     async def patch(self, request: PatchRequest, by: Request) -> list[Outcome]:
         """Patch spec and metadata, or a subresource, of the latest version. A conflict with another write is retried until
         the call's deadline. Patches of one object run one after another, because concurrent ones would conflict."""
@@ -177,10 +183,9 @@ class Store(Generic[T]):
         await self._go_again([applied.obj], {}, outcomes, by)
         return outcomes
 
-    async def delete(self, requests: Sequence[DeleteRequest], by: Request, *, emptied: bool = False) -> list[Outcome]:
-        """`emptied`: the objects (namespaces) are known to contain nothing."""
+    async def delete(self, requests: Sequence[DeleteRequest], by: Request) -> list[Outcome]:
         await self._prepare_dry_run(by)
-        return await self.mutate([self._deletion(request, by, emptied) for request in requests], dry_run=by.dry_run)
+        return await self.mutate([self._deletion(request, by) for request in requests], dry_run=by.dry_run)
 
     async def _prepare_dry_run(self, by: Request) -> None:
         """Refresh the caches before a dry run, which compares nothing in etcd."""
@@ -318,7 +323,10 @@ class Store(Generic[T]):
         else:
             keep_identity(new, old)
             drop_repeated_owners(new)
-            self.strategy.prepare_update(new, old)
+            if operation is Operation.FINALIZE:
+                self.strategy.prepare_finalize(new, old)
+            else:
+                self.strategy.prepare_update(new, old)
             keep_equal(new, old)
 
     def _judged(self, new: T, present: Version[T], by: Request, operation: Operation, owners: Owners | None) -> Next[T]:
@@ -329,6 +337,8 @@ class Store(Generic[T]):
             violations = self.strategy.validate_status_update(new, old)
         elif operation is Operation.RESIZE:
             violations = self.strategy.validate_resize(new, old)
+        elif operation is Operation.FINALIZE:
+            violations = self.strategy.validate_finalize(new, old)
         else:
             violations = self.strategy.validate_update(new, old)
         if violations:
@@ -355,14 +365,15 @@ class Store(Generic[T]):
             managed_fields.set_entries(new, old, owners)
         elif old.metadata.managedFields or (operation is Operation.UPDATE and new.metadata.managedFields):
             manager = by.field_manager or by.user.name
-            managed_fields.track(self.resource, new, old, manager, _SUBRESOURCES.get(operation, ""), self._clock.time())
+            managed_fields.track(self.resource, new, old, manager, SUBRESOURCES.get(operation, ""), self._clock.time())
         if new == old:
             return Effect.NO_OP
         new.metadata.resourceVersion = ""
         if self._released(new):
             return Effect.DELETE
         if operation in (Operation.UPDATE, Operation.RESIZE) and self.strategy.is_new_generation(new, old):
-            new.metadata.generation = old.metadata.generation + 1
+            if self.strategy.has_generation:
+                new.metadata.generation = old.metadata.generation + 1
             before = set(self.strategy.warnings(old))
             warn(each for each in self.strategy.warnings(new) if each not in before)
         return Put(new, grows=operation is Operation.RESIZE)
@@ -374,7 +385,7 @@ class Store(Generic[T]):
             return False
         return metadata.HasField("deletionTimestamp") and metadata.deletionGracePeriodSeconds == 0
 
-    def _deletion(self, request: DeleteRequest, by: Request, emptied: bool) -> Mutation[T] | Refusal:
+    def _deletion(self, request: DeleteRequest, by: Request) -> Mutation[T] | Refusal:
         name = request.name
         why = request.disruption if request.HasField("disruption") else None
         if why is not None and not self.strategy.can_be_disrupted:
@@ -384,7 +395,7 @@ class Store(Generic[T]):
             if version is not None:
                 self._admission.validate(by, Operation.DELETE, self.resource, None, version.obj)
             now = self._clock.time()
-            final = delete_step(self.strategy, name, request.options, version, now, emptied=emptied, why=why)
+            final = delete_step(self.strategy, name, request.options, version, now, why=why)
             if version is None or not self._webhooks.concerned(by, Operation.DELETE, self.resource):
                 return final
             change = WriteAttributes(by, Operation.DELETE, self.resource, None, version.obj)
@@ -511,6 +522,7 @@ class Creation(Generic[T]):
         if violations := self._strategy.validate(obj):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name or obj.metadata.generateName, violations))
         self._admission.validate(by, Operation.CREATE, self._resource, obj, None)
+        self._strategy.finish_create(obj)
         warn(self._strategy.warnings(obj))
 
     def _default(self, obj: T, by: Request) -> None:
@@ -534,7 +546,8 @@ class Creation(Generic[T]):
         if not metadata.name and metadata.generateName:
             metadata.name = self._made_up(metadata.generateName)
         metadata.uid = metadata.uid or new_uid(self._rng)
-        metadata.generation = 1
+        if self._strategy.has_generation:
+            metadata.generation = 1
         metadata.creationTimestamp.CopyFrom(to_time(self._clock.time()))
         metadata.ClearField("deletionTimestamp")
         metadata.ClearField("deletionGracePeriodSeconds")

@@ -53,6 +53,9 @@ class Strategy(Generic[T]):
     check_name: NameCheck = staticmethod(names.dns_subdomain)
     allow_unconditional_update = True
     """Whether an update may omit the resourceVersion. Such an update overwrites all earlier ones."""
+    has_generation = False
+    """Whether the server sets metadata.generation. Objects of other kinds keep what a client sends at creation. Source: the
+    strategies in pkg/registry of Kubernetes 1.36."""
     can_be_disrupted = False
     """Whether a delete may contain a disruption (`DeleteRequest.disruption`)."""
 
@@ -81,6 +84,10 @@ class Strategy(Generic[T]):
         """Set defaults, and clear the fields that a client may not set (status)."""
         self.set_defaults(obj)
 
+    def finish_create(self, obj: T) -> None:
+        """Make the last changes to a new object that is valid and admitted. Called once for each object, while a refused object
+        and one that a webhook changes are prepared again."""
+
     def validate(self, obj: T) -> list[Violation]:
         """Return the violations of a new object, after `prepare_create`."""
         out: list[Violation] = []
@@ -106,6 +113,13 @@ class Strategy(Generic[T]):
     def validate_resize(self, obj: T, old: T) -> list[Violation]:
         """Return the violations of a resize, after `prepare_resize`."""
         return [forbidden("spec", "this resource cannot be resized")]
+
+    def prepare_finalize(self, obj: T, old: T) -> None:
+        """Copy the fields that an update of spec.finalizers may not change from `old`. By default such an update is refused."""
+
+    def validate_finalize(self, obj: T, old: T) -> list[Violation]:
+        """Return the violations of an update of spec.finalizers, after `prepare_finalize`."""
+        return [forbidden("spec.finalizers", "this resource has no finalizers in its spec")]
 
     def _validate_change(self, obj: T, old: T, check: Callable[[T, T, list[Violation]], None]) -> list[Violation]:
         """Return the violations that a change adds. `check` appends the forbidden changes."""
@@ -145,7 +159,7 @@ class Strategy(Generic[T]):
         return 0
 
     def holds_others(self, obj: T) -> bool:
-        """Return whether the object may contain others that must be deleted first."""
+        """Return whether the object may contain others that must be deleted first. It then has no grace period."""
         return False
 
     def prepare_delete(self, obj: T, why: Disruption | None, now: float) -> None:

@@ -6,11 +6,11 @@ seats.
 
 Namespaces:
 
-    Active --delete--> Terminating: no objects are created in it --empty--> removed
-                            '--the namespace controller empties it, then deletes it--^
+    Active --delete--> Terminating: no objects are created in it --empty--> its finalizer `kubernetes` is removed --> removed
+                            '--the namespace controller empties it, then deletes it--^     other finalizers are gone --^
 
 The server checks whether a namespace is empty only when it is Terminating, because no objects are added then
-(NamespaceLifecycle).
+(NamespaceLifecycle). Clients remove other finalizers of the spec with Finalize.
 
 Tables: the server prints the rows, so that clients do not receive the objects. This takes longer than sending the objects (see
 apiserver.flow.levels), so it is done in slices, and other tasks run in between.
@@ -34,13 +34,14 @@ from apiserver.errors import Rejected
 from apiserver.flow.control import current_seat
 from apiserver.registry.admission import Request
 from apiserver.registry.events import EventRegistry
-from apiserver.registry.mutation import Outcome, Written
+from apiserver.registry.mutation import FINALIZE, Outcome, Written
 from apiserver.registry.store import Store, single
 from apiserver.registry.strategy import say_created
 from apiserver.services.methods import MAX_BATCH, READ_TIMEOUT, Context, read_timeout
 from pinnace.api.core_v1_pb2 import Event, Namespace
 from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ListOptions, ObjectMeta
+from pinnace.api.namespaces_pb2 import UpdateNamespaceRequest
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, EVENTS, Object, Resource
 from pinnace.api.scalars import natural
 from pinnace.api.selectors import SelectorError
@@ -56,6 +57,7 @@ from pinnace.api.verbs_pb2 import (
     PatchRequest,
     WatchRequest,
 )
+from pinnace.api.wellknown import NAMESPACE_FINALIZER
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns
 from pinnace.runtime.clock import Clock
@@ -243,9 +245,9 @@ class ResourceService(Generic[T]):
         updating = self.store.update_status(objs, by)
         return await self.noted(by, "update", "status", (obj.metadata for obj in objs), updating)
 
-    async def _delete(self, requests: Sequence[DeleteRequest], user: User, *, emptied: bool = False) -> Sequence[Outcome]:
+    async def _delete(self, requests: Sequence[DeleteRequest], user: User) -> Sequence[Outcome]:
         by = Request(user, all_or_none(request.options for request in requests))
-        return await self.noted(by, "delete", "", requests, self.store.delete(requests, by, emptied=emptied))
+        return await self.noted(by, "delete", "", requests, self.store.delete(requests, by))
 
     async def _reach(self, resource_version: str, context: Context) -> None:
         """Wait until the cache can serve a read with this version (see GetOptions.resourceVersion)."""
@@ -387,14 +389,21 @@ class NamespaceService(ResourceService[Namespace]):
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))
         ending = single(await self._delete([request], context.user))
         await self._all.fresh(read_timeout(context))
-        if not self._is_empty(request.name):
+        namespace = Namespace.FromString(ending.encoded)
+        finalizers = namespace.spec.finalizers
+        if is_dry_run(request.options) or NAMESPACE_FINALIZER not in finalizers or not self._is_empty(request.name):
             return ending.encoded
-        last = DeleteRequest(name=request.name, options=DeleteOptions(dryRun=request.options.dryRun))
-        last.options.preconditions.uid = ending.uid
+        finalizers.remove(NAMESPACE_FINALIZER)
         try:
-            return single(await self._delete([last], context.user, emptied=True)).encoded
+            return single(await self._finalize(namespace, Request(context.user))).encoded
         except Rejected:  # it has changed: the client that changed it, or the controller, completes the delete
             return ending.encoded
+
+    async def finalize(self, request: UpdateNamespaceRequest, context: Context) -> bytes:
+        return single(await self._finalize(request.object, _by(request, context))).encoded
+
+    async def _finalize(self, namespace: Namespace, by: Request) -> Sequence[Outcome]:
+        return await self.noted(by, "update", FINALIZE, [namespace.metadata], self.store.finalize([namespace], by))
 
     def _is_empty(self, namespace: str) -> bool:
         """Return whether the namespace is empty. Events do not count, because they expire."""

@@ -67,6 +67,7 @@ from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, Typ
 from apiserver.storage.interface import (
     MAX_BYTES,
     MAX_OPERATIONS,
+    MAX_REQUEST_BYTES,
     Committed,
     CompareFailed,
     Conflict,
@@ -250,6 +251,7 @@ class MarkerSweeper:
 MAX_GROUP = MAX_OPERATIONS - 1
 """Maximum number of writes and distinct guards in one group."""
 MAX_GROUP_BYTES = MAX_BYTES - MARKER_BYTES
+"""Maximum size of the values of a group with several writes. A larger write is sent alone."""
 
 
 class QueuedWrite(Protocol):
@@ -546,8 +548,8 @@ class Committer:
         size = item.size
         if self._stopped:
             item.settle(_stopping())
-        elif size > MAX_GROUP_BYTES:
-            item.settle(TooLarge(f"{item.write.key}: Too long: {size} bytes: may not be more than {MAX_GROUP_BYTES} bytes"))
+        elif size > MAX_REQUEST_BYTES:
+            item.settle(TooLarge(f"{item.write.key}: {size} bytes"))
         elif self._open >= MAX_OPEN or self._open_bytes + size > MAX_OPEN_BYTES:
             item.settle(Unavailable(f"too many writes are waiting for etcd: {self._open}; try again later"))
         else:

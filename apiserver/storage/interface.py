@@ -33,7 +33,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 MAX_OPERATIONS = 128
 """Maximum number of writes and distinct guards in one transaction (etcd's default of --max-txn-ops)."""
 MAX_BYTES = 1 << 20
-"""Maximum total size of the values in one transaction in bytes (etcd's default of --max-request-bytes is 1.5 MiB)."""
+"""Maximum total size of the values of several writes in one transaction, in bytes."""
+MAX_REQUEST_BYTES = 3 << 19
+"""Maximum size of a request in bytes: keys, values and the encoding (etcd's default of --max-request-bytes, 1.5 MiB). A single
+write may fill it."""
 
 
 class StorageError(Exception):
@@ -172,8 +175,8 @@ class Storage(Protocol):
         ...
 
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
-        """Run all of the writes or none. Their keys are distinct, and they are within MAX_OPERATIONS and MAX_BYTES. Raises
-        OutcomeUnknown, and LeaseNotFound if all compares hold and a lease is gone."""
+        """Run all of the writes or none. Their keys are distinct, and they are within MAX_OPERATIONS. Raises TooLarge above
+        MAX_REQUEST_BYTES, OutcomeUnknown, and LeaseNotFound if all compares hold and a lease is gone."""
         ...
 
     def watch(self, start_revision: int) -> AsyncIterator[Changes]:

@@ -51,7 +51,7 @@ from apiserver.cacher.cacher import ResourceCache
 from apiserver.errors import Rejected
 from apiserver.flow.control import release_current_seat
 from apiserver.registry.admission import Operation, Request, WriteAttributes
-from apiserver.registry.mutation import RESIZE, STATUS, patching
+from apiserver.registry.mutation import FINALIZE, RESIZE, STATUS, patching
 from apiserver.registry.validation.fields import validate_selector
 from pinnace.api import admission_pb2 as pb
 from pinnace.api import documents, names
@@ -88,9 +88,10 @@ _OPERATIONS = {
     Operation.UPDATE: pb.UPDATE,
     Operation.UPDATE_STATUS: pb.UPDATE,
     Operation.RESIZE: pb.UPDATE,
+    Operation.FINALIZE: pb.UPDATE,
     Operation.DELETE: pb.DELETE,
 }
-_SUBRESOURCES = {Operation.UPDATE_STATUS: STATUS, Operation.RESIZE: RESIZE}
+_SUBRESOURCES = {Operation.UPDATE_STATUS: STATUS, Operation.RESIZE: RESIZE, Operation.FINALIZE: FINALIZE}
 
 
 Amend = Callable[[Any], Any]
@@ -508,16 +509,14 @@ def _concerned(operations: Sequence[str], subresource: str) -> Sequence[Operatio
     if subresource in ("", "*"):
         found += [operation for name, operation in _WHOLE if _matches(name, operations)]
     if _matches("UPDATE", operations):
-        if subresource in ("*", STATUS):
-            found.append(Operation.UPDATE_STATUS)
-        if subresource in ("*", RESIZE):
-            found.append(Operation.RESIZE)
+        found += [operation for operation, name in _SUBRESOURCES.items() if subresource in ("*", name)]
     return found
 
 
 def _subresources(plural: str) -> Sequence[str]:
     """Return the subresources that a rule can name."""
-    return ("", "*", STATUS, RESIZE) if plural in ("*", PODS.plural) else ("", "*", STATUS)
+    special = [name for name, of in ((RESIZE, PODS), (FINALIZE, NAMESPACES)) if plural in ("*", of.plural)]
+    return ("", "*", STATUS, *special)
 
 
 def _matches(name: str, wanted: Sequence[str]) -> bool:

@@ -1,26 +1,10 @@
-"""Application of JSON patches to objects.
+"""Application of patches to the JSON forms of objects.
 
-    MERGE             RFC 7386
-    STRATEGIC_MERGE   Kubernetes' strategic merge: lists whose items have an identity are merged item by item, sets are extended
+    MERGE             RFC 7386: like `apply` (pinnace.api.merge) with an empty previous configuration
+    STRATEGIC_MERGE   Kubernetes' strategic merge (pinnace.api.strategic_merge)
     JSON              RFC 6902: a list of operations that are applied atomically
 
-The first two merge like `apply` (pinnace.api.merge) with an empty previous configuration. List items take the order of the
-patch. New items are inserted before items that the patch does not contain. A directive removes parts of the live object before
-the rest of the patch is merged:
-
-    {"$patch": "replace", ...}                 replaces the object with the other fields; as a list item: replaces the list
-    {"$patch": "delete"}                       empties the object; as a list item: removes the item with this identity
-    {"$deleteFromPrimitiveList/<field>": [..]} removes these values from the list
-    {"$retainKeys": [..]}                      removes all fields except these
-    {"$setElementOrder/<field>": [..]}         sorts the items of the list; other items keep their relative position
-
-Other fields with a directive's prefix remain in the object and are rejected as unknown fields.
-
-Differences from Kubernetes: ports are identified by number and protocol, as in server-side apply; topology spread constraints
-are identified by topologyKey and whenUnsatisfiable.
-
-Source: https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/ and
-https://github.com/kubernetes/community/blob/main/contributors/devel/sig-api-machinery/strategic-merge-patch.md
+Source: https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
 """
 
 import json
@@ -30,7 +14,10 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from pinnace.api.merge import SETS, Data, Key, Merge, in_order, is_list, key_of
+from google.protobuf.descriptor import Descriptor
+
+from pinnace.api import strategic_merge
+from pinnace.api.merge import Data, Merge
 from pinnace.api.verbs_pb2 import PatchRequest
 
 MAX_VALUES = 10_000
@@ -261,8 +248,6 @@ def equal(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-_PATCH, _RETAIN, _DELETE_FROM, _ORDER = "$patch", "$retainKeys", "$deleteFromPrimitiveList", "$setElementOrder"
-_REPLACE, _DELETE = "replace", "delete"
 _TOO_DEEP = "nested too deeply"
 
 
@@ -271,6 +256,14 @@ Patch = Data | Sequence[Data]
 
 class PatchError(ValueError):
     """The patch is invalid or cannot be applied."""
+
+
+class PatchFormatError(PatchError):
+    """A directive of a strategic merge patch has the wrong form."""
+
+
+class UnmergeableError(PatchError):
+    """A strategic merge patch cannot be merged into the object. Kubernetes returns 500."""
 
 
 def parse(text: bytes, kind: PatchRequest.Type) -> Patch:
@@ -296,17 +289,30 @@ def parse(text: bytes, kind: PatchRequest.Type) -> Patch:
     return patch
 
 
-def patched(live: Data, kind: PatchRequest.Type, patch: Patch) -> dict[str, Any]:
-    """Return the JSON form of the patched object. The result is not validated. Raises PatchError."""
+def patched(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descriptor | None = None) -> dict[str, Any]:
+    """Return the JSON form of the patched object. `message`: its type, whose merge keys a strategic merge uses. The result is
+    not validated. Raises PatchError."""
     try:
-        result = _MERGES[kind].objects({}, live, patch) if isinstance(patch, Mapping) else applied(dict(live), patch)
+        result = _patched(live, kind, patch, message)
     except RecursionError:
         raise PatchError(_TOO_DEEP) from None
-    except JsonPatchError as error:
+    except strategic_merge.FormatError as error:
+        raise PatchFormatError(str(error)) from None
+    except strategic_merge.MergeError as error:
+        raise UnmergeableError(str(error)) from None
+    except (JsonPatchError, strategic_merge.ListOfListsError) as error:
         raise PatchError(str(error)) from None
     if not isinstance(result, dict):
         raise PatchError("the result is not a JSON object")
     return result
+
+
+def _patched(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descriptor | None) -> Any:
+    if not isinstance(patch, Mapping):
+        return applied(dict(live), patch)
+    if kind == PatchRequest.STRATEGIC_MERGE:
+        return strategic_merge.merge(live, patch, message)
+    return _MERGE.objects({}, live, patch)
 
 
 def with_reset(form: dict[str, Any]) -> dict[str, Any]:
@@ -317,103 +323,7 @@ def with_reset(form: dict[str, Any]) -> dict[str, Any]:
     return form
 
 
-class _Strategic(Merge):
-    def objects(self, last: Data, live: Data, desired: Data) -> dict[str, Any]:
-        match desired.get(_PATCH):
-            case "delete":
-                return {}
-            case "replace":
-                live = {}
-        kept, fields, orders = dict(live), dict[str, Any](), dict[str, Sequence[Any]]()
-        for name, value in desired.items():
-            directive, _, field = name.partition("/")
-            if name == _PATCH and value == _REPLACE:
-                continue
-            if name == _RETAIN and is_list(value):
-                named = _plain(value)
-                kept = {each: kept[each] for each in kept if each in named}
-            elif directive == _DELETE_FROM and is_list(value) and is_list(kept.get(field, ())):
-                gone = _plain(value)
-                kept[field] = [each for each in kept.get(field, ()) if not _is_in(gone, each)]
-            elif directive == _ORDER and is_list(value):
-                orders[field] = value
-            else:
-                fields[name] = value
-        merged = super().objects(last, kept, fields)
-        for field, order in orders.items():
-            items: Any = merged.get(field)
-            if is_list(items):
-                before: Any = kept.get(field)
-                merged[field] = _ordered(field, items, order, before if is_list(before) else ())
-        return merged
-
-    def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
-        if name in SETS:
-            return _united(live, desired)
-        if any(key_of(name, item) is None for item in (*live, *desired)):
-            return None
-        directives = [item.get(_PATCH) for item in desired]
-        gone = {key_of(name, item) for item, directive in zip(desired, directives, strict=True) if directive == _DELETE}
-        present = [] if _REPLACE in directives else [item for item in live if key_of(name, item) not in gone]
-        places: dict[Key | None, int] = {}  # the index of the first item with this identity
-        for index, item in enumerate(present):
-            places.setdefault(key_of(name, item), index)
-        changed = dict[Key | None, Any]()
-        for item, directive in zip(desired, directives, strict=True):
-            if directive not in (_REPLACE, _DELETE):
-                key = key_of(name, item)
-                before = changed[key] if key in changed else present[places[key]] if key in places else {}
-                changed[key] = self.objects({}, before, item)
-        found = [(places.get(key), item) for key, item in changed.items()]
-        taken = {index for index, _ in found}
-        return in_order([(index, deepcopy(item)) for index, item in enumerate(present) if index not in taken], found)
-
-
-def _ordered(name: str, items: Sequence[Any], order: Sequence[Any], live: Sequence[Any]) -> list[Any]:
-    """Sort the merged items of the list `name` by `order`. Before each of them, other items that preceded it in `live` are
-    inserted."""
-    at = [_place(name, live, item) for item in items]
-    named, left_over = list[tuple[int | None, Any]](), dict(enumerate(items))
-    for entry in order:
-        index = next((index for index, item in left_over.items() if _is_entry(entry, item)), None)
-        if index is not None:
-            named.append((at[index], left_over.pop(index)))
-    return in_order([(len(live) if (place := at[index]) is None else place, item) for index, item in left_over.items()], named)
-
-
-def _is_entry(entry: Any, item: Any) -> bool:
-    """Return whether an entry of `order`, which contains only the merge key, refers to the item."""
-    if isinstance(entry, Mapping) and isinstance(item, Mapping):
-        return bool(entry) and all(item.get(field) == value for field, value in entry.items())
-    return bool(entry == item)
-
-
-def _place(name: str, live: Sequence[Any], item: Any) -> int | None:
-    """Return the index in `live` of the item with the same identity, or of an equal item. None means no such item."""
-    key = key_of(name, item)
-    same = (index for index, each in enumerate(live) if (key_of(name, each) == key if key is not None else each == item))
-    return next(same, None)
-
-
-def _united(live: Sequence[Any], desired: Sequence[Any]) -> list[Any]:
-    """Return the union of two sets of scalars. Other items are kept and rejected by the decoder."""
-    places = {item: index for index, item in enumerate(live) if not isinstance(item, dict | list)}
-    wanted = _plain(desired)
-    odd = [item for item in desired if isinstance(item, dict | list)]
-    found = [(places.get(item), item) for item in dict.fromkeys(item for item in desired if _is_in(wanted, item))]
-    return in_order([(index, item) for index, item in enumerate(live) if not _is_in(wanted, item)], found) + odd
-
-
-_MERGES: Mapping[PatchRequest.Type, Merge] = {PatchRequest.MERGE: Merge(), PatchRequest.STRATEGIC_MERGE: _Strategic()}
-
-
-def _plain(values: Sequence[Any]) -> set[Any]:
-    """Return the scalars among the values."""
-    return {value for value in values if not isinstance(value, dict | list)}
-
-
-def _is_in(plain: set[Any], value: Any) -> bool:
-    return not isinstance(value, dict | list) and value in plain
+_MERGE = Merge()
 
 
 def _no_constant(name: str) -> None:

@@ -61,6 +61,8 @@ CREATED_KEY = "x-created"
 WARNING_KEY = "warning-bin"
 """WARNING_KEY: in the trailers of an accepted call, a warning in UTF-8. A call can have several warnings."""
 """REQUEST_ID_KEY: in the metadata and trailers of a call, its ID in logs."""
+NAMESPACE_FINALIZER = "kubernetes"
+"""The finalizer in the spec of a namespace that may contain objects."""
 ORPHAN_FINALIZER, FOREGROUND_FINALIZER = "orphan", "foregroundDeletion"
 """On an object that is being deleted: its dependents must be orphaned, or deleted, before the object is removed."""
 

@@ -16,7 +16,7 @@ from pinnace.api.core_v1_pb2 import NodeSelectorRequirement, NodeSelectorTerm, P
 from pinnace.api.wellknown import ZONE_LABEL
 
 MAX_BYTES = 1_000_000
-"""The maximum size of a pod in bytes. The API server accepts objects of 1 MiB; the rest is for defaults and the status."""
+"""The maximum size of a pod in bytes. etcd accepts requests of 1.5 MiB; the rest is for defaults and the status."""
 MAX_PARTS = 10_000
 """The maximum number of items of lists and maps at any depth that the API server accepts (apiserver.registry.strategy)."""
 _SPARE = 100

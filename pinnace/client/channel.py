@@ -26,8 +26,8 @@ DRAIN_GRACE = 5.0
 """Seconds that open calls have to finish after their channel is replaced."""
 LOOKUP_TIMEOUT = 1.0
 """Seconds before a DNS lookup times out."""
-MAX_MESSAGE = 64 << 20
-"""The maximum size of a response in bytes."""
+MAX_MESSAGE = 512 << 20
+"""The maximum size of a response in bytes. A list without a limit is one response, of objects of up to 1.5 MiB."""
 OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", -1),

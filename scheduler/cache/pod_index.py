@@ -27,7 +27,6 @@ from pinnace.api.core_v1_pb2 import Pod, PodAffinity, PodAffinityTerm, PodAntiAf
 from pinnace.api.selectors import NOTHING, LabelRequirement, LabelSelector
 from scheduler.cache.columns import Column, Rows
 
-Labels = tuple[tuple[str, str], ...]
 MAX_REMEMBERED = 16 << 10
 """Maximum size of terms that are cached, in bytes. The cache holds at most 64 MiB."""
 
@@ -66,7 +65,7 @@ def pod_terms(pod: Pod) -> tuple[Term, ...]:
         return ()
     affinity, anti_affinity = stated(pod)
     parse = _remembered if len(affinity) + len(anti_affinity) <= MAX_REMEMBERED else _parse
-    return parse(affinity, anti_affinity, pod.metadata.namespace, tuple(sorted(pod.metadata.labels.items())))
+    return parse(affinity, anti_affinity, pod.metadata.namespace)
 
 
 def states_terms(pod: Pod) -> bool:
@@ -87,23 +86,22 @@ def stated(pod: Pod) -> tuple[bytes, bytes]:
 
 
 @lru_cache(maxsize=4096)
-def _remembered(affinity: bytes, anti_affinity: bytes, namespace: str, labels: Labels) -> tuple[Term, ...]:
-    return _parse(affinity, anti_affinity, namespace, labels)
+def _remembered(affinity: bytes, anti_affinity: bytes, namespace: str) -> tuple[Term, ...]:
+    return _parse(affinity, anti_affinity, namespace)
 
 
-def _parse(affinity: bytes, anti_affinity: bytes, namespace: str, labels: Labels) -> tuple[Term, ...]:
-    own = dict(labels)
+def _parse(affinity: bytes, anti_affinity: bytes, namespace: str) -> tuple[Term, ...]:
     near, far = PodAffinity.FromString(affinity), PodAntiAffinity.FromString(anti_affinity)
     required = (
         (Kind.AFFINITY, near.requiredDuringSchedulingIgnoredDuringExecution),
         (Kind.ANTI_AFFINITY, far.requiredDuringSchedulingIgnoredDuringExecution),
     )
-    terms = [_term(kind, term, namespace, own) for kind, stated in required for term in stated]
+    terms = [_term(kind, term, namespace) for kind, stated in required for term in stated]
     for sign, preferred in (
         (1, near.preferredDuringSchedulingIgnoredDuringExecution),
         (-1, far.preferredDuringSchedulingIgnoredDuringExecution),
     ):
-        terms += [_term(Kind.PREFERRED, each.podAffinityTerm, namespace, own, sign * each.weight) for each in preferred]
+        terms += [_term(Kind.PREFERRED, each.podAffinityTerm, namespace, sign * each.weight) for each in preferred]
     return tuple(_each_once(terms))
 
 
@@ -117,17 +115,14 @@ def _each_once(terms: Iterable[Term]) -> Iterable[Term]:
     return (term for term in found.values() if term.weight)
 
 
-def _term(kind: Kind, term: PodAffinityTerm, namespace: str, own: Mapping[str, str], weight: int = 1) -> Term:
-    """Parse a term. `own` has the labels of the pod with the term, for matchLabelKeys and mismatchLabelKeys."""
+def _term(kind: Kind, term: PodAffinityTerm, namespace: str, weight: int = 1) -> Term:
+    """Parse a term. Its selector contains matchLabelKeys and mismatchLabelKeys since the pod's creation."""
     by_selector = term.HasField("namespaceSelector")
-    labels = selectors.from_message(term.labelSelector) if term.HasField("labelSelector") else NOTHING
-    more = [LabelRequirement(key, frozenset((own[key],))) for key in term.matchLabelKeys if key in own]
-    more += [LabelRequirement(key, frozenset((own[key],)), negated=True) for key in term.mismatchLabelKeys if key in own]
     return Term(
         kind,
         term.topologyKey,
         frozenset(term.namespaces if term.namespaces or by_selector else (namespace,)),
-        labels.and_also(more) if more else labels,
+        selectors.from_message(term.labelSelector) if term.HasField("labelSelector") else NOTHING,
         selectors.from_message(term.namespaceSelector) if by_selector else None,
         weight,
     )

@@ -110,7 +110,7 @@ class InterPodAffinity:
         if event.change & Change.OBJECT:
             selecting = any(term.namespace_selector is not None for term in required)
             return event.resource == NAMESPACES.plural and (selecting or nodes.pods.states(Kind.ANTI_AFFINITY))
-        if event.pod is None or _by_own_labels(pod):
+        if event.pod is None:
             return True
         if event.change & Change.POD_FREED and any(term.kind is Kind.ANTI_AFFINITY for term in event.pod.terms):
             return True
@@ -203,13 +203,3 @@ def _selecting_namespaces(*stated: PodAffinity | PodAntiAffinity) -> int:
 
 def _own(pod: PodInfo, kind: Kind) -> list[Term]:
     return [term for term in pod.terms if term.kind is kind]
-
-
-def _by_own_labels(pod: PodInfo) -> bool:
-    """Return True if terms depend on the pod's labels. Pods in one queue group may differ in their labels."""
-    affinity = pod.raw.spec.affinity
-    return any(
-        term.matchLabelKeys or term.mismatchLabelKeys
-        for terms in (affinity.podAffinity, affinity.podAntiAffinity)
-        for term in terms.requiredDuringSchedulingIgnoredDuringExecution
-    )

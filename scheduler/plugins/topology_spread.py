@@ -15,7 +15,7 @@ import numpy as np
 from pinnace.api import selectors
 from pinnace.api.core_v1_pb2 import TopologySpreadConstraint
 from pinnace.api.resources import SERVICES
-from pinnace.api.selectors import NOTHING, LabelRequirement
+from pinnace.api.selectors import NOTHING
 from pinnace.api.wellknown import REGION_LABEL, ZONE_LABEL
 from pinnace.fit.table import IntArray
 from scheduler.cache.pod_index import Selection, selectable
@@ -78,13 +78,12 @@ def own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
 
 
 def _own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
-    labels = pod.raw.metadata.labels
-    found = []
-    for each in pod.raw.spec.topologySpreadConstraints:
-        if each.whenUnsatisfiable == when:
-            more = tuple((key, labels[key]) for key in each.matchLabelKeys if key in labels)
-            found.append(_parse(each.SerializeToString(deterministic=True), pod.namespace, more))
-    return found
+    constraints = pod.raw.spec.topologySpreadConstraints
+    return [
+        _parse(constraint.SerializeToString(deterministic=True), pod.namespace)
+        for constraint in constraints
+        if constraint.whenUnsatisfiable == when
+    ]
 
 
 def with_pods(constraint: TopologySpreadConstraint, pods: Selection | None) -> Constraint:
@@ -100,12 +99,11 @@ def with_pods(constraint: TopologySpreadConstraint, pods: Selection | None) -> C
 
 
 @lru_cache(maxsize=4096)
-def _parse(text: bytes, namespace: str, more: tuple[tuple[str, str], ...]) -> Constraint:
-    """Parse a constraint. `more` has additional labels of the counted pods. An empty selector counts no pods, as in
-    Kubernetes."""
+def _parse(text: bytes, namespace: str) -> Constraint:
+    """Parse a constraint. Its selector contains matchLabelKeys since the pod's creation. An empty selector counts no pods, as
+    in Kubernetes."""
     constraint = TopologySpreadConstraint.FromString(text)
     labels = selectors.from_message(constraint.labelSelector) if constraint.HasField("labelSelector") else NOTHING
-    labels = labels.and_also(LabelRequirement(key, frozenset((value,))) for key, value in more)
     return with_pods(constraint, Selection(frozenset((namespace,)), labels, living=True) if labels.requirements else None)
 
 

@@ -13,7 +13,7 @@ have changed, or the provisioner may have ignored the node. PreBind stops waitin
 reservation lasts until the informer reports the claim as bound, or until Unreserve.
 
 A bind writes first the volume and then the claim; each refers to the other. It can be repeated. In Kubernetes, the scheduler
-writes only the volume, and a controller writes the rest. This project has no such controller.
+writes only the volume, and a controller writes the rest. Here, the controller changes only phases after a bind.
 """
 
 import asyncio

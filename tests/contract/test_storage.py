@@ -7,6 +7,7 @@ import pytest
 from apiserver.storage.interface import (
     MAX_BYTES,
     MAX_OPERATIONS,
+    MAX_REQUEST_BYTES,
     Committed,
     Compacted,
     Guard,
@@ -141,8 +142,13 @@ class TestTransactions:
 
     async def test_transaction_above_the_size_limit_is_too_large(self, storage: Storage) -> None:
         with pytest.raises(TooLarge):
-            await storage.transact([Write(A, bytes(2 * MAX_BYTES), 0)])
+            await storage.transact([Write(A, bytes(MAX_REQUEST_BYTES), 0)])
         assert await storage.get(A) is None
+
+    async def test_single_write_fills_a_request(self, storage: Storage) -> None:
+        await done(storage, Write(A, bytes(MAX_REQUEST_BYTES - 512), 0))
+        found = await storage.get(A)
+        assert found is not None and len(found.value) == MAX_REQUEST_BYTES - 512
 
     async def test_transaction_with_a_duplicate_key_is_an_error(self, storage: Storage) -> None:
         with pytest.raises(StorageError):

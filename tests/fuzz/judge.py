@@ -34,6 +34,7 @@ EXPECTED: Mapping[str, set[StatusCode]] = {
     "Watch": {StatusCode.ABORTED, StatusCode.FAILED_PRECONDITION, *_READING},  # the latter: of another history
     "Update": _CHANGING,
     "UpdateStatus": _CHANGING,
+    "Finalize": _CHANGING,
     "Patch": _CHANGING,
     "Delete": _CHANGING,
     "DeleteCollection": _READING,

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from sortedcontainers import SortedDict
 
 from apiserver.storage.interface import (
-    MAX_BYTES,
     MAX_OPERATIONS,
+    MAX_REQUEST_BYTES,
     Change,
     Changes,
     Committed,
@@ -200,5 +200,5 @@ def _check_size(writes: Sequence[Write]) -> None:
     guards = {guard for write in writes for guard in write.guards}
     if len(writes) + len(guards) > MAX_OPERATIONS:
         raise TooLarge(f"{len(writes)} writes and {len(guards)} guards in one transaction, at most {MAX_OPERATIONS} together")
-    if (size := sum(len(write.value or b"") for write in writes)) > MAX_BYTES:
-        raise TooLarge(f"{size} bytes of values in one transaction, at most {MAX_BYTES}")
+    if (size := sum(len(write.key) + len(write.value or b"") for write in writes)) > MAX_REQUEST_BYTES:
+        raise TooLarge(f"{size} bytes in one transaction, at most {MAX_REQUEST_BYTES}")

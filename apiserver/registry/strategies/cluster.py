@@ -1,8 +1,9 @@
 """Strategies of namespaces, nodes, leases and events.
 
-A namespace starts as Active and has a system finalizer, which keeps it until it is empty. Its name must be a DNS label, because
-it becomes a part of other names. A node registers with its status. Later, the kubelet writes the status, and other clients
-write metadata and spec. An event is Normal and has the count 1 by default.
+A namespace starts as Active and has a system finalizer in its spec, which keeps it until it is empty. Other finalizers in the
+spec keep it until clients remove them (Finalize). Its name must be a DNS label, because it becomes a part of other names. A
+node registers with its status. Later, the kubelet writes the status, and other clients write metadata and spec. An event is
+Normal and has the count 1 by default.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from apiserver.registry.validation.fields import (
     too_many,
     unsupported,
     validate_capacity,
-    validate_key,
+    validate_finalizer,
     validate_network,
 )
 from apiserver.registry.validation.pods import validate_number, validate_taints
@@ -30,14 +31,13 @@ from pinnace.api.quantity import QuantityError, amounts, format_amount
 from pinnace.api.resources import DEFAULT_NAMESPACE
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import Disruption
-from pinnace.api.wellknown import RESERVED_ANNOTATION
+from pinnace.api.wellknown import NAMESPACE_FINALIZER, RESERVED_ANNOTATION
 
-FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The label by which namespace selectors select one namespace by name."""
 
 
-class NamespaceStrategy(Strategy[Namespace]):
+class NamespaceStrategy(StatusStrategy[Namespace]):
     check_name = staticmethod(names.dns_label)
 
     def set_defaults(self, obj: Namespace) -> None:
@@ -45,18 +45,30 @@ class NamespaceStrategy(Strategy[Namespace]):
 
     def prepare_create(self, obj: Namespace) -> None:
         super().prepare_create(obj)
-        obj.ClearField("status")
         obj.status.phase = "Active"
-        if FINALIZER not in obj.spec.finalizers:
-            obj.spec.finalizers.append(FINALIZER)
+        if NAMESPACE_FINALIZER not in obj.spec.finalizers:
+            obj.spec.finalizers.append(NAMESPACE_FINALIZER)
 
     def prepare_update(self, obj: Namespace, old: Namespace) -> None:
         super().prepare_update(obj, old)
-        carry_over(obj, old, "spec", "status")
+        carry_over(obj, old, "spec")
 
-    def check_new(self, obj: Namespace, out: list[Violation]) -> None:
+    def prepare_finalize(self, obj: Namespace, old: Namespace) -> None:
+        self.set_defaults(obj)
+        carry_over(obj, old, "status")
+
+    def validate_finalize(self, obj: Namespace, old: Namespace) -> list[Violation]:
+        return self.validate_update(obj, old)
+
+    def check(self, obj: Namespace, out: list[Violation]) -> None:
         for index, finalizer in enumerate(obj.spec.finalizers):
-            validate_key(finalizer, f"spec.finalizers[{index}]", out)
+            validate_finalizer(finalizer, f"spec.finalizers[{index}]", out)
+
+    def check_status(self, obj: Namespace, out: list[Violation]) -> None:
+        deleted, phase = obj.metadata.HasField("deletionTimestamp"), obj.status.phase
+        if phase != (expected := "Terminating" if deleted else "Active"):
+            detail = f"may only be '{expected}' if `deletionTimestamp` is {'not ' if deleted else ''}empty"
+            out.append(invalid("status.Phase", phase, detail))
 
     def holds_others(self, obj: Namespace) -> bool:
         return bool(obj.spec.finalizers)

@@ -16,7 +16,7 @@ from pinnace.api.core_v1_pb2 import ConfigMap, Secret, ServiceAccount
 from pinnace.api.status import Violation
 
 MAX_DATA = 1 << 20
-"""Bytes of all values of an object."""
+"""Bytes of all values of an object (MaxSecretSize of Kubernetes)."""
 OPAQUE = "Opaque"
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
 _SEALED = "field is immutable when `immutable` is set"
@@ -30,7 +30,7 @@ class ConfigMapStrategy(Strategy[ConfigMap]):
         out.extend(invalid(f"data[{key}]", key, "duplicate of key present in binaryData") for key in both)
         _check_keys(obj.binaryData, "binaryData", out)
         if sum(len(value.encode()) for value in obj.data.values()) + _size(obj.binaryData.values()) > MAX_DATA:
-            out.append(too_long("data", MAX_DATA))
+            out.append(too_long("[]", MAX_DATA))  # Kubernetes names no field
 
     def check_change(self, new: ConfigMap, old: ConfigMap, out: list[Violation]) -> None:
         if not old.immutable:

@@ -22,7 +22,7 @@ have different encodings, because the order of map entries is not defined; then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -47,13 +47,15 @@ from pinnace.api.core_v1_pb2 import (
     PersistentVolumeClaimSpec,
     PersistentVolumeSource,
     Pod,
+    PodAffinityTerm,
     PodSpec,
     Probe,
     Toleration,
+    TopologySpreadConstraint,
     Volume,
     VolumeSource,
 )
-from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta
 from pinnace.api.pods import ended, qos_class
 from pinnace.api.quantity import QuantityError, amounts, format_amount
 from pinnace.api.resources import PODS
@@ -71,6 +73,7 @@ MAX_COMPLETE = 16 << 10
 
 
 class PodStrategy(StatusStrategy[Pod]):
+    has_generation = True
     can_be_disrupted = True
 
     def __init__(self, tolerations: DefaultTolerations | None = None) -> None:
@@ -91,6 +94,9 @@ class PodStrategy(StatusStrategy[Pod]):
         obj.ClearField("status")
         obj.MergeFromString(complete)
         _set_fence(obj, None)
+
+    def finish_create(self, obj: Pod) -> None:
+        merge_label_keys(obj)
 
     def prepare_update(self, obj: Pod, old: Pod) -> None:
         """Copy the fields that admission set at creation, if the update omits them."""
@@ -120,6 +126,9 @@ class PodStrategy(StatusStrategy[Pod]):
         validate_spec(obj.spec, out)
 
     def check_new(self, obj: Pod, out: list[Violation]) -> None:
+        if spreads_by_label_keys(obj.spec):
+            obj = Pod(metadata=ObjectMeta(name=obj.metadata.name, labels=obj.metadata.labels), spec=obj.spec)
+            merge_label_keys(obj)
         out.extend(self._judged(obj.spec))
         if volumes := obj.spec.volumes:
             validate_generated_claims(obj.metadata.name, volumes, "spec.volumes", out)
@@ -177,6 +186,44 @@ class PodStrategy(StatusStrategy[Pod]):
             message = "Scheduling is blocked due to non-empty scheduling gates"
             pod.status.conditions.add(type="PodScheduled", status="False", reason="SchedulingGated", message=message)
         return pod.SerializeToString()
+
+
+def spreads_by_label_keys(spec: PodSpec) -> bool:
+    """Return whether a spread constraint or an affinity term has matchLabelKeys or mismatchLabelKeys."""
+    constraints = any(constraint.matchLabelKeys for constraint in spec.topologySpreadConstraints)
+    return constraints or any(term.matchLabelKeys or term.mismatchLabelKeys for term in _affinity_terms(spec))
+
+
+def merge_label_keys(pod: Pod) -> None:
+    """Add the values that the pod's labels have for matchLabelKeys (In) and mismatchLabelKeys (NotIn) to the label selectors of
+    its spread constraints and affinity terms. A label that changes later does not change their meaning.
+
+    Source: pkg/registry/core/pod/strategy.go of Kubernetes 1.36 (mutatePodAffinity, mutateTopologySpreadConstraints).
+    """
+    labels = pod.metadata.labels
+    for constraint in pod.spec.topologySpreadConstraints:
+        _merge_keys(constraint, constraint.matchLabelKeys, "In", labels)
+    for term in _affinity_terms(pod.spec):
+        _merge_keys(term, term.matchLabelKeys, "In", labels)
+        _merge_keys(term, term.mismatchLabelKeys, "NotIn", labels)
+
+
+def _merge_keys(
+    selecting: TopologySpreadConstraint | PodAffinityTerm, keys: Iterable[str], operator: str, labels: Mapping[str, str]
+) -> None:
+    if selecting.HasField("labelSelector"):
+        for key in keys:
+            if key in labels:
+                selecting.labelSelector.matchExpressions.add(key=key, operator=operator, values=[labels[key]])
+
+
+def _affinity_terms(spec: PodSpec) -> Iterator[PodAffinityTerm]:
+    if not spec.HasField("affinity"):
+        return
+    for affinity in (spec.affinity.podAffinity, spec.affinity.podAntiAffinity):
+        yield from affinity.requiredDuringSchedulingIgnoredDuringExecution
+        for weighted in affinity.preferredDuringSchedulingIgnoredDuringExecution:
+            yield weighted.podAffinityTerm
 
 
 def _set_fence(pod: Pod, fence: str | None) -> None:

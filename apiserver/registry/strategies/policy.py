@@ -264,6 +264,8 @@ def system_classes() -> list[PriorityClass]:
 
 
 class PriorityClassStrategy(Strategy[PriorityClass]):
+    has_generation = True
+
     def prepare_create(self, obj: PriorityClass) -> None:
         if not obj.HasField("preemptionPolicy"):
             obj.preemptionPolicy = "PreemptLowerPriority"
@@ -310,6 +312,7 @@ _CONDITIONS = ("True", "False", "Unknown")
 
 
 class PodDisruptionBudgetStrategy(StatusStrategy[PodDisruptionBudget]):
+    has_generation = True
     allow_unconditional_update = False
 
     def check(self, obj: PodDisruptionBudget, out: list[Violation]) -> None:

@@ -341,6 +341,8 @@ _MAX_ENDPOINTS, _MAX_ADDRESSES_PER_ENDPOINT, _MAX_PORTS, _MAX_HINTS = 1000, 100,
 
 
 class EndpointSliceStrategy(Strategy[EndpointSlice]):
+    has_generation = True
+
     def set_defaults(self, obj: EndpointSlice) -> None:
         for port in obj.ports:
             port.protocol = port.protocol or "TCP"
@@ -438,9 +440,6 @@ class IPAddressStrategy(Strategy[IPAddress]):
         if not is_ip(name):
             return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
         return () if (canonical := str(ip_address(name))) == name else (f'must be in canonical form ("{canonical}")',)
-
-    def is_new_generation(self, new: IPAddress, old: IPAddress) -> bool:
-        return False
 
     def check(self, obj: IPAddress, out: list[Violation]) -> None:
         parent = obj.spec.parentRef

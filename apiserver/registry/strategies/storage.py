@@ -1,7 +1,7 @@
 """Strategies of persistent volumes, claims, storage classes and CSI nodes.
 
 The default reclaim policy of a persistent volume is Retain. In Kubernetes a new volume is Pending until the volume controller
-makes it Available. There is no volume controller here, so a new volume is Available. A new claim is Pending.
+makes it Available. Here, a new volume is Available at once. A new claim is Pending.
 
 Source: pkg/apis/core/validation and pkg/apis/storage/validation of Kubernetes 1.36.
 """

@@ -59,6 +59,8 @@ from pinnace.api.status import Violation
 
 
 class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
+    has_generation = True
+
     def set_defaults(self, obj: ReplicaSet) -> None:
         """Source: pkg/apis/apps/v1/defaults.go of Kubernetes 1.36."""
         set_template_defaults(obj.spec.template.spec)
@@ -86,6 +88,13 @@ _PARTS = ("updatedReplicas", "readyReplicas", "availableReplicas")
 
 
 class DeploymentStrategy(StatusStrategy[Deployment]):
+    has_generation = True
+
+    def is_new_generation(self, new: Deployment, old: Deployment) -> bool:
+        """Return whether spec or annotations have changed: replica sets get the annotations of their deployment. As in
+        Kubernetes (pkg/registry/apps/deployment)."""
+        return bool(new.spec != old.spec or new.metadata.annotations != old.metadata.annotations)
+
     def set_defaults(self, obj: Deployment) -> None:
         """Source: pkg/apis/apps/v1/defaults.go of Kubernetes 1.36."""
         spec = obj.spec
@@ -161,6 +170,8 @@ _RESTART = "spec.template.spec.restartPolicy"
 
 
 class JobStrategy(StatusStrategy[Job]):
+    has_generation = True
+
     def set_defaults(self, obj: Job) -> None:
         """Set defaults and generate the selector, so that a client can send the manifest again without the generated labels
         (Kubernetes refuses this). Source: pkg/apis/batch/v1/defaults.go of Kubernetes 1.36."""

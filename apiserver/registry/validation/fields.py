@@ -28,7 +28,7 @@ from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.scalars import MAX_INT32, STRING, int32
 from pinnace.api.selectors import MAX_REQUIREMENTS
 from pinnace.api.status import Violation
-from pinnace.api.wellknown import COST_ANNOTATION, FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from pinnace.api.wellknown import COST_ANNOTATION, FOREGROUND_FINALIZER, NAMESPACE_FINALIZER, ORPHAN_FINALIZER
 from pinnace.fit.requests import combine, is_pod_level, pod_level
 
 MAX_SHOWN = 128
@@ -201,7 +201,7 @@ def validate_values(values: Sequence[str], path: str, out: list[Violation]) -> N
         out.extend(invalid(f"{path}[{index}]", value, problem) for problem in names.label_value(value))
 
 
-STANDARD_FINALIZERS = ("kubernetes", ORPHAN_FINALIZER, FOREGROUND_FINALIZER)
+STANDARD_FINALIZERS = (NAMESPACE_FINALIZER, ORPHAN_FINALIZER, FOREGROUND_FINALIZER)
 """Finalizers without a domain. Other finalizers need one, as in "example.com/mine"."""
 MAX_OWNERS = 100
 """Maximum number of ownerReferences. The garbage collector requests each unknown owner from the API. Kubernetes has no such
@@ -233,13 +233,17 @@ def validate_metadata(
     if owners := metadata.ownerReferences:
         _validate_owners(owners, out)
     for finalizer in metadata.finalizers:
-        validate_key(finalizer, "metadata.finalizers", out)
-        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
-            detail = "name is neither a standard finalizer name nor is it fully qualified"
-            out.append(invalid("metadata.finalizers", finalizer, detail))
+        validate_finalizer(finalizer, "metadata.finalizers", out)
     if ORPHAN_FINALIZER in metadata.finalizers and FOREGROUND_FINALIZER in metadata.finalizers:
         detail = f"finalizer {ORPHAN_FINALIZER} and {FOREGROUND_FINALIZER} cannot be both set"
         out.append(invalid("metadata.finalizers", metadata.finalizers, detail))
+
+
+def validate_finalizer(finalizer: str, path: str, out: list[Violation]) -> None:
+    validate_key(finalizer, path, out)
+    if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+        detail = "name is neither a standard finalizer name nor is it fully qualified"
+        out.append(invalid(path, finalizer, detail))
 
 
 def validate_metadata_update(new: ObjectMeta, old: ObjectMeta, out: list[Violation]) -> None:

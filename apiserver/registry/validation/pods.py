@@ -281,7 +281,7 @@ def _validate_pod_term(term: PodAffinityTerm, path: str, out: list[Violation]) -
     has_selector = term.HasField("labelSelector")
     validate_label_keys(term.matchLabelKeys, has_selector, f"{path}.matchLabelKeys", out)
     validate_label_keys(term.mismatchLabelKeys, has_selector, f"{path}.mismatchLabelKeys", out)
-    validate_said_once(term.matchLabelKeys, term.labelSelector, f"{path}.matchLabelKeys", out)
+    validate_merged_keys(term.matchLabelKeys, term.labelSelector, path, out)
     mismatched = set(term.mismatchLabelKeys)
     for index, key in enumerate(term.matchLabelKeys):
         if key in mismatched:
@@ -301,14 +301,20 @@ def validate_label_keys(keys: Sequence[str], has_selector: bool, path: str, out:
         validate_key(key, f"{path}[{index}]", out)
 
 
-def validate_said_once(keys: Sequence[str], selector: LabelSelector, path: str, out: list[Violation]) -> None:
-    """Check that no key is in matchLabelKeys and in labelSelector. Together, the two might match no pod."""
+def validate_merged_keys(keys: Sequence[str], selector: LabelSelector, path: str, out: list[Violation]) -> None:
+    """Check that a selector contains no key of matchLabelKeys besides the requirement that was merged into it.
+
+    `path`: that of the term; Kubernetes puts the index of the key behind it (validateMatchLabelKeysAndMismatchLabelKeys).
+    """
     if not keys:
         return
-    selected = {*selector.matchLabels, *(requirement.key for requirement in selector.matchExpressions)}
-    for index, key in enumerate(keys):
-        if key in selected:
-            out.append(invalid(f"{path}[{index}]", key, "exists in both matchLabelKeys and labelSelector"))
+    indices = {key: index for index, key in enumerate(keys)}
+    selected = set(selector.matchLabels)
+    for requirement in selector.matchExpressions:
+        key = requirement.key
+        if key in indices and key in selected:
+            out.append(invalid(f"{path}[{indices[key]}]", key, "exists in both matchLabelKeys and labelSelector"))
+        selected.add(key)
 
 
 def _validate_weight(weight: int, path: str, out: list[Violation]) -> None:
@@ -351,7 +357,7 @@ def _validate_constraint(constraint: TopologySpreadConstraint, path: str, out: l
         out.append(unsupported(f"{path}.nodeTaintsPolicy", constraint.nodeTaintsPolicy, _POLICIES))
     selector = constraint.labelSelector
     validate_label_keys(constraint.matchLabelKeys, constraint.HasField("labelSelector"), f"{path}.matchLabelKeys", out)
-    validate_said_once(constraint.matchLabelKeys, selector, f"{path}.matchLabelKeys", out)
+    validate_merged_keys(constraint.matchLabelKeys, selector, path, out)
     validate_selector(selector, f"{path}.labelSelector", out)
 
 

@@ -9,7 +9,7 @@ import pytest
 from apiserver.errors import contended, from_storage, not_found
 from apiserver.storage.interface import OutcomeUnknown, OutOfSpace
 from controllers.namespace import OTHERS, NamespaceController, patience
-from pinnace.api.core_v1_pb2 import Namespace
+from pinnace.api.core_v1_pb2 import Namespace, NamespaceSpec
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES, PODS, Resource
 from pinnace.api.status import Code, Refusal, encode
@@ -22,12 +22,14 @@ GONE = NotFound(not_found(NAMESPACES, "team"))
 
 
 async def emptied(
-    there: Namespace | ApiError | None = None, **outcomes: ApiError | list[BatchItem]
+    there: Namespace | ApiError | None = None,
+    spec: NamespaceSpec = NamespaceSpec(finalizers=["kubernetes"]),  # noqa: B008 (not changed)
+    **outcomes: ApiError | list[BatchItem],
 ) -> tuple[list[str], ApiError | None]:
     """The kinds whose collections the controller deletes, and the raised error. `there` is the namespace that the API
     server has, if it differs from the cache. `outcomes` has the outcomes of deletions by plural.
     """
-    namespace = Namespace(metadata=ObjectMeta(name="team", uid="uid-team"))
+    namespace = Namespace(metadata=ObjectMeta(name="team", uid="uid-team"), spec=spec)
     deleting(namespace)
     asked: list[str] = []
 
@@ -91,6 +93,11 @@ async def test_recreated_namespace_is_not_emptied() -> None:
     """The cache does not have the new namespace yet."""
     assert await emptied(there=Namespace(metadata=ObjectMeta(name="team", uid="uid-new"))) == ([], None)
     assert await emptied(there=GONE) == ([], None)
+
+
+async def test_namespace_that_waits_for_other_finalizers_is_not_emptied_again() -> None:
+    waiting = NamespaceSpec(finalizers=["example.com/wait"])
+    assert await emptied(spec=waiting) == ([], None)
 
 
 @pytest.mark.parametrize(

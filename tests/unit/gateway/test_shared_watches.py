@@ -369,3 +369,23 @@ async def test_random_watches_receive_all_events_in_order(
         await asyncio.gather(*(client() for _ in range(8)))
     feeder.cancel()
     assert all(each.cancelled for each in backend.streams)
+
+
+@pytest.mark.parametrize("watches", [1, 3])
+async def test_watch_receives_a_first_response_larger_than_the_window(
+    watches: int, shared: SharedWatches, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response that was there before the watch joined its stream left the window, and the watch ended: its client resumed at
+    the same revision, for ever."""
+
+    async def stream(request: Request, method: str, message: WatchRequest) -> FakeStream:
+        opened = await FakeBackend.stream(backend, request, method, message)
+        opened.send(response([11], padding=shared_watches.KEEP + 1))
+        return opened
+
+    monkeypatch.setattr(backend, "stream", stream)
+    monkeypatch.setattr(shared_watches, "OPENING", DEADLINE)
+    found = await asyncio.gather(*(watching(shared) for _ in range(watches)))
+    assert await asyncio.gather(*(names(watch, 1) for watch in found)) == [["11-0"]] * watches
+    for watch in found:
+        watch.close()

@@ -168,6 +168,28 @@ async def test_node_ports(servers: Servers) -> None:
     assert len(await servers.ports()) == 3
 
 
+DNS = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53}]
+
+
+async def test_update_allocates_a_node_port_for_each_protocol_of_a_port(servers: Servers) -> None:
+    """A create shares one number between the protocols; an update does not, as in Kubernetes (updateNodePorts)."""
+    made = await servers.create(service("a", ports=DNS))
+    made.spec.type = "NodePort"
+    made = await servers.update(made)
+    dns, tcp = (port.nodePort for port in made.spec.ports)
+    assert dns != tcp
+    assert await servers.ports() == {dns: "default/a", tcp: "default/a"}
+    made.spec.ports.add(name="sctp", port=53, protocol="SCTP")
+    made = await servers.update(made)
+    assert len({port.nodePort for port in made.spec.ports}) == len(await servers.ports()) == 3
+
+
+async def test_create_shares_the_first_requested_node_port_of_a_port(servers: Servers) -> None:
+    requested = [{**DNS[0]}, {**DNS[1], "nodePort": 30001}, {**DNS[1], "name": "sctp", "protocol": "SCTP", "nodePort": 30002}]
+    made = await servers.create(service("a", type="NodePort", ports=requested))
+    assert [port.nodePort for port in made.spec.ports] == [30001, 30001, 30002]
+
+
 async def test_type_changes_release_and_allocate(servers: Servers) -> None:
     made = await servers.create(service("a", type="NodePort"))
     address = made.spec.clusterIP

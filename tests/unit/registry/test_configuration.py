@@ -30,7 +30,7 @@ class TestConfigMaps:
              ['data[a]: Invalid value: "a": duplicate of key present in binaryData']),
             ({"data": {"..": "x"}}, ["data[..]: Invalid value: \"..\": must not be '..'"]),
             ({"binaryData": {"..a": "AA=="}}, ["binaryData[..a]: Invalid value: \"..a\": must not start with '..'"]),
-            ({"data": {"a": "é" * (1 << 19) + "x"}}, ["data: Too long: may not be more than 1048576 bytes"]),
+            ({"data": {"a": "é" * (1 << 19) + "x"}}, ["[]: Too long: may not be more than 1048576 bytes"]),
         ],
     )  # fmt: skip
     def test_validation(self, fields: Data, expected: list[str]) -> None:

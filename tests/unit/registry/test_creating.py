@@ -8,15 +8,19 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
+from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategy import gathering
+from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.batch_v1_pb2 import Job
+from pinnace.api.codec import from_dict
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
+from pinnace.api.core_v1_pb2 import ConfigMap, LimitRange, Namespace, Node, Pod, ResourceQuota, Secret, ServiceAccount
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.api.storage_v1_pb2 import CSINode
-from pinnace.api.verbs_pb2 import BatchResponse, GetRequest, PatchRequest
+from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest, PatchRequest
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, OWN_NODE, PEOPLE, Caller, serving
 
@@ -240,3 +244,87 @@ async def test_metadata_that_has_no_meaning_here_is_cleared_on_create_and_update
             method = f"Pods/{verb}"
             stored = Pod.FromString(await call(assembly, method, asked(assembly, method, sent)))
             assert (stored.metadata.selfLink, list(stored.metadata.managedFields)) == ("", [])
+
+
+def test_generation_is_set_on_kinds_of_kubernetes_with_a_generation() -> None:
+    kinds = {plural for plural, strategy in STRATEGIES.items() if strategy.has_generation}
+    workloads = {"deployments", "jobs", "pods", "replicasets"}
+    assert kinds == workloads | {"endpointslices", "poddisruptionbudgets", "priorityclasses"}
+
+
+@pytest.mark.parametrize("obj", [ConfigMap(), Lease(), LimitRange(), ResourceQuota(), Secret(), ServiceAccount()])
+async def test_objects_without_generation_keep_none_through_create_update_and_delete(obj: Any) -> None:
+    service = f"{type(obj).__name__}s"
+    obj.metadata.name, obj.metadata.namespace = "a", OWN
+    obj.metadata.finalizers.append("example.com/wait")
+    async with serving() as assembly:
+        stored = type(obj).FromString(await call(assembly, f"{service}/Create", asked(assembly, f"{service}/Create", obj)))
+        generations = [stored.metadata.generation]
+        stored.metadata.labels["x"] = "1"
+        stored = type(obj).FromString(await call(assembly, f"{service}/Update", asked(assembly, f"{service}/Update", stored)))
+        generations.append(stored.metadata.generation)
+        await call(assembly, f"{service}/Delete", DeleteRequest(namespace=OWN, name="a"))
+        stored = type(obj).FromString(await call(assembly, f"{service}/Get", GetRequest(namespace=OWN, name="a")))
+        assert stored.metadata.HasField("deletionTimestamp")
+        assert [*generations, stored.metadata.generation] == [0, 0, 0]
+
+
+async def test_generation_of_a_deployment_grows_with_its_spec_and_its_annotations() -> None:
+    async with serving() as assembly:
+        obj = from_dict(
+            DEPLOYMENTS,
+            {
+                "metadata": {"name": "web", "namespace": OWN},
+                "spec": {
+                    "selector": {"matchLabels": {"app": "web"}},
+                    "template": {
+                        "metadata": {"labels": {"app": "web"}},
+                        "spec": {"containers": [{"name": "c", "image": "i:1"}]},
+                    },
+                },
+            },
+        )
+        stored = Deployment.FromString(await call(assembly, "Deployments/Create", asked(assembly, "Deployments/Create", obj)))
+        generations = [stored.metadata.generation]
+        for field in ("labels", "annotations"):
+            getattr(stored.metadata, field)["x"] = "1"
+            update = asked(assembly, "Deployments/Update", stored)
+            stored = Deployment.FromString(await call(assembly, "Deployments/Update", update))
+            generations.append(stored.metadata.generation)
+        stored.spec.replicas = 3
+        update = asked(assembly, "Deployments/Update", stored)
+        stored = Deployment.FromString(await call(assembly, "Deployments/Update", update))
+        assert [*generations, stored.metadata.generation] == [1, 1, 2, 3]
+
+
+async def test_label_keys_are_merged_into_selectors_at_creation_only() -> None:
+    """Later changes of the labels change nothing (kubernetes/enhancements 3243 and 3633)."""
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    both = {"matchLabelKeys": ["rev", "missing"], "mismatchLabelKeys": ["tenant"]}
+    required, preferred = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+    spread = term | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["rev"]}
+    data = {
+        "metadata": {"name": "a", "namespace": OWN, "labels": {"rev": "1", "tenant": "x"}},
+        "spec": {
+            "containers": [{"name": "c", "image": "i:1"}],
+            "topologySpreadConstraints": [spread],
+            "affinity": {
+                "podAffinity": {required: [term | both]},
+                "podAntiAffinity": {preferred: [{"weight": 1, "podAffinityTerm": term | both}]},
+            },
+        },
+    }
+    async with serving() as assembly:
+        pod = Pod.FromString(await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", from_dict(PODS, data))))
+        pod.metadata.labels["rev"] = "2"
+        pod = Pod.FromString(await call(assembly, "Pods/Update", asked(assembly, "Pods/Update", pod)))
+    affinity = pod.spec.affinity
+    terms = [
+        pod.spec.topologySpreadConstraints[0],
+        affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0],
+        affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm,
+    ]
+    merged = [[(each.key, each.operator, list(each.values)) for each in term.labelSelector.matchExpressions] for term in terms]
+    same, other = ("rev", "In", ["1"]), ("tenant", "NotIn", ["x"])
+    assert merged == [[same], [same, other], [same, other]]
+    assert [list(term.matchLabelKeys) for term in terms] == [["rev"], ["rev", "missing"], ["rev", "missing"]]

@@ -9,7 +9,8 @@ import pytest
 from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
 from apiserver.storage.interface import Committed, CompareFailed, Write
-from pinnace.api.core_v1_pb2 import Namespace, Pod
+from pinnace.api.core_v1_pb2 import Namespace, NamespaceSpec, Pod
+from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta
 from pinnace.api.namespaces_pb2 import CreateNamespaceRequest, UpdateNamespaceRequest
 from pinnace.api.pods_pb2 import CreatePodBatchRequest, CreatePodRequest
 from pinnace.api.resources import NAMESPACES
@@ -161,3 +162,76 @@ async def test_namespace_update_does_not_fail_concurrent_creates(world: World) -
     created = Pod.FromString(await world.create("a"))
     assert created.metadata.name == "a"
     assert await world.names_of_pods() == ["a"]
+
+
+OTHER_FINALIZER = "example.com/wait"
+
+
+async def finalized(world: World, *finalizers: str, **metadata: str) -> Namespace:
+    wanted = Namespace(metadata=ObjectMeta(name=TEAM, **metadata), spec=NamespaceSpec(finalizers=finalizers))
+    return Namespace.FromString(await world.call("Namespaces/Finalize", UpdateNamespaceRequest(object=wanted)))
+
+
+async def stored(world: World) -> Namespace | None:
+    found = await world.storage.get(NAMESPACES.key("", TEAM))
+    return Namespace.FromString(found.value) if found is not None else None
+
+
+async def test_other_finalizers_of_the_spec_keep_an_empty_namespace_until_they_are_removed(world: World) -> None:
+    """kubernetes#84515"""
+    assert list((await finalized(world, "kubernetes", OTHER_FINALIZER)).spec.finalizers) == ["kubernetes", OTHER_FINALIZER]
+    await world.delete_namespace()
+    namespace = await stored(world)
+    assert namespace is not None
+    assert (namespace.status.phase, list(namespace.spec.finalizers)) == ("Terminating", [OTHER_FINALIZER])
+    assert (await world.delete_namespace()).status.phase == "Terminating"
+    assert await refusal(world.create("a")) == "NamespaceTerminating"
+    await finalized(world)
+    assert await stored(world) is None
+
+
+async def test_removal_of_all_finalizers_ends_a_namespace_that_is_not_empty(world: World) -> None:
+    await world.create("a")
+    await world.delete_namespace()
+    await finalized(world)
+    assert await stored(world) is None
+    assert await world.names_of_pods() == ["a"]
+
+
+async def test_only_finalize_changes_the_finalizers_of_the_spec(world: World) -> None:
+    namespace = Namespace.FromString(await world.call("Namespaces/Get", GetRequest(name=TEAM)))
+    namespace.spec.finalizers.append(OTHER_FINALIZER)
+    for method in ("Update", "UpdateStatus"):
+        updated = await world.call(f"Namespaces/{method}", UpdateNamespaceRequest(object=namespace))
+        assert list(Namespace.FromString(updated).spec.finalizers) == ["kubernetes"]
+    assert list((await finalized(world, OTHER_FINALIZER, uid=namespace.metadata.uid)).spec.finalizers) == [OTHER_FINALIZER]
+
+
+async def test_finalize_refuses_invalid_finalizers_and_other_namespaces(world: World) -> None:
+    told = await refused(finalized(world, "kubernetes", "wait"))
+    assert told.violations == (
+        Violation(
+            "spec.finalizers[1]",
+            'Invalid value: "wait": name is neither a standard finalizer name nor is it fully qualified',
+        ),
+    )
+    assert await refusal(finalized(world, uid="another")) == "UIDMismatch"
+    assert await refusal(finalized(world, resourceVersion="1")) == "Conflict"
+
+
+async def test_dry_run_of_a_delete_removes_no_finalizer(world: World) -> None:
+    request = DeleteRequest(name=TEAM, options=DeleteOptions(dryRun=["All"]))
+    assert list(Namespace.FromString(await world.call("Namespaces/Delete", request)).spec.finalizers) == ["kubernetes"]
+    namespace = await stored(world)
+    assert namespace is not None and not namespace.metadata.HasField("deletionTimestamp")
+
+
+async def test_phase_of_a_namespace_follows_its_deletion(world: World) -> None:
+    namespace = Namespace.FromString(await world.call("Namespaces/Get", GetRequest(name=TEAM)))
+    namespace.status.conditions.add(type="Ready", status="True")
+    updated = await world.call("Namespaces/UpdateStatus", UpdateNamespaceRequest(object=namespace))
+    assert Namespace.FromString(updated).status.conditions[0].type == "Ready"
+    namespace.metadata.resourceVersion, namespace.status.phase = "", "Terminating"
+    told = await refused(world.call("Namespaces/UpdateStatus", UpdateNamespaceRequest(object=namespace)))
+    text = "Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"
+    assert told.violations == (Violation("status.Phase", text),)

@@ -130,6 +130,6 @@ def test_the_rest_of_a_status(status: Data, expected: list[str]) -> None:
 
 def test_kind_without_status_refuses_status_updates() -> None:
     obj = pod()
-    for plural in ("leases", "events", "priorityclasses", "namespaces"):
+    for plural in ("leases", "events", "priorityclasses"):
         (violation,) = STRATEGIES[plural].validate_status_update(obj, obj)
         assert str(violation) == "status: Forbidden: this resource has no status to update"

@@ -165,14 +165,6 @@ TERM: Data = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "w
             TERM | {"matchLabelKeys": ["a"], "mismatchLabelKeys": ["a"]},
             ['matchLabelKeys[0]: Invalid value: "a": exists in both matchLabelKeys and mismatchLabelKeys'],
         ),
-        (
-            TERM | {"matchLabelKeys": ["a", "app"]},
-            ['matchLabelKeys[1]: Invalid value: "app": exists in both matchLabelKeys and labelSelector'],
-        ),
-        (
-            TERM | {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}, "matchLabelKeys": ["a"]},
-            ['matchLabelKeys[0]: Invalid value: "a": exists in both matchLabelKeys and labelSelector'],
-        ),
         (TERM | {"mismatchLabelKeys": ["app"]}, []),
     ],
 )
@@ -219,10 +211,6 @@ SPREAD: Data = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNot
             ["matchLabelKeys: Forbidden: must not be specified when labelSelector is not set"],
         ),
         (
-            SPREAD | {"matchLabelKeys": ["app"], "labelSelector": {"matchLabels": {"app": "x"}}},
-            ['matchLabelKeys[0]: Invalid value: "app": exists in both matchLabelKeys and labelSelector'],
-        ),
-        (
             SPREAD | {"labelSelector": {"matchLabels": {"a": "b c"}}},
             [f'labelSelector.matchLabels: Invalid value: "b c": {_NO_VALUE[0]}'],
         ),
@@ -231,6 +219,35 @@ SPREAD: Data = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNot
 def test_topology_spread(constraint: Data, expected: list[str]) -> None:
     found = created(PODS, pod(topologySpreadConstraints=[constraint]))
     assert found == [f"spec.topologySpreadConstraints[0].{violation}" for violation in expected]
+
+
+EXPRESSION: Data = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "selector", "labels", "expected"),
+    [
+        (["a", "app"], {"matchLabels": {"app": "web"}}, {"app": "x"}, '[1]: Invalid value: "app": '),
+        (["a"], EXPRESSION, {"a": "1"}, '[0]: Invalid value: "a": '),
+        (["a", "a"], {}, {"a": "1"}, '[1]: Invalid value: "a": '),
+        (["a"], EXPRESSION, {}, ""),
+        (["a"], {}, {"a": "1"}, ""),
+    ],
+)
+def test_match_label_keys_in_the_selector_are_refused_if_the_pod_has_the_label(
+    keys: list[str], selector: Data, labels: Data, expected: str
+) -> None:
+    """The field is that of Kubernetes 1.36: the index of the key is behind the term."""
+    term: Data = {"topologyKey": "zone", "labelSelector": selector, "matchLabelKeys": keys}
+    near = {"podAffinity": {REQUIRED: [term]}}
+    away = {"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": term}]}}
+    for spec, path in (
+        ({"topologySpreadConstraints": [SPREAD | term]}, "spec.topologySpreadConstraints[0]"),
+        ({"affinity": near}, f"spec.affinity.podAffinity.{REQUIRED}[0]"),
+        ({"affinity": away}, f"spec.affinity.podAntiAffinity.{PREFERRED}[0].podAffinityTerm"),
+    ):
+        found = created(PODS, pod(metadata={"labels": labels}, **spec))
+        assert found == ([f"{path}{expected}exists in both matchLabelKeys and labelSelector"] if expected else [])
 
 
 def test_a_spread_constraint_is_given_once() -> None:

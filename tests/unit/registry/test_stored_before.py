@@ -128,6 +128,10 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: setattr(obj.status.capacity["cpu"], "string", "-1"),
         lambda obj: setattr(obj.status.conditions[0], "status", "Unknown"),
     ),
+    "namespaces": (
+        lambda obj: setattr(obj.status, "phase", "Spoilt"),
+        lambda obj: obj.status.conditions.add(type="Ready", status="True"),
+    ),
     "services": (
         lambda obj: (setattr(obj.spec, "type", "LoadBalancer"), obj.status.loadBalancer.ingress.add(ip="spoilt")),
         lambda obj: obj.status.conditions.add(type="Ready", status="True"),
@@ -275,9 +279,8 @@ async def test_all_of_it_can_be_changed_reported_on_and_let_go(resource: Resourc
         gone = await write(assembly, resource, "Update", obj, lambda obj: obj.metadata.finalizers.remove(MINE))
         assert gone.metadata.HasField("deletionTimestamp") and list(gone.metadata.finalizers) == ["spoilt"]
         await write(assembly, resource, "Update", obj, lambda obj: obj.metadata.ClearField("finalizers"))
-        if resource is not NAMESPACES:  # it goes when nothing is in it
-            with pytest.raises(Rejected, match="not found"):
-                await get(assembly, resource, obj)
+        with pytest.raises(Rejected, match="not found"):
+            await get(assembly, resource, obj)
 
 
 async def test_a_pod_is_let_go_by_its_gate_and_bound() -> None:

@@ -34,7 +34,6 @@ def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
 
 def about(term: PodAffinityTerm, stating: Pod, other: Pod, namespaces: Namespaces) -> bool:
     """Is the term, which `stating` states, about the other pod?"""
-    mine, labels = stating.metadata.labels, other.metadata.labels
     by_name = set(term.namespaces)
     if not by_name and not term.HasField("namespaceSelector"):
         by_name = {stating.metadata.namespace}
@@ -44,9 +43,7 @@ def about(term: PodAffinityTerm, stating: Pod, other: Pod, namespaces: Namespace
     return (
         (other.metadata.namespace in by_name or by_labels)
         and term.HasField("labelSelector")
-        and matches(term.labelSelector, labels)
-        and all(labels.get(key) == mine[key] for key in term.matchLabelKeys if key in mine)
-        and all(labels.get(key) != mine[key] for key in term.mismatchLabelKeys if key in mine)
+        and matches(term.labelSelector, other.metadata.labels)
     )
 
 
@@ -172,12 +169,10 @@ class Spread:
         return affine and not tainted
 
     def _counts(self, each: TopologySpreadConstraint, other: Pod) -> bool:
-        mine, labels = self._pod.metadata.labels, other.metadata.labels
         return (
             other.metadata.namespace == self._pod.metadata.namespace
             and not other.metadata.HasField("deletionTimestamp")
-            and matches(each.labelSelector, labels)
-            and all(labels.get(key) == mine[key] for key in each.matchLabelKeys if key in mine)
+            and matches(each.labelSelector, other.metadata.labels)
         )
 
 

@@ -108,8 +108,9 @@ def scores(plugin: PodTopologySpread, wanted: Pod, table: NodeTable, feasible: l
             [A1, make_node("t").label("zone", "t").taint("x")], on("a1"), ["", ""], id="nodeTaintsPolicy Honor",
         ),
         pytest.param(
-            pod().label("v", "2").spread("app=web", "zone", matchLabelKeys=["v", "no-such"]),
-            [A1, B1], [*on("a1"), pod("y").label("v", "2").node("b1")], ["", SKEW], id="matchLabelKeys",
+            pod().label("app", "web").label("v", "1").spread("app=web,v in (2)", "zone", matchLabelKeys=["v", "no-such"]),
+            [A1, B1], [*on("a1"), pod("y").label("app", "web").label("v", "2").node("b1")], ["", ""],
+            id="the label at the creation counts for matchLabelKeys",
         ),
         pytest.param(
             pod().spread("app=web", "zone").spread("app=web", HOST), [A1, A2, B1, NOWHERE], on("a1", "b1"),
@@ -282,7 +283,6 @@ WEB, DB = on("a1")[0], make_pod("db").label("app", "db").node("a1")
         (pod().spread("app=web", "zone"), Change.POD_PLACED, WEB, True),
         (pod().spread("app=web", "zone"), Change.POD_FREED, WEB, True),
         (pod().spread("app=web", "zone"), Change.POD_FREED, DB, False),
-        (pod().spread("app=web", "zone", matchLabelKeys=["app"]), Change.POD_FREED, WEB, True),
         (pod().spread("app=web", "zone"), Change.POD_LABELS, DB, True),
         (pod().spread("app=web", "zone"), Change.NODE_REMOVED, DB, True),
         (pod().spread("app=web", "zone"), Change.NODE_TAINTS, DB, True),
@@ -365,8 +365,6 @@ def any_spread(rng: random.Random) -> Pod:
             more["nodeAffinityPolicy"] = rng.choice(["Honor", "Ignore"])
         if rng.random() < 0.3:
             more["nodeTaintsPolicy"] = rng.choice(["Honor", "Ignore"])
-        if rng.random() < 0.2:
-            more["matchLabelKeys"] = ["tier"]
         when = rng.choice(["DoNotSchedule", SOFT])
         if when != SOFT and rng.random() < 0.2:
             more["minDomains"] = rng.choice([1, 4, 9])

@@ -6,7 +6,6 @@ import pytest
 from apiserver.storage import committer as committer_module
 from apiserver.storage.committer import (
     MAX_GROUP,
-    MAX_GROUP_BYTES,
     SWEEP_INTERVAL,
     WAIT_TIMEOUT,
     Answer,
@@ -19,6 +18,7 @@ from apiserver.storage.committer import (
     TransactionPipeline,
 )
 from apiserver.storage.interface import (
+    MAX_REQUEST_BYTES,
     Committed,
     CompareFailed,
     Guard,
@@ -296,11 +296,16 @@ class TestErrors:
 
     async def test_one_write_that_is_too_large(self) -> None:
         async with committing(FaultyStorage()) as committer:
-            too_large, fine = await committer.commit_many(
-                [Write("a", bytes(MAX_GROUP_BYTES + 1), 0), Write("b", bytes(MAX_GROUP_BYTES), 0)]
+            too_large, refused, fine, small = await committer.commit_many(
+                [
+                    Write("a", bytes(MAX_REQUEST_BYTES + 1), 0),
+                    Write("b", bytes(MAX_REQUEST_BYTES), 0),  # too large with its key
+                    Write("c", bytes(MAX_REQUEST_BYTES - 512), 0),
+                    Write("d", b"", 0),
+                ]
             )
-        assert isinstance(too_large, TooLarge)
-        assert fine == FIRST
+        assert isinstance(too_large, TooLarge) and isinstance(refused, TooLarge)
+        assert [fine, small] == [FIRST, FIRST + 1], "a large write is sent alone"
 
     async def test_unexpected_error_ends_the_committer(self) -> None:
         class Broken(MemoryStorage):

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -39,17 +38,23 @@ class Attacker:
         self._process: asyncio.subprocess.Process | None = None
 
     async def begin(self) -> Self:
-        """Return when the attack has begun. Raises ChaosError."""
+        """Return when the attack has begun. Otherwise no process is left. Raises ChaosError."""
         self._process = await asyncio.create_subprocess_exec(
             *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True
         )
         assert self._process.stdout is not None
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(START_TIMEOUT):
-                if (await self._process.stdout.readline()).decode().strip() == BEGUN:
-                    return self
-        self.kill()
-        raise ChaosError("the attacker did not start")
+                began = (await self._process.stdout.readline()).decode().strip() == BEGUN
+        except TimeoutError:
+            began = False
+        except BaseException:
+            self.kill()
+            raise
+        if not began:
+            self.kill()
+            raise ChaosError("the attacker did not start")
+        return self
 
     async def end(self) -> Counter[str]:
         """End the attack, and return the number of outcomes. Raises ChaosError."""

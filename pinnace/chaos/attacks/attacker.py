@@ -1,7 +1,7 @@
 """One attack in a process of its own, which is pinned to one CPU: `python -m pinnace.chaos.attacks.attacker`.
 
-The process prints BEGUN when the attack begins, runs until SIGTERM or its time limit, and prints the number of outcomes as
-JSON.
+The process prints READY, and attacks when its stdin ends. It runs until SIGTERM or its time limit, and prints the number of
+outcomes as JSON.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from pinnace.chaos.attacks.wire import Door
 from pinnace.cluster.links import dying_with_us
 from pinnace.runtime import process
 
-BEGUN = "begun"
+READY = "ready"
 START_TIMEOUT = 30.0
 END_TIMEOUT = 20.0
 
@@ -37,24 +37,29 @@ class Attacker:
         self._command = dying_with_us(command)
         self._process: asyncio.subprocess.Process | None = None
 
-    async def begin(self) -> Self:
-        """Return when the attack has begun. Otherwise no process is left. Raises ChaosError."""
+    async def prepare(self) -> Self:
+        """Start the process, which waits for `begin`. If it does not start, no process is left. Raises ChaosError."""
         self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True
+            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
         )
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(START_TIMEOUT):
-                began = (await self._process.stdout.readline()).decode().strip() == BEGUN
+                ready = (await self._process.stdout.readline()).decode().strip() == READY
         except TimeoutError:
-            began = False
+            ready = False
         except BaseException:
             self.kill()
             raise
-        if not began:
+        if not ready:
             self.kill()
             raise ChaosError("the attacker did not start")
         return self
+
+    def begin(self) -> None:
+        """Begin the attack."""
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.close()
 
     async def end(self) -> Counter[str]:
         """End the attack, and return the number of outcomes. Raises ChaosError."""
@@ -89,10 +94,11 @@ def main(gateway: str, folder: Path, attack: str, limit: float) -> None:
 
 async def _attack(stop: asyncio.Event, gateway: str, folder: Path, attack: Attack, limit: float) -> None:
     door = Door(gateway, contexts(folder))
-    attacking = asyncio.ensure_future(attack.run(door))
     stopping = asyncio.create_task(stop.wait())
-    click.echo(BEGUN)
+    click.echo(READY)
     sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.read)
+    attacking = asyncio.ensure_future(attack.run(door))
     await asyncio.wait((attacking, stopping), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
     if attacking.done():
         attacking.result()

@@ -24,7 +24,7 @@ RECONNECT = 0.1
 CHUNK = 1 << 16
 READ_LIMIT = 1 << 17
 """The maximum number of bytes that a connection reads ahead. A connection that is not read stops receiving there."""
-AT_ONCE = 64
+AT_ONCE = 16
 """The maximum number of concurrent TLS handshakes."""
 CLOSED, RESET, SILENT, REFUSED = "closed", "reset", "silent", "refused"
 ANONYMOUS = ""
@@ -148,7 +148,7 @@ class Door:
         return Connection(*opened)
 
     async def repeat(
-        self, user: str, requests: Iterable[bytes], connections: int, *, rate: float = 0.0, pause: float = 0.0
+        self, user: str | None, requests: Iterable[bytes], connections: int, *, rate: float = 0.0, pause: float = 0.0
     ) -> None:
         """Send the requests one after the other on each connection until cancelled. A connection that the server ends is
         opened again. `rate`: requests per second of all connections together, independent of the answers; 0: as fast as
@@ -157,17 +157,21 @@ class Door:
 
         async def one() -> None:
             connection = None
-            for number, data in numbered:  # shared between the connections
-                if rate:
-                    await asyncio.sleep(began + number / rate - time.monotonic())
-                if connection is None:
-                    connection = await self.connect(user)
-                self.outcomes[await connection.exchange(data)] += 1
-                if not connection.reusable:
+            try:
+                for number, data in numbered:  # shared between the connections
+                    if rate:
+                        await asyncio.sleep(began + number / rate - time.monotonic())
+                    if connection is None:
+                        connection = await self.connect(user)
+                    self.outcomes[await connection.exchange(data)] += 1
+                    if not connection.reusable:
+                        connection.abort()
+                        connection = None
+                    if pause:
+                        await asyncio.sleep(pause)
+            finally:
+                if connection is not None:
                     connection.abort()
-                    connection = None
-                if pause:
-                    await asyncio.sleep(pause)
 
         await self._together(one, connections)
 
@@ -177,10 +181,13 @@ class Door:
 
         async def one() -> None:
             connection = await self.connect(user, receive_buffer=receive_buffer)
-            connection.write(data)
-            if read:
-                self.outcomes[await connection.ended()] += 1
-            await asyncio.Event().wait()  # keeps the connection open
+            try:
+                connection.write(data)
+                if read:
+                    self.outcomes[await connection.ended()] += 1
+                await asyncio.Event().wait()  # until the attack ends
+            finally:
+                connection.abort()
 
         await self._together(one, connections)
 

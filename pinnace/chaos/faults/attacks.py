@@ -54,7 +54,8 @@ class GatewayAttack(Measuring):
         try:
             folder = await provide_attackers(cluster, self._world.client)
             self._memory = procfs.reset_peaks([process])
-            self._attacker = await Attacker(record.plan.address, folder, self._attack, LIMIT, nice=NICE).begin()
+            self._attacker = await Attacker(record.plan.address, folder, self._attack, LIMIT, nice=NICE).prepare()
+            self._attacker.begin()
         except (ApiError, ChaosError, OSError) as error:
             raise NotPossible(str(error)) from error
 

@@ -12,6 +12,7 @@ from pinnace.bench.load import Load
 from pinnace.chaos.attacks.table import Attack
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.links import Helper
 from pinnace.cluster.spec import ClusterSpec
 from tests.robustness.door.measure import Measured
 
@@ -40,13 +41,14 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
     """etcd, an API server and a gateway."""
     folder = tmp_path_factory.mktemp("door") / "cluster"
     cluster = Cluster(ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=1, gateways=1, data_dir=folder))
-    await cluster.up(timeout=START_TIMEOUT)
-    try:
-        async with cluster.client() as client:
-            await Load("listed-").create([client], PODS, batch=500)
-        yield cluster
-    finally:
-        await cluster.end()
+    async with Helper("pinnace.chaos.reaper", "--data-dir", f"{folder}"):
+        await cluster.up(timeout=START_TIMEOUT)
+        try:
+            async with cluster.client() as client:
+                await Load("listed-").create([client], PODS, batch=500)
+            yield cluster
+        finally:
+            await cluster.end()
 
 
 @pytest.fixture(scope="session")

@@ -21,11 +21,12 @@ from pinnace.check.history import Call, read
 from pinnace.client.client import Client
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.spec import APISERVER, GATEWAY
+from pinnace.cluster.spec import APISERVER, GATEWAY, ProcessRecord
 from pinnace.runtime import procfs
+from pinnace.runtime.procfs import Identity
 
 READS, WRITES = 60.0, 6.0
-QUIET = 2.5
+QUIET = 2.0
 """Seconds of the quiet phase. It begins WARM seconds after the user's first recorded call."""
 WARM = 0.5
 START_TIMEOUT = 20.0
@@ -58,31 +59,29 @@ class Measured:
 async def measure(cluster: Cluster, client: Client, attack: Attack, folder: Path) -> Measured:
     """Measure an attack on a gateway that has just started, so that memory of earlier attacks is not reused."""
     certificates, user = await provide_attackers(cluster, client), await provide_gateway_user(cluster, client)
-    await _restart_gateway(cluster)
     (gateway,) = cluster.state.of(GATEWAY)
-    assert gateway.process is not None
     apiservers = [record.process for record in cluster.state.of(APISERVER) if record.process]
-    history = folder / "user.jsonl"
-    async with Bystander([gateway.plan.address], user, history, (READS, WRITES)):
-        await _first_call(history)
-        await asyncio.sleep(WARM)
-        quiet = time.monotonic()
-        await asyncio.sleep(QUIET)
-        before = procfs.reset_peaks([gateway.process]), procfs.reset_peaks(apiservers)
-        attacker = Attacker(gateway.plan.address, certificates, attack, attack.seconds + START_TIMEOUT)
-        try:
-            began = time.monotonic()
-            await attacker.begin()
+    history, address = folder / "user.jsonl", gateway.plan.address
+    attacker = Attacker(address, certificates, attack, attack.seconds + START_TIMEOUT)
+    try:
+        async with Bystander([address], user, history, (READS, WRITES)):
+            _, server = await asyncio.gather(attacker.prepare(), _restart(cluster, gateway))
+            await _first_call(history, time.monotonic())
+            await asyncio.sleep(WARM)
+            quiet = time.monotonic()
+            await asyncio.sleep(QUIET)
+            before = procfs.reset_peaks([server]), procfs.reset_peaks(apiservers)
             attacked = time.monotonic()
+            attacker.begin()
             await asyncio.sleep(attack.seconds)
             ended = time.monotonic()
-            after = procfs.peak_memory([gateway.process]), procfs.peak_memory(apiservers)
+            after = procfs.peak_memory([server]), procfs.peak_memory(apiservers)
             outcomes = await attacker.end()
-        finally:
-            attacker.kill()
+    finally:
+        attacker.kill()
     calls = [record for record in read(history) if isinstance(record, Call)]
     growth = [round(peak - least, 1) for peak, least in zip(after, before, strict=True)]
-    return Measured(phase(calls, quiet, began), phase(calls, attacked, ended), growth[0], growth[1], dict(outcomes))
+    return Measured(phase(calls, quiet, attacked), phase(calls, attacked, ended), growth[0], growth[1], dict(outcomes))
 
 
 def phase(calls: Sequence[Call], began: float, ended: float) -> Phase:
@@ -101,15 +100,24 @@ def phase(calls: Sequence[Call], began: float, ended: float) -> Phase:
     )
 
 
-async def _restart_gateway(cluster: Cluster) -> None:
-    (gateway,) = cluster.state.of(GATEWAY)
-    assert gateway.process is not None
-    cluster.kill(gateway.name)
-    assert await processes.gone([gateway.process], START_TIMEOUT)
-    await cluster.start(gateway.name)
+async def _restart(cluster: Cluster, record: ProcessRecord) -> Identity:
+    """Kill a process, and start it again. Return it when it is ready."""
+    assert record.process is not None
+    cluster.kill(record.name)
+    assert await processes.gone([record.process], START_TIMEOUT)
+    await cluster.start(record.name)
+    process = cluster.state.find(record.name).process
+    assert process is not None
+    return process
 
 
-async def _first_call(history: Path) -> None:
+async def _first_call(history: Path, since: float) -> None:
+    """Wait until a call is in the history that succeeded after a time."""
+
+    def recorded() -> bool:
+        calls = [record for record in read(history) if isinstance(record, Call)] if history.exists() else []
+        return any(call.outcome == "ok" and call.began > since for call in calls)
+
     async with asyncio.timeout(START_TIMEOUT):
-        while not await asyncio.to_thread(lambda: history.exists() and history.stat().st_size):  # noqa: ASYNC110 (a file)
+        while not await asyncio.to_thread(recorded):  # noqa: ASYNC110 (a file)
             await asyncio.sleep(POLL)

@@ -21,7 +21,7 @@ import click
 
 from pinnace.chaos import ChaosError
 from pinnace.chaos.attacks.callers import bind_role, provide_certificates, provide_namespace
-from pinnace.chaos.clients import Journal, RecordingConnection
+from pinnace.chaos.clients import PAUSE, Journal, RecordingConnection
 from pinnace.chaos.gateways import PodSession
 from pinnace.chaos.load import BYSTANDER, BYSTANDER_RATE, GATEWAY_BYSTANDER, pace
 from pinnace.chaos.workers import LOAD
@@ -137,9 +137,14 @@ async def _use_gateways(
 ) -> None:
     pods, names = PodSession(addresses, tls, journal, random.Random(0)), count()
     prefix = f"{GATEWAY_BYSTANDER}-{time.monotonic_ns():x}"
-    first = None
-    while first is None and not stop.is_set():  # a fault may prevent it for a while
-        first = await pods.create(GATEWAY_BYSTANDER, GATEWAY_BYSTANDER, f"{prefix}-read")
+    first = await pods.create(GATEWAY_BYSTANDER, GATEWAY_BYSTANDER, f"{prefix}-{next(names)}")
+    while first is None and not stop.is_set():  # a fault may prevent it for a while, or hide that it was created
+        await asyncio.sleep(PAUSE)
+        first = await pods.create(GATEWAY_BYSTANDER, GATEWAY_BYSTANDER, f"{prefix}-{next(names)}")
+    if first is None:
+        await pods.close()
+        return
+    name = first.metadata.name
 
     async def write() -> None:
         created = await pods.create(GATEWAY_BYSTANDER, GATEWAY_BYSTANDER, f"{prefix}-{next(names)}")
@@ -147,7 +152,7 @@ async def _use_gateways(
             await pods.delete(GATEWAY_BYSTANDER, created)
 
     async def read() -> None:
-        await pods.get(GATEWAY_BYSTANDER, GATEWAY_BYSTANDER, f"{prefix}-read")
+        await pods.get(GATEWAY_BYSTANDER, GATEWAY_BYSTANDER, name)
 
     calls = set[asyncio.Task[None]]()
 
@@ -168,8 +173,7 @@ async def _use_gateways(
         await asyncio.wait(beginning)
         if calls:
             await asyncio.wait(calls)
-        if first is not None:
-            await pods.delete(GATEWAY_BYSTANDER, first)
+        await pods.delete(GATEWAY_BYSTANDER, first)
         await pods.close()
 
 

@@ -19,7 +19,7 @@ from pinnace.chaos.attacks.table import Attack
 from pinnace.chaos.bystander import Bystander, provide_gateway_user
 from pinnace.check.history import Call, read
 from pinnace.client.client import Client
-from pinnace.cluster import processes
+from pinnace.cluster import processes, startup
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import APISERVER, GATEWAY, ProcessRecord
 from pinnace.runtime import procfs
@@ -88,7 +88,8 @@ def phase(calls: Sequence[Call], began: float, ended: float) -> Phase:
     """Return the figures of the calls that began in this period. Raises ValueError if there are none."""
     inside = [call for call in calls if began <= call.began < ended]
     took = sorted(call.ended - call.began for call in inside)
-    answered = sorted(call.ended for call in calls if call.outcome == "ok")
+    last = max((call.ended for call in calls), default=ended)
+    answered = [*sorted(call.ended for call in calls if call.outcome == "ok"), last]
     gaps = [later - earlier for earlier, later in pairwise(answered) if later > began and earlier < ended]
     failures = Counter(call.code or call.outcome for call in inside if call.outcome != "ok")
     return Phase(
@@ -101,11 +102,14 @@ def phase(calls: Sequence[Call], began: float, ended: float) -> Phase:
 
 
 async def _restart(cluster: Cluster, record: ProcessRecord) -> Identity:
-    """Kill a process, and start it again. Return it when it is ready."""
+    """Kill a process, and start it again at its address. Return it when it is ready."""
     assert record.process is not None
     cluster.kill(record.name)
-    assert await processes.gone([record.process], START_TIMEOUT)
-    await cluster.start(record.name)
+    async with asyncio.timeout(START_TIMEOUT):
+        assert await processes.gone([record.process], START_TIMEOUT)
+        cluster.revive([record.name])
+        while await startup.readiness([cluster.state.find(record.name)]):  # noqa: ASYNC110 (a process)
+            await asyncio.sleep(POLL)
     process = cluster.state.find(record.name).process
     assert process is not None
     return process

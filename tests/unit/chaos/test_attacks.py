@@ -186,6 +186,11 @@ def test_figures_of_a_phase() -> None:
     assert phase(calls, 1.0, 2.0) == Phase(2.0, 500.0, 600.0, 1000.0, {"TimeoutError": 1})
 
 
+def test_gap_lasts_until_the_last_call_has_failed() -> None:
+    calls = [call(0.0, 0.1), *(call(at, at + 3.0, "unknown", "TimeoutError") for at in (1.0, 2.0))]
+    assert phase(calls, 1.0, 2.5).longest_gap == 4900.0
+
+
 QUIET = Phase(66.0, 4.0, 10.0, 40.0, {})
 
 

@@ -213,6 +213,6 @@ _ATTACKS = (
     Attack("hostile-patches", "patches at the limits of size and depth", hostile_patches, ("400", "413", "422"), (BUSY, "403")),
     Attack("gzip-bombs", "bodies of 64 KiB that inflate to 64 MiB", gzip_bombs, ("400", "413", "415"), ENDS),
     Attack("alias-bombs", "YAML whose aliases multiply", alias_bombs, ("400",), (BUSY,)),
-    Attack("exec-flood", "exec of a pod that does not run, on 64 connections", exec_flood, ("400",), ("101", BUSY)),
+    Attack("exec-flood", "exec of a pod that does not run, on 64 connections", exec_flood, ("400", "101"), (BUSY,)),
 )  # fmt: skip
 ATTACKS = {attack.name: attack for attack in _ATTACKS}

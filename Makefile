@@ -6,7 +6,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick agreement churn fuzz fuzz-http fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test scenarios stories clients browser labs labs-mutations compose-test compose-bench clean
+.PHONY: help setup demo test test-quick agreement churn fuzz fuzz-http fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test door scenarios stories clients browser labs labs-mutations compose-test compose-bench clean
 
 help: ## Show this help
 	@if [ -t 1 ] && [ -z "$$NO_COLOR" ]; then bold=$$'\033[1m' plain=$$'\033[0m'; fi; \
@@ -26,7 +26,7 @@ demo: setup ## Start a cluster, kill its leading scheduler three times and a kub
 	@$(BIN)/pinnace demo all --html demo.html
 
 test: setup ## Run the unit, contract and integration tests (real etcd, real processes; five minutes; make test WORKERS=2)
-	@$(BIN)/pytest -m 'not compose and not chaos and not stories and not clients and not browser' -n $(or $(WORKERS),4) --dist worksteal
+	@$(BIN)/pytest -m 'not compose and not chaos and not stories and not clients and not browser and not door' -n $(or $(WORKERS),4) --dist worksteal
 
 test-quick: setup ## Run the unit tests that start no process and need no etcd (one minute)
 	@$(BIN)/pytest -m 'not processes' --hypothesis-profile quick -n $(or $(WORKERS),2) --dist worksteal tests/unit
@@ -93,6 +93,9 @@ stories: setup ## Run the tests of commands that start clusters: up, down, demo 
 
 chaos-test: setup ## Run the tests that inject faults into etcd and into clusters of real processes
 	@$(BIN)/pytest -m chaos tests/integration
+
+door: setup ## Attack a gateway, and measure another user: a table of all attacks (four minutes; make door ATTACKS=openapi)
+	@$(BIN)/pytest -s --tb line -m door $(if $(ATTACKS),-k "$(ATTACKS)") tests/robustness/door
 
 scenarios: setup ## Run every scenario of `pinnace chaos`
 	@names=$$($(BIN)/python -c 'from pinnace.chaos.perform import SCENARIOS; print(*SCENARIOS)') && \

@@ -2,17 +2,24 @@
 the same work through gRPC at the API server.
 
 One process generates all load, as in the reference measurement of kube-apiserver. HTTP requests use one connection per caller.
-Payloads are encoded before the clock starts, and answers are counted, not decoded. CPU times exclude the load generator.
+Payloads are encoded before the clock starts, and answers are counted, not decoded.
+
+Before and after each kind of work, the same client measures a static HTTPS answer of HAProxy, if it is installed. The ratio of
+the work's rate to the mean of both rates varies less between machines, and during an hour, than the rate itself.
 """
 
 import asyncio
 import json
+import os
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+from itertools import pairwise
+from statistics import mean
 from typing import Any
 
 import aiohttp
@@ -25,12 +32,15 @@ from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.api.wire import kubernetes_envelope
 from pinnace.bench import BenchError
 from pinnace.bench.calibration import Bench
+from pinnace.bench.haproxy import answering, find_haproxy
 from pinnace.bench.load import CALLERS, NAMESPACE, Load, pod
-from pinnace.bench.report import Run
-from pinnace.bench.usage import Meter
+from pinnace.bench.report import Run, Work
+from pinnace.bench.usage import LOAD, Meter
 from pinnace.bench.watch import WatchResponse, open_watch
 from pinnace.client.channel import Peer
-from pinnace.cluster.spec import APISERVER, GATEWAY
+from pinnace.cluster import certificates
+from pinnace.cluster.processes import Ports
+from pinnace.cluster.spec import APISERVER, ETCD, GATEWAY, pki_folder
 from pinnace.cluster.startup import Progress
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import ProcessUsage
@@ -45,12 +55,33 @@ Opener = Callable[[int], AbstractAsyncContextManager[AsyncIterator[int]]]
 """Opens a watch of the pods at a revision. The iterator yields numbers of events as they arrive."""
 
 
+STATIC_REQUESTS = 3_000
+"""The number of requests of one calibration."""
+CLIENT = "client"
+_COMPONENTS = {GATEWAY: "gateways", APISERVER: "API servers", ETCD: "etcd", LOAD: CLIENT}
+"""The names of the processes whose CPU time is reported, by the beginning of their own names."""
+
+
 @dataclass(slots=True)
 class Measured:
-    """The results by stage: latencies in seconds, and counters by name."""
+    """The results: latencies in seconds by stage, counters by name, and works by name without calibration. `static`: the static
+    rates before each work, and after the last one."""
 
     samples: dict[str, Sequence[float]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    works: dict[str, Work] = field(default_factory=dict)
+    static: list[float] = field(default_factory=list)
+
+    def calibrated(self) -> dict[str, Work]:
+        """Return the works, each with the mean of the static rates around it."""
+        if not self.static:
+            return self.works
+        rates = (mean(around) for around in pairwise(self.static))
+        return {name: replace(work, static_rate=rate) for (name, work), rate in zip(self.works.items(), rates, strict=True)}
+
+
+Calibrate = Callable[[], Awaitable[None]]
+"""Appends a static rate to the results."""
 
 
 async def gateway(bench: Bench, requests: int, listed: int, watchers: int, events: int, progress: Progress) -> Run:
@@ -58,34 +89,70 @@ async def gateway(bench: Bench, requests: int, listed: int, watchers: int, event
     `watchers` receive. The rate is that of creates in JSON. Raises BenchError, ApiError."""
     (record,) = bench.cluster.state.of(GATEWAY)
     done, began = Measured(), Meter(bench.cluster.state)
-    async with sessions(f"https://{record.plan.address}", bench.cluster.tls) as callers:
-        for name, work in _creates(bench, callers, requests).items():
+    async with AsyncExitStack() as stack:
+        callers = await stack.enter_async_context(sessions(f"https://{record.plan.address}", bench.cluster.tls))
+        calibrate = await stack.enter_async_context(_calibration(bench, done, progress))
+        for name, work in _creates(bench, callers, "", requests).items():
             progress.waiting(f"creates through {name}")
+            await calibrate()
             await _timed(bench, done, f"create, {name}", requests, work)
         for name, work in _gets(bench, callers).items():
             progress.waiting(f"gets through {name}")
+            await calibrate()
             await _timed(bench, done, f"get, {name}", requests, work)
         there = len((await bench.clients[0].pods.list(NAMESPACE)).items)
         await Load("listed-").create(bench.clients, max(1, listed - there), batch=500)
         async with _connected(bench) as peer:
             for name, fetch in _lists(peer, callers[0]).items():
                 progress.waiting(f"lists of {listed:,} pods through {name}")
-                await _lists_timed(done, name, fetch)
-        done.counts["gateway, MB with the pods"] = _memory(bench, GATEWAY)
-        streams = {name: _through(callers[0], media_type) for name, media_type in FORMATS.items()}
-        for name, open_stream in (streams | {"gRPC": _directly(bench)}).items():
+                await calibrate()
+                await _lists_timed(bench, done, name, fetch)
+        done.counts["gateways, MB with the pods"] = _memory(bench, GATEWAY)
+        streams = {name: _through(callers[0], media_type) for name, media_type in FORMATS.items()} | {"gRPC": _directly(bench)}
+        for name, create in _creates(bench, callers, "watched-", events).items():
             progress.waiting(f"{watchers} watchers through {name}")
-            await _watched(bench, done, name, watchers, events, open_stream)
-        done.counts["gateway, MB with the watches"] = _memory(bench, GATEWAY)
-        done.counts["API server, MB"] = _memory(bench, APISERVER)
+            await calibrate()
+            await _watched(bench, done, name, watchers, events, streams[name], create)
+        await calibrate()
+        done.counts["gateways, MB with the watches"] = _memory(bench, GATEWAY)
+        done.counts["API servers, MB"] = _memory(bench, APISERVER)
     return Run(
         bench.calibration,
         began.read(),
         samples=done.samples,
         items=requests,
-        rate=done.counts["create, JSON, per second"],
+        rate=done.works["create, JSON"].rate,
         counts=done.counts,
+        works=done.calibrated(),
     )
+
+
+@asynccontextmanager
+async def _calibration(bench: Bench, done: Measured, progress: Progress) -> AsyncIterator[Calibrate]:
+    """Yield a function that measures HAProxy's static answer, or does nothing if HAProxy is not installed."""
+
+    async def nothing() -> None:
+        pass
+
+    if (program := find_haproxy()) is None:
+        progress.warn("HAProxy is not installed, so there are no ratios: install haproxy, or set HAPROXY to its path")
+        yield nothing
+        return
+    server, listen = certificates.files(pki_folder(bench.cluster.spec.data_dir), APISERVER), f"127.0.0.1:{Ports().next()}"
+    assert server.cert is not None and server.key is not None
+    threads = len(os.sched_getaffinity(0))
+    with answering(program, server.cert, server.key, listen, threads):
+        async with sessions(f"https://{listen}", bench.cluster.tls) as callers:
+
+            async def request(caller: int, number: int) -> None:
+                await _request(callers[caller], "GET", PODS_PATH, {"Accept": JSON})
+
+            async def calibrate() -> None:
+                _, elapsed = await _call(STATIC_REQUESTS, request)
+                done.static.append(STATIC_REQUESTS / elapsed)
+
+            await _call(CALLERS, request)  # opens the connections
+            yield calibrate
 
 
 @asynccontextmanager
@@ -106,15 +173,15 @@ Call = Callable[[int, int], Awaitable[object]]
 """A call by the caller with the first number, for the item with the second number."""
 
 
-def _creates(bench: Bench, callers: Sequence[aiohttp.ClientSession], count: int) -> dict[str, Call]:
-    def prepared(prefix: str) -> list[Pod]:
-        return [pod(f"{prefix}{number:06d}") for number in range(count)]
+def _creates(bench: Bench, callers: Sequence[aiohttp.ClientSession], prefix: str, count: int) -> dict[str, Call]:
+    def prepared(format_: str) -> list[Pod]:
+        return [pod(f"{prefix}{format_}-{number:06d}") for number in range(count)]
 
     bodies = {
-        "JSON": [json.dumps({"apiVersion": "v1", "kind": "Pod"} | to_dict(each)).encode() for each in prepared("json-")],
-        "protobuf": [kubernetes_envelope("v1", "Pod", each.SerializeToString()) for each in prepared("protobuf-")],
+        "JSON": [json.dumps({"apiVersion": "v1", "kind": "Pod"} | to_dict(each)).encode() for each in prepared("json")],
+        "protobuf": [kubernetes_envelope("v1", "Pod", each.SerializeToString()) for each in prepared("protobuf")],
     }
-    direct = prepared("grpc-")
+    direct = prepared("grpc")
 
     def through(name: str, media_type: str) -> Call:
         headers = {"Content-Type": media_type, "Accept": media_type}
@@ -141,9 +208,9 @@ def _gets(bench: Bench, callers: Sequence[aiohttp.ClientSession]) -> dict[str, C
     return calls | {"gRPC": lambda caller, number: bench.clients[0].pods.get(f"grpc-{number:06d}", NAMESPACE)}
 
 
-async def _timed(bench: Bench, done: Measured, stage: str, count: int, call: Call) -> None:
-    """Make `count` calls by CALLERS callers, and record latencies, the rate, and the servers' CPU time."""
-    latencies, numbers = list[float](), iter(range(count))
+async def _call(count: int, call: Call) -> tuple[list[float], float]:
+    """Make `count` calls by CALLERS callers. Return the latencies and the total time in seconds."""
+    latencies, numbers, began = list[float](), iter(range(count)), time.monotonic()
 
     async def caller(index: int) -> None:
         for number in numbers:  # shared between the callers
@@ -151,14 +218,17 @@ async def _timed(bench: Bench, done: Measured, stage: str, count: int, call: Cal
             await call(index, number)
             latencies.append(time.monotonic() - sent)
 
-    meter, began = Meter(bench.cluster.state), time.monotonic()
     async with asyncio.TaskGroup() as group:
         for index in range(CALLERS):
             group.create_task(caller(index))
-    elapsed = time.monotonic() - began
-    done.samples[stage] = latencies
-    done.counts[f"{stage}, per second"] = round(count / elapsed)
-    done.counts[f"{stage}, server CPU in us"] = round(_servers_cpu(meter.read()) / count * 1e6)
+    return latencies, time.monotonic() - began
+
+
+async def _timed(bench: Bench, done: Measured, stage: str, count: int, call: Call) -> None:
+    """Make `count` calls, and record latencies, the rate, and CPU times."""
+    meter = Meter(bench.cluster.state)
+    done.samples[stage], elapsed = await _call(count, call)
+    done.works[stage] = Work(count / elapsed, None, cpu_per_item(meter.read(), count))
 
 
 def _lists(peer: Peer, session: aiohttp.ClientSession) -> dict[str, Callable[[], Awaitable[int]]]:
@@ -178,21 +248,25 @@ LISTS = 20
 """The number of lists of each kind. The first one, which fills the caches, is not counted."""
 
 
-async def _lists_timed(done: Measured, name: str, fetch: Callable[[], Awaitable[int]]) -> None:
+async def _lists_timed(bench: Bench, done: Measured, name: str, fetch: Callable[[], Awaitable[int]]) -> None:
     took, size = list[float](), await fetch()
+    meter = Meter(bench.cluster.state)
     for _ in range(LISTS):
         sent = time.monotonic()
         size = await fetch()
         took.append(time.monotonic() - sent)
     done.samples[f"list, {name}"] = took
+    done.works[f"list, {name}"] = Work(LISTS / sum(took), None, cpu_per_item(meter.read(), LISTS))
     done.counts[f"list, {name}, kB"] = size // 1000
 
 
-async def _watched(bench: Bench, done: Measured, name: str, watchers: int, events: int, open_stream: Opener) -> None:
+async def _watched(
+    bench: Bench, done: Measured, name: str, watchers: int, events: int, open_stream: Opener, create: Call
+) -> None:
     """Measure from the first create to the last event at the last watcher. Each watcher has a connection of its own. The pods
-    are created through gRPC in all cases. Raises BenchError if events are missing after WATCH_TIMEOUT."""
+    are created in the same way as they are watched. Raises BenchError if events are missing after WATCH_TIMEOUT."""
     revision = (await bench.clients[0].pods.list(NAMESPACE)).resource_version
-    load, latest = Load(f"watched-{name.lower()}-"), [0.0]
+    latest = [0.0]
 
     async def watch(stream: AsyncIterator[int]) -> None:
         seen = 0
@@ -204,18 +278,17 @@ async def _watched(bench: Bench, done: Measured, name: str, watchers: int, event
 
     async with AsyncExitStack() as stack:
         streams = [await stack.enter_async_context(open_stream(revision)) for _ in range(watchers)]
-        meter = Meter(bench.cluster.state)
+        meter, began = Meter(bench.cluster.state), time.monotonic()
         try:
             async with asyncio.timeout(WATCH_TIMEOUT), asyncio.TaskGroup() as group:
                 for stream in streams:
                     group.create_task(watch(stream))
-                await load.create(bench.clients, events, batch=1)
+                await _call(events, create)
         except TimeoutError:
             raise BenchError(f"not all events arrived through {name} within {WATCH_TIMEOUT:g} s") from None
         used = meter.read()
     deliveries = watchers * events
-    done.counts[f"watch, {name}, deliveries per second"] = round(deliveries / (latest[0] - load.began))
-    done.counts[f"watch, {name}, server CPU in us"] = round(_servers_cpu(used) / deliveries * 1e6)
+    done.works[f"watch, {name}"] = Work(deliveries / (latest[0] - began), None, cpu_per_item(used, deliveries))
 
 
 def _through(session: aiohttp.ClientSession, media_type: str) -> Opener:
@@ -292,12 +365,16 @@ async def _request(
         return len(data)
 
 
-def _servers_cpu(usage: Mapping[str, ProcessUsage]) -> float:
-    """Return the CPU seconds of the gateway and the API server."""
-    return sum(used.cpu_s for name, used in usage.items() if name.startswith((GATEWAY, APISERVER)))
+def cpu_per_item(usage: Mapping[str, ProcessUsage], items: int) -> dict[str, float]:
+    """Return the CPU time per item in microseconds by component."""
+    found = Counter[str]()
+    for process, used in usage.items():
+        found.update({name: used.cpu_s for beginning, name in _COMPONENTS.items() if process.startswith(beginning)})
+    return {name: found[name] / items * 1e6 for name in _COMPONENTS.values()}
 
 
 def _memory(bench: Bench, component: str) -> int:
-    """Return the resident memory of a component in MB."""
-    found = (procfs.usage(record.process) for record in bench.cluster.state.of(component) if record.process)
+    """Return the resident memory of a component with its descendants in MB."""
+    running = [record.process for record in bench.cluster.state.of(component) if record.process]
+    found = map(procfs.usage, (*running, *procfs.descendants(running)))
     return round(sum(usage.rss_mb for usage in found if usage))

@@ -58,6 +58,30 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """The result of one kind of work. `rate`: items per second. `static_rate`: requests per second of the same client against a
+    static answer, measured immediately before and after the work, or None. `cpu_us`: microseconds of CPU per item by
+    process."""
+
+    rate: float
+    static_rate: float | None
+    cpu_us: Mapping[str, float]
+
+    @property
+    def ratio(self) -> float | None:
+        return self.rate / self.static_rate if self.static_rate else None
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "rate": round(self.rate, 1),
+            "cpu_us": {name: round(us, 1) for name, us in self.cpu_us.items()},
+        }
+        if self.static_rate is not None and self.ratio is not None:
+            found |= {"static_rate": round(self.static_rate, 1), "ratio": round(self.ratio, 4)}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One run on one cluster. `items`: the number of items. `rate`: items per second, or 0.0 in benchmarks that measure latency
     only. `samples`: seconds by stage. `violations`: invariant violations by name. `counts`: other counters."""
@@ -71,6 +95,8 @@ class Run:
     counts: Mapping[str, int] = field(default_factory=dict)
     stage_cpu: Mapping[str, float] = field(default_factory=dict)
     """CPU seconds of the API servers by stage (apiserver.stages), or {} if they were not measured."""
+    works: Mapping[str, Work] = field(default_factory=dict)
+    """The kinds of work of a row that measures several."""
 
     @property
     def per_1000_transactions(self) -> float:
@@ -117,7 +143,7 @@ class BenchReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON data. Units: seconds, megabytes (10^6 bytes), items per second; `stage_cpu_us`:
-        microseconds per item. Process figures are from the median run."""
+        microseconds per item; `works`: see Work.to_json. Process figures and works are from the median run."""
         stages = {stage: _summary(summary) for stage, summary in self.stages.items()}
         return {
             "row": self.row,
@@ -152,6 +178,7 @@ class BenchReport:
             *([self._rates()] if self.unit else []),
             self._latencies(),
             self._processes(),
+            *([self._works()] if self.median.works else []),
             *([self._stage_cpu()] if self.median.stage_cpu else []),
             ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in counts.items()),
             f"machine: {m.cores} cores, {m.memory_gb:g} GB, Linux {m.kernel}, Python {m.python}; commit {m.commit or '?'}",
@@ -181,6 +208,16 @@ class BenchReport:
             table.add_row(name, f"{usage.cpu_s:.2f}", f"{usage.cpu_s / run.items * 1000:.3f}", f"{usage.peak_rss_mb:.0f}")
         total = sum(usage.cpu_s for usage in run.usage.values())
         table.add_row("all", f"{total:.2f}", f"{total / run.items * 1000:.3f}", "")
+        return table
+
+    def _works(self) -> Table:
+        works = self.median.works
+        processes = list(dict.fromkeys(name for work in works.values() for name in work.cpu_us))
+        table = _table("work", "per second", "HAProxy, static", "ratio", *(f"{name}, µs" for name in processes))
+        for name, work in works.items():
+            static = f"{work.static_rate:,.0f}" if work.static_rate is not None else ""
+            ratio = f"{work.ratio:.3f}" if work.ratio is not None else ""
+            table.add_row(name, f"{work.rate:,.0f}", static, ratio, *(f"{work.cpu_us.get(each, 0):,.0f}" for each in processes))
         return table
 
     def _stage_cpu(self) -> Table:
@@ -216,6 +253,7 @@ def _process_figures(run: Run) -> dict[str, Any]:
         "cpu_s": {name: round(usage.cpu_s, 2) for name, usage in run.usage.items()},
         "peak_rss_mb": {name: round(usage.peak_rss_mb, 1) for name, usage in run.usage.items()},
         **({"stage_cpu_us": stage_cpu} if stage_cpu else {}),
+        **({"works": {name: work.to_json() for name, work in run.works.items()}} if run.works else {}),
     }
 
 

@@ -15,12 +15,11 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, SERVICES
 from pinnace.api.wellknown import SERVICE_LABEL
 from pinnace.bench import BenchError, pages
 from pinnace.bench.calibration import Bench
+from pinnace.bench.haproxy import find_haproxy, forwarding
 from pinnace.bench.load import NAMESPACE
 from pinnace.bench.pages import PageLoad
 from pinnace.bench.report import Run
@@ -275,9 +275,10 @@ async def _streams(
             )
         await client.of(ENDPOINT_SLICES).create(_slice("stream", [host], port))
         ways = {"the proxy": (made.spec.clusterIP, 80), "direct": (host, port)}
-        with _haproxy(host, port, ports.next()) as haproxy:
-            if haproxy is not None:
-                ways["HAProxy"] = haproxy
+        with ExitStack() as stack:
+            if (program := find_haproxy()) is not None:
+                ways["HAProxy"] = "127.0.0.1", ports.next()
+                stack.enter_context(forwarding(program, f"{host}:{port}", "{}:{}".format(*ways["HAProxy"])))
             for name, where in ways.items():
                 progress.waiting(f"a stream and small requests: {name}")
                 rate, alone, latencies = await asyncio.to_thread(_stream, where)
@@ -344,32 +345,6 @@ def _process(command: Sequence[str], says: str = "") -> Iterator[None]:
             yield
         finally:
             process.kill()
-
-
-@contextmanager
-def _haproxy(host: str, port: int, listen: int) -> Iterator[tuple[str, int] | None]:
-    """HAProxy in TCP mode. None: it is not installed."""
-    program = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if program is None:
-        yield None
-        return
-    configuration = f"""
-defaults
-  mode tcp
-  timeout connect 5s
-  timeout client 60s
-  timeout server 60s
-frontend in
-  bind 127.0.0.1:{listen}
-  default_backend out
-backend out
-  server one {host}:{port}
-"""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "haproxy.cfg"
-        file.write_text(configuration)
-        with _process([program, "-db", "-f", str(file)]):
-            yield "127.0.0.1", listen
 
 
 NFT_SERVICES = (1, 5_000)

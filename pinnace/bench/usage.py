@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import fields
 from http.client import HTTPException
 from typing import Self
 from urllib.request import ProxyHandler, build_opener
@@ -15,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pinnace.bench import BenchError
 from pinnace.cluster.spec import APISERVER, ClusterState
 from pinnace.runtime import procfs
-from pinnace.runtime.procfs import ProcessUsage
+from pinnace.runtime.procfs import Identity, ProcessUsage
 
 TIMEOUT = 5.0
 _direct = build_opener(ProxyHandler({}))
@@ -55,7 +56,7 @@ LOAD = "load generator"
 
 class Meter:
     """Measures processes from its creation to `read`: CPU seconds in between, and the peak memory since the start of each
-    process."""
+    process. The running descendants of a process of the cluster count as parts of it."""
 
     def __init__(self, state: ClusterState) -> None:
         own = procfs.identify(os.getpid())
@@ -68,7 +69,14 @@ class Meter:
         return difference(self._before, self._read())
 
     def _read(self) -> dict[str, ProcessUsage]:
-        return {name: found for name, process in self._processes.items() if (found := procfs.usage(process))}
+        return {name: found for name, process in self._processes.items() if (found := self._of(name, process))}
+
+    def _of(self, name: str, process: Identity) -> ProcessUsage | None:
+        below = () if name == LOAD else procfs.descendants([process])
+        usages = [usage for each in (process, *below) if (usage := procfs.usage(each))]
+        if not usages or not procfs.alive(process):
+            return None
+        return ProcessUsage(*(sum(getattr(usage, field.name) for usage in usages) for field in fields(ProcessUsage)))
 
 
 def difference(before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUsage]) -> dict[str, ProcessUsage]:

@@ -21,8 +21,8 @@ from dataclasses import astuple, dataclass, field
 
 from pinnace.chaos.clients import Journal
 from pinnace.chaos.faults.base import Area, Fault, Kind, Measuring
-from pinnace.chaos.faults.table import DOUBLING, HARMLESS, HOSTILE, OBSERVING, TOLERATED
-from pinnace.chaos.load import BYSTANDER, FENCED, PRIVATE
+from pinnace.chaos.faults.table import ATTACKS, DOUBLING, HARMLESS, HOSTILE, OBSERVING, TOLERATED
+from pinnace.chaos.load import BYSTANDER, FENCED, GATEWAY_BYSTANDER, PRIVATE
 from pinnace.chaos.workers import ANOTHER
 from pinnace.chaos.world import NotPossible, World
 from pinnace.check import history
@@ -233,6 +233,9 @@ BIND_WITHIN = 5.0
 ANSWER_WITHIN = 1.0
 """The maximum 90th percentile of the bystander's latency in seconds. Without a flood, a call takes about 10 ms."""
 
+GATEWAY_ANSWERS_WITHIN = 0.25
+"""The maximum 99th percentile of the latency of the gateways' bystander during an attack on a gateway, in seconds."""
+
 
 def heading(began: float, seed: int, what: str, settle: float, faults: tuple[str, ...] = ()) -> Run:
     """Return the first record of a history. `began`: Unix time. `settle`: the seconds within which the cluster must recover.
@@ -253,6 +256,9 @@ def heading(began: float, seed: int, what: str, settle: float, faults: tuple[str
         bystanders=(BYSTANDER,),
         hostile=HOSTILE,
         answer_within=ANSWER_WITHIN,
+        gateway_bystanders=(GATEWAY_BYSTANDER,),
+        attacks=ATTACKS,
+        gateway_answers_within=GATEWAY_ANSWERS_WITHIN,
         observing=OBSERVING,
         doubling=DOUBLING,
         at=time.monotonic() - (time.time() - began),

@@ -30,9 +30,13 @@ from pinnace.runtime.tls import TlsFiles
 
 NAMESPACE = "gateways"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 WATCHER = "watcher-gateways"
 _WORDS: dict[str, Word] = {"ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted"}
+
+
+def path_of(namespace: str) -> str:
+    """Return the path of the pods of a namespace."""
+    return f"/api/v1/namespaces/{namespace}/pods"
 
 
 def _pair() -> Any:
@@ -77,11 +81,87 @@ class Refused(Exception):
         self.code = code
 
 
+class PodSession:
+    """Sends requests for pods to random gateways, each once, and records their outcomes. `calls` counts them by outcome."""
+
+    def __init__(self, addresses: Sequence[str], tls: TlsFiles, journal: Journal, rng: random.Random) -> None:
+        context = ssl.create_default_context(cafile=str(tls.ca))
+        context.load_cert_chain(str(tls.cert), str(tls.key))
+        self.calls: Counter[str] = Counter()
+        self._addresses = addresses
+        self._journal = journal
+        self._random = rng
+        self._numbers = count(1)
+        self._sessions = [
+            aiohttp.ClientSession(f"https://{address}", connector=aiohttp.TCPConnector(ssl=context, limit=0))
+            for address in addresses
+        ]
+
+    def choose(self) -> tuple[aiohttp.ClientSession, str]:
+        """Return the session of a random gateway, and its address."""
+        index = self._random.randrange(len(self._addresses))
+        return self._sessions[index], self._addresses[index]
+
+    async def create(self, client: str, namespace: str, name: str) -> Pod | None:
+        """Create a pod that no scheduler processes. Return it, or None after a failure. `client`: the name in the history."""
+        obj = pod(namespace, name, scheduler=NOBODY)
+        body = kubernetes_envelope("v1", "Pod", obj.SerializeToString())
+        return await self._call(client, "create", CreatePodRequest(object=obj), "POST", path_of(namespace), body)
+
+    async def get(self, client: str, namespace: str, name: str) -> Pod | None:
+        return await self._call(
+            client, "get", GetRequest(namespace=namespace, name=name), "GET", f"{path_of(namespace)}/{name}"
+        )
+
+    async def delete(self, client: str, created: Pod) -> None:
+        """Delete a pod with a precondition on its uid."""
+        namespace, name = created.metadata.namespace, created.metadata.name
+        request = DeleteRequest(namespace=namespace, name=name, options=DeleteOptions(gracePeriodSeconds=0))
+        request.options.preconditions.uid = created.metadata.uid
+        body = KUBERNETES_MAGIC + field(2, request.options.SerializeToString())
+        await self._call(client, "delete", request, "DELETE", f"{path_of(namespace)}/{name}", body)
+
+    async def close(self) -> None:
+        for session in self._sessions:
+            await session.close()
+
+    async def _call(self, client: str, verb: Verb, request: Any, method: str, path: str, body: bytes = b"") -> Pod | None:
+        """Send a request to a random gateway, and record the outcome. Return the object, or None after a failure."""
+        session, address = self.choose()
+        answer: Pod | None
+        attempt = Attempt(client, next(self._numbers), address, verb, PODS, request)
+        try:
+            answer = await self._send(session, method, path, body)
+            record = attempt.done(answer, {})
+        except Refused as error:
+            # 500 and 504 say that the outcome is unknown; after 503 and 4xx nothing has changed
+            record = attempt.ended("unknown" if error.code in (500, 504) else "refused", str(error.code))
+            answer = None
+        except aiohttp.ClientConnectorError:
+            record, answer = attempt.ended("refused", "UNAVAILABLE"), None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            record, answer = attempt.ended("unknown", type(error).__name__), None
+        except asyncio.CancelledError:
+            self._journal.write(attempt.ended("unknown", MOVED))
+            raise
+        self.calls[record.outcome] += 1
+        self._journal.write(record)
+        return answer
+
+    async def _send(self, session: aiohttp.ClientSession, method: str, path: str, body: bytes) -> Pod:
+        headers = {"Accept": PROTOBUF} | ({"Content-Type": PROTOBUF} if body else {})
+        timeout = aiohttp.ClientTimeout(total=CALL_TIMEOUT)
+        async with session.request(method, path, data=body or None, headers=headers, timeout=timeout) as answer:
+            data = await answer.read()
+            if answer.status not in (200, 201):
+                raise Refused(answer.status)
+            return Pod.FromString(unwrap(data))
+
+
 class Gateways:
     """The clients. `start` starts them; `calls` counts their calls by outcome."""
 
     def __init__(self, addresses: Sequence[str], tls: TlsFiles, journal: Journal, rng: random.Random, writers: int = 2) -> None:
-        self.calls: Counter[str] = Counter()
         self.revision = 0
         """The revision of the last event."""
         self.streams = 0
@@ -92,19 +172,24 @@ class Gateways:
         self._random = rng
         self._writers = writers
         self._names = count()
-        self._numbers = count(1)
         self._resume = 0
-        self._sessions: list[aiohttp.ClientSession] = []
+        self._pods: PodSession | None = None
         self._working: list[asyncio.Task[None]] = []
         self._watching: asyncio.Task[None] | None = None
         self._reached = asyncio.Event()
 
+    @property
+    def calls(self) -> Counter[str]:
+        return self.pods.calls if self._pods is not None else Counter()
+
+    @property
+    def pods(self) -> PodSession:
+        """Available after the start."""
+        assert self._pods is not None
+        return self._pods
+
     def start(self) -> None:
-        context = ssl.create_default_context(cafile=str(self._tls.ca))
-        context.load_cert_chain(str(self._tls.cert), str(self._tls.key))
-        for address in self._addresses:
-            connector = aiohttp.TCPConnector(ssl=context, limit=0)
-            self._sessions.append(aiohttp.ClientSession(f"https://{address}", connector=connector))
+        self._pods = PodSession(self._addresses, self._tls, self._journal, self._random)
         self._working = [asyncio.create_task(self._write(f"gateway-writer-{i}")) for i in range(self._writers)]
         self._watching = asyncio.create_task(self._watch())
 
@@ -117,7 +202,7 @@ class Gateways:
         deadline = time.monotonic() + within
         created = None
         while created is None and time.monotonic() < deadline:
-            created = await self._create("gateway-writer-0", f"last-{next(self._names)}")
+            created = await self.pods.create("gateway-writer-0", NAMESPACE, f"last-{next(self._names)}")
         if created is None:
             return "no gateway creates pods"
         revision = int(created.metadata.resourceVersion)
@@ -132,69 +217,26 @@ class Gateways:
 
     async def close(self) -> None:
         await _end([*self._working, *([self._watching] if self._watching else [])])
-        for session in self._sessions:
-            await session.close()
+        if self._pods is not None:
+            await self._pods.close()
 
     # --- the writers
 
     async def _write(self, client: str) -> None:
         while True:
             name = f"{client}-{next(self._names)}"
-            if (created := await self._create(client, name)) is None:
+            if (created := await self.pods.create(client, NAMESPACE, name)) is None:
                 await asyncio.sleep(PAUSE)
                 continue
-            await self._call(client, "get", GetRequest(namespace=NAMESPACE, name=name), "GET", f"{PATH}/{name}")
+            await self.pods.get(client, NAMESPACE, name)
             if self._random.random() < 0.7:  # the others show at the end that acknowledged creates survive
-                delete = DeleteRequest(namespace=NAMESPACE, name=name, options=DeleteOptions(gracePeriodSeconds=0))
-                delete.options.preconditions.uid = created.metadata.uid
-                body = KUBERNETES_MAGIC + field(2, delete.options.SerializeToString())
-                await self._call(client, "delete", delete, "DELETE", f"{PATH}/{name}", body)
-
-    async def _create(self, client: str, name: str) -> Pod | None:
-        obj = pod(NAMESPACE, name, scheduler=NOBODY)
-        body = kubernetes_envelope("v1", "Pod", obj.SerializeToString())
-        return await self._call(client, "create", CreatePodRequest(object=obj), "POST", PATH, body)
-
-    async def _call(self, client: str, verb: Verb, request: Any, method: str, path: str, body: bytes = b"") -> Pod | None:
-        """Send a request to a random gateway, and record the outcome. Return the object, or None after a failure."""
-        session, address = self._choose()
-        attempt = Attempt(client, next(self._numbers), address, verb, PODS, request)
-        try:
-            found = await self._send(session, method, path, body)
-            record = attempt.done(found, {})
-        except Refused as error:
-            # 500 and 504 say that the outcome is unknown; after 503 and 4xx nothing has changed
-            record = attempt.ended("unknown" if error.code in (500, 504) else "refused", str(error.code))
-            found = None
-        except aiohttp.ClientConnectorError:
-            record, found = attempt.ended("refused", "UNAVAILABLE"), None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            record, found = attempt.ended("unknown", type(error).__name__), None
-        except asyncio.CancelledError:
-            self._journal.write(attempt.ended("unknown", MOVED))
-            raise
-        self.calls[record.outcome] += 1
-        self._journal.write(record)
-        return found
-
-    async def _send(self, session: aiohttp.ClientSession, method: str, path: str, body: bytes) -> Pod:
-        headers = {"Accept": PROTOBUF} | ({"Content-Type": PROTOBUF} if body else {})
-        timeout = aiohttp.ClientTimeout(total=CALL_TIMEOUT)
-        async with session.request(method, path, data=body or None, headers=headers, timeout=timeout) as answer:
-            data = await answer.read()
-            if answer.status not in (200, 201):
-                raise Refused(answer.status)
-            return Pod.FromString(unwrap(data))
-
-    def _choose(self) -> tuple[aiohttp.ClientSession, str]:
-        index = self._random.randrange(len(self._addresses))
-        return self._sessions[index], self._addresses[index]
+                await self.pods.delete(client, created)
 
     # --- the watcher
 
     async def _watch(self) -> None:
         while True:
-            session, address = self._choose()
+            session, address = self.pods.choose()
             code = MOVED
             self._tell("began", self._resume, key=f"{PODS.prefix}{NAMESPACE}/", server=address)
             try:
@@ -217,7 +259,7 @@ class Gateways:
             parameters |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             parameters["resourceVersion"] = str(self.revision or "")
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_TIMEOUT)
-        async with session.get(PATH, params=parameters, headers={"Accept": PROTOBUF}, timeout=timeout) as answer:
+        async with session.get(path_of(NAMESPACE), params=parameters, headers={"Accept": PROTOBUF}, timeout=timeout) as answer:
             if answer.status != 200:
                 raise Refused(answer.status)
             self.streams += 1

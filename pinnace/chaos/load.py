@@ -55,6 +55,8 @@ PRIVATE = (f"{PODS.prefix}{CONTESTED}/",)
 """For history.Run: prefixes that only the load writes."""
 BYSTANDER, BYSTANDER_RATE = "bystander", 10.0
 """Another user and its reads per second, to measure the effect of hostile faults on other users (bystander.py)."""
+GATEWAY_BYSTANDER = "gateway-bystander"
+"""A user of the gateways, and its namespace."""
 FENCED = (f"{PODS.prefix}{LOAD}/",)
 """For history.Run: prefixes of pods that only schedulers bind. The adversary binds its own pods manually."""
 

@@ -237,7 +237,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
             engine = Engine(on.world, journal, say)
             began = time.monotonic()
             load_ = Load(on.cluster.config, journal, on.nodes, seed=options.seed, gateways=on.gateways)
-            async with on.bystander, load_ as load:
+            async with on.bystander, on.gateway_bystander(), load_ as load:
                 progress.waiting(f"{what}")
                 await engine.run(strikes)
                 seconds = time.monotonic() - began

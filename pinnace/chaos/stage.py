@@ -19,9 +19,9 @@ from typing import Self
 
 from pinnace.bench.calibration import START_TIMEOUT
 from pinnace.chaos import ChaosError
-from pinnace.chaos.bystander import Bystander
+from pinnace.chaos.bystander import READ_RATE, WRITE_RATE, Bystander, provide_gateway_user
 from pinnace.chaos.host import Clocks, Disk, disk
-from pinnace.chaos.load import BYSTANDER
+from pinnace.chaos.load import BYSTANDER, GATEWAY_BYSTANDER
 from pinnace.chaos.saboteur import CONFIG
 from pinnace.chaos.world import World
 from pinnace.check import history
@@ -157,6 +157,16 @@ class Stage:
         folder = pki_folder(self.cluster.spec.data_dir)
         Pki(folder).provide([CertificateSpec(BYSTANDER, Subject(BYSTANDER, ("system:masters",)))], datetime.now(UTC))
         return Bystander(self.cluster.endpoints, certificates.files(folder, BYSTANDER), self.output / f"{BYSTANDER}.jsonl")
+
+    @asynccontextmanager
+    async def gateway_bystander(self) -> AsyncIterator[None]:
+        """A user of the gateways, if there are any. Raises ApiError."""
+        if not self.gateways:
+            yield
+            return
+        tls = await provide_gateway_user(self.cluster, self.world.client)
+        async with Bystander(self.gateways, tls, self.output / f"{GATEWAY_BYSTANDER}.jsonl", (READ_RATE, WRITE_RATE)):
+            yield
 
 
 @asynccontextmanager

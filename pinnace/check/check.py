@@ -35,6 +35,7 @@ CHECKERS = (
     Checker((liveness.LEADERSHIP,), liveness.examine_leaders),
     Checker((liveness.BINDS_CONTINUE,), liveness.examine_binds),
     Checker((liveness.ANSWERED,), liveness.examine_answers),
+    Checker((liveness.GATEWAYS_ANSWER,), liveness.examine_gateway_answers),
     Checker((liveness.OBSERVATIONS,), liveness.examine_observations),
 )
 NAMES = tuple(name for checker in CHECKERS for name, _ in checker.invariants)

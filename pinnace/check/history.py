@@ -278,6 +278,12 @@ class Run:
     """L4: faults in which one user overloads the servers."""
     answer_within: float = 1.0
     """L4: the maximum 90th percentile of the latency of bystanders' calls during a fault, in seconds."""
+    gateway_bystanders: tuple[str, ...] = ()
+    """L5: clients of gateways whose calls must receive timely responses while a gateway is attacked."""
+    attacks: tuple[str, ...] = ()
+    """L5: faults in which one user of a gateway overloads it."""
+    gateway_answers_within: float = 0.25
+    """L5: the maximum 99th percentile of the latency of these calls during an attack, in seconds."""
     observing: tuple[str, ...] = ()
     """F: faults that must write an Observed record each time they fire."""
     doubling: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Checkers for L1 (after the last fault, feasible pods are bound and Running within a limit), L2 (an election has a leader
-within a limit, and leadership does not move without a fault), L3 and L4 (pods are bound, and users receive responses, while
-another user overloads the servers) and F (values observed by faults are within their limits).
+within a limit, and leadership does not move without a fault), L3, L4 and L5 (pods are bound, and users receive responses, while
+another user overloads the servers or a gateway) and F (values observed by faults are within their limits).
 
 L1 and L2 need the phases of a run. L1 checks the pods that exist at the end of the run, `settle` seconds after the last fault
 (or after their creation, if that is later). A pod is feasible if it is bound, or if an open node has free resources for it at
@@ -17,14 +17,15 @@ L3: an interval begins when a pod waits for a node, and ends with the next bind 
     `bind_within`. L3 checks pods under the run's `fenced` prefixes without constraints other than resources, from the load
     phase to the quiet phase.
 L4: during a hostile fault, no call of the bystanders fails, and 90% of the calls take at most `answer_within` seconds.
+L5: during an attack on a gateway, no call of the gateways' bystanders fails, and 99% take at most `gateway_answers_within`.
 F:  a value that a fault read from its target is within its limits, and each fault that must read a value did so.
 
-For L3 and L4, a fault covers its duration and the following `aftermath` seconds, unless the run tolerates it.
+For L3, L4 and L5, a fault covers its duration and the following `aftermath` seconds, unless the run tolerates it.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pinnace.api.resources import NODES
 from pinnace.check.history import Call, ElectionFacts, Fault, NodeFacts, PodFacts, Run, Stored
@@ -178,9 +179,10 @@ class _Room:
 
 BINDS_CONTINUE = ("L3", "while pods wait for a node, binds continue within a limit")
 ANSWERED = ("L4", "users receive timely responses while another user overloads the servers")
+GATEWAYS_ANSWER = ("L5", "users of a gateway receive timely responses while another user attacks it")
 OBSERVATIONS = ("F", "the values that faults read from their targets are within limits")
 FEWEST = 10
-"""The minimum number of bystanders' calls during a fault. With fewer calls, L4 is not checked."""
+"""The minimum number of bystanders' calls during a fault. With fewer calls, L4 and L5 are not checked."""
 
 
 def examine_binds(history: History, found: Findings) -> None:
@@ -224,10 +226,28 @@ def _waits(history: History, run: Run) -> Iterator[tuple[float, str, bool, bool]
 
 def examine_answers(history: History, found: Findings) -> None:
     run = history.run or Run(0.0)
-    calls = [call for call in history.calls if call.client in run.bystanders]
+    _examine_calls(history, run.bystanders, run.hostile, _Limit(90, run.answer_within), found)
+
+
+def examine_gateway_answers(history: History, found: Findings) -> None:
+    run = history.run or Run(0.0)
+    _examine_calls(history, run.gateway_bystanders, run.attacks, _Limit(99, run.gateway_answers_within), found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """This percentile of the latencies is at most `seconds`."""
+
+    percentile: int
+    seconds: float
+
+
+def _examine_calls(history: History, clients: Sequence[str], faults: Sequence[str], limit: _Limit, found: Findings) -> None:
+    run = history.run or Run(0.0)
+    calls = [call for call in history.calls if call.client in clients]
     for fault in history.faults.values():
-        if fault.fired and fault.name in run.hostile:
-            _judge_answers(fault, _during(fault, calls, _covering(history, run)), run, found)
+        if fault.fired and fault.name in faults:
+            _judge_answers(fault, _during(fault, calls, _covering(history, run)), limit, found)
 
 
 def _during(fault: Fault, calls: Sequence[Call], covering: Sequence[Fault]) -> list[Call]:
@@ -237,7 +257,7 @@ def _during(fault: Fault, calls: Sequence[Call], covering: Sequence[Fault]) -> l
     return [call for call in inside if not any(each.began <= call.ended and end_of(each) >= call.began for each in covering)]
 
 
-def _judge_answers(fault: Fault, calls: Sequence[Call], run: Run, found: Findings) -> None:
+def _judge_answers(fault: Fault, calls: Sequence[Call], limit: _Limit, found: Findings) -> None:
     if len(calls) < FEWEST:
         return
     found.examined += len(calls)
@@ -247,9 +267,10 @@ def _judge_answers(fault: Fault, calls: Sequence[Call], run: Run, found: Finding
         codes = ", ".join(sorted({call.code or call.outcome for call in failed}))
         found.violated(f"{len(failed)} of {len(calls)} calls of bystanders failed {during}: {codes}", at=failed[0].ended)
     took = sorted(call.ended - call.began for call in calls)
-    usual = took[len(took) * 9 // 10]
-    if usual > run.answer_within:
-        text = f"10% of the bystanders' calls took {usual:.2f} s or more {during}, limit {run.answer_within:g} s"
+    usual = took[len(took) * limit.percentile // 100]
+    if usual > limit.seconds:
+        part = f"{100 - limit.percentile}% of the bystanders' calls"
+        text = f"{part} took {usual:.2f} s or more {during}, limit {limit.seconds:g} s"
         found.violated(text, at=fault.began)
 
 

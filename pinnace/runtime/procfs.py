@@ -148,6 +148,20 @@ def usage(process: Identity) -> ProcessUsage | None:
     )
 
 
+def reset_peaks(processes: Sequence[Identity]) -> float:
+    """Start the measurement of `peak_memory` anew. Return the resident memory of these processes and their descendants in MB.
+    Raises OSError."""
+    found = [*processes, *descendants(processes)]
+    for process in found:
+        (_PROC / str(process.pid) / "clear_refs").write_text("5\n")
+    return sum(each.rss_mb for process in found if (each := usage(process)))
+
+
+def peak_memory(processes: Sequence[Identity]) -> float:
+    """Return the sum of the peaks of these processes and their running descendants in MB."""
+    return sum(each.peak_rss_mb for process in (*processes, *descendants(processes)) if (each := usage(process)))
+
+
 def table() -> dict[int, Entry]:
     """Return all processes by pid. Zombies are included, so that their CPU time does not disappear from the totals. Takes about
     60 us per process."""

@@ -1,5 +1,6 @@
 """The table of all faults. To add a fault, add a class and a row here; see `docs/design/chaos.md`."""
 
+from pinnace.chaos.faults.attacks import BODIES, CALLERS, CONNECTIONS, READS, attacking
 from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, gateways, kubelets, proxies, roles
 from pinnace.chaos.faults.clients import (
     FailingPlugin,
@@ -322,22 +323,33 @@ _CROWDS = (
         1,
     ),
 )
+_ATTACKS = tuple(
+    Kind(f"attack-{name}", what, Area.ALL, gateways, attacking(attacks), seconds, 1, (Need.GATEWAYS,))
+    for name, what, attacks, seconds in (
+        ("bodies", "bodies for a gateway that are large, hostile or incomplete", BODIES, (7.0, 9.0)),
+        ("reads", "expensive reads from a gateway, and answers that nobody receives", READS, (7.0, 9.0)),
+        ("callers", "many requests to a gateway that it refuses", CALLERS, (7.0, 9.0)),
+        ("connections", "connections to a gateway that send nothing", CONNECTIONS, (16.0, 17.0)),
+    )
+)
 KINDS = {
     kind.name: kind
-    for kind in (*_PROCESSES, *_ETCD, *_NETWORK, *_LIMITS, *_CERTIFICATES, *_CLOCKS, *_HARM, *_STRANGERS, *_CROWDS)
+    for kind in (*_PROCESSES, *_ETCD, *_NETWORK, *_LIMITS, *_CERTIFICATES, *_CLOCKS, *_HARM, *_STRANGERS, *_CROWDS, *_ATTACKS)
 }
 DOUBLING = ("twin-kubelet",)
 """For history.Run: faults that run the same nodes in two processes."""
 _KUBELETS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.KUBELETS)
 _GATEWAYS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.GATEWAYS)
+ATTACKS = tuple(kind.name for kind in _ATTACKS)
+"""For history.Run: faults in which one user of a gateway harms others."""
 HARMLESS = (
     "compact", "stuck-watchers", "second-control-plane", "failing-plugin", "hostile-pods", "flood", "kill-proxy",
-    *_KUBELETS, *_GATEWAYS,
+    *_KUBELETS, *_GATEWAYS, *ATTACKS,
 )  # fmt: skip
 """For history.Run: faults that do not affect elections."""
 HOSTILE = ("hostile-pods", "flood")
 """For history.Run: faults in which one user harms others."""
-TOLERATED = ("compact", "stuck-watchers", "failing-plugin", *HOSTILE)
+TOLERATED = ("compact", "stuck-watchers", "failing-plugin", *HOSTILE, *ATTACKS)
 """For history.Run: faults that do not excuse delays."""
 OBSERVING = (
     "full-disk",
@@ -350,5 +362,6 @@ OBSERVING = (
     "hanging-plugin",
     "flood",
     "kill-proxy",
+    *ATTACKS,
 )
 """For history.Run: faults that read values from their targets."""

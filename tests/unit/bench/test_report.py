@@ -4,7 +4,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from pinnace.bench.calibration import Calibration
-from pinnace.bench.report import BenchReport, Machine, Run
+from pinnace.bench.report import BenchReport, Machine, Run, Work
 from pinnace.runtime.procfs import ProcessUsage
 
 MACHINE = Machine(2, 24.0, "6.1", "3.11.7", "abc123")
@@ -60,6 +60,21 @@ def test_report_contains_cpu_per_stage_of_the_median_run() -> None:
     lines = [" ".join(line.split()) for line in render(a_report(*runs)).splitlines()]
     first = lines.index("stage in the API servers CPU µs per pod share")
     assert lines[first + 1 : first + 4] == ["admit 2000.0 80%", "transport 500.0 20%", "all 2500.0"]
+
+
+def test_works_have_ratios_to_the_static_answer() -> None:
+    works = {
+        "get, JSON": Work(800.0, 4000.0, {"gateways": 600.0, "client": 200.0}),
+        "list, JSON": Work(20.0, None, {"gateways": 9000.0}),
+    }
+    report = a_report(replace(a_run(1000, [0.1]), works=works))
+    assert report.to_json()["works"] == {
+        "get, JSON": {"rate": 800.0, "static_rate": 4000.0, "ratio": 0.2, "cpu_us": {"gateways": 600.0, "client": 200.0}},
+        "list, JSON": {"rate": 20.0, "cpu_us": {"gateways": 9000.0}},
+    }
+    lines = [" ".join(line.split()) for line in render(report).splitlines()]
+    first = lines.index("work per second HAProxy, static ratio gateways, µs client, µs")
+    assert lines[first + 1 : first + 3] == ["get, JSON 800 4,000 0.200 600 200", "list, JSON 20 9,000 0"]
 
 
 def test_json_contains_usage_calibration_and_machine() -> None:

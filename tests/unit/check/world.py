@@ -31,9 +31,9 @@ PRIVATE = PRIORITY_CLASSES.prefix
 SETTLE, LEADERLESS, AFTERMATH = 5.0, 2.0, 0.2
 REQUESTS = (("pods", 1), ("cpu", 100))
 ALLOCATABLE = (("cpu", 4000), ("pods", 110))
-KILL, FLOOD = "kill-leader", "flood"
-BYSTANDER = "bystander"
-BIND_WITHIN, ANSWER_WITHIN = 6.0, 0.5
+KILL, FLOOD, ATTACK = "kill-leader", "flood", "attack-bodies"
+BYSTANDER, GATEWAY_BYSTANDER = "bystander", "gateway-bystander"
+BIND_WITHIN, ANSWER_WITHIN, GATEWAY_ANSWERS_WITHIN = 6.0, 0.5, 0.25
 SCHEDULERS = ("default-scheduler",)
 """Whose pods the leaders bind."""
 KUBELET = "kubelet-0/1"
@@ -53,11 +53,14 @@ class World:
                 elections=("scheduler",),
                 leaderless=LEADERLESS,
                 aftermath=AFTERMATH,
-                tolerated=(FLOOD,),
+                tolerated=(FLOOD, ATTACK),
                 bind_within=BIND_WITHIN,
                 bystanders=(BYSTANDER,),
                 hostile=(FLOOD,),
                 answer_within=ANSWER_WITHIN,
+                gateway_bystanders=(GATEWAY_BYSTANDER,),
+                attacks=(ATTACK,),
+                gateway_answers_within=GATEWAY_ANSWERS_WITHIN,
                 observing=(FLOOD,),
             )
         ]
@@ -90,6 +93,7 @@ class World:
             for follower in self._followers:
                 follower.move(self.rng)
         self.flood()
+        self.attack()
         self.say(Phase(self.now, "quiet"))
         for key in [*self._pods(node=False)]:
             self.bind(key)
@@ -203,6 +207,16 @@ class World:
                 call.code = "NOT_FOUND"
                 call.items = [Item(PODS.key("default", "never"), 0)]
         self.say(Observed(self.tick(), fault.id, fault.target, "calls_refused_total", 40.0, least=1.0))
+        self.say(replace(fault, ended=self.tick()))
+
+    def attack(self) -> None:
+        """Another user attacks a gateway, and calls of its other users are answered."""
+        fault = Fault(10_001, ATTACK, "gateway-0", self.now)
+        self.say(fault)
+        for _ in range(12):
+            with self.call(GATEWAY_BYSTANDER, "get") as call:
+                call.code = "404"
+                call.items = [Item(PODS.key("default", "never"), 0)]
         self.say(replace(fault, ended=self.tick()))
 
     def bind(self, key: str) -> None:

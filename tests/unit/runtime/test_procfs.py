@@ -73,3 +73,37 @@ def test_command_name_with_brackets_and_spaces_is_parsed() -> None:
         child.stdout.readline()
         assert procfs.identify(child.pid) is not None
         child.kill()
+
+
+MEMORY = """
+import subprocess, sys
+code = "x = bytearray(100 << 20); print(1, flush=True); input()"
+child = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=-1, stdout=-1)
+child.stdout.readline()
+x = bytearray(200 << 20)
+del x
+print(1, flush=True)
+input()
+x = bytearray(50 << 20)
+print(1, flush=True)
+input()
+"""
+
+
+def test_peak_memory_is_measured_since_its_reset_with_descendants() -> None:
+    command = [sys.executable, "-S", "-c", MEMORY]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdout.readline()
+        process = procfs.identify(child.pid)
+        assert process is not None
+        before = procfs.peak_memory([process])
+        resident = procfs.reset_peaks([process])
+        assert 100 < resident < before - 150, "with the child, without the memory that was freed"
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        assert resident + 45 < procfs.peak_memory([process]) < before - 100
+        for found in procfs.descendants([process]):
+            procfs.send_signal(found, signal.SIGKILL)
+        child.kill()

@@ -48,8 +48,9 @@ def a_write_is_applied_twice(records: Records, rng: random.Random) -> Records:
     return append(records, pod.key, pod.facts, digest=pod.digest)
 
 
-@breaks("I11")
+@breaks("I11", "I13")
 def a_pod_runs_on_two_nodes(records: Records, rng: random.Random) -> Records:
+    """On the second node it also survives its deletion, if it is deleted."""
     ran = rng.choice(all_of(records, Ran, lambda ran: ran.what == "started"))
     return put_instead(records, ran, ran, replace(ran, node="n9"))
 

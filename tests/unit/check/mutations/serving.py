@@ -1,4 +1,4 @@
-"""L3, L4, F: nothing is bound, another user waits or is refused, and a figure that is out of its bounds or was not read."""
+"""L3, L4, L5, F: nothing is bound, another user waits or is refused, and a figure that is out of its bounds or was not read."""
 
 import random
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pinnace.check.history import Call, Fault, Observed, PodFacts, Stored
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import all_of, put_instead
-from tests.unit.check.world import BYSTANDER, FLOOD
+from tests.unit.check.world import ATTACK, BYSTANDER, FLOOD, GATEWAY_BYSTANDER
 
 
 def _flood(records: Records) -> Fault:
@@ -49,6 +49,22 @@ def a_bystander_waits(records: Records, rng: random.Random) -> Records:
 def a_bystander_is_refused(records: Records, rng: random.Random) -> Records:
     call = rng.choice(all_of(records, Call, lambda call: call.client == BYSTANDER))
     return put_instead(records, call, replace(call, outcome="refused", code="RESOURCE_EXHAUSTED", items=()))
+
+
+@breaks("L5")
+def one_call_through_an_attacked_gateway_waits(records: Records, rng: random.Random) -> Records:
+    """A single call of a few: with so few calls, one is more than a hundredth."""
+    call = all_of(records, Call, lambda call: call.client == GATEWAY_BYSTANDER)[0]
+    records = put_instead(records, call, replace(call, began=call.began - 0.3))
+    for fault in all_of(records, Fault, lambda fault: fault.name == ATTACK):
+        records = put_instead(records, fault, replace(fault, began=fault.began - 0.3))
+    return records
+
+
+@breaks("L5")
+def a_call_through_an_attacked_gateway_is_refused(records: Records, rng: random.Random) -> Records:
+    call = rng.choice(all_of(records, Call, lambda call: call.client == GATEWAY_BYSTANDER))
+    return put_instead(records, call, replace(call, outcome="refused", code="503", items=()))
 
 
 @breaks("F")

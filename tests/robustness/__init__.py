@@ -1,0 +1,1 @@
+"""Robustness of a cluster as its users see it, from the outside."""

@@ -19,8 +19,8 @@ from collections import deque
 from gateway.http import ApiStatus
 
 SEATS, ALONE, SHARE = 128, 96, 16
-MAX_WAITING = 200
-"""The maximum number of waiting requests of a user."""
+MAX_WAITING, MAX_WAITING_BODIES = 200, 16
+"""The maximum number of requests of a user that wait for a seat, and for memory. A body that waits has buffers of 0.5 MB."""
 WAIT_TIMEOUT = 5.0
 """Seconds that a request waits for a seat, or a body for memory."""
 TOTAL_BYTES, USER_BYTES = 64 << 20, 16 << 20
@@ -45,10 +45,10 @@ class _Share:
 class FairPool:
     """A number of units, such as seats or bytes, that users share. `total`: the number of units. `alone`: the most that a user
     gets while no other user holds or wants any. `share`: the most that a user gets otherwise. A request for more than that gets
-    them when the user holds none."""
+    them when the user holds none. `waiting`: the most requests of a user that wait."""
 
-    def __init__(self, total: int, alone: int, share: int, what: str) -> None:
-        self._total, self._alone, self._share_size, self._what = total, alone, share, what
+    def __init__(self, total: int, alone: int, share: int, waiting: int, what: str) -> None:
+        self._total, self._alone, self._share_size, self._waiting, self._what = total, alone, share, waiting, what
         self._held = 0
         self._shares: dict[str, _Share] = {}
 
@@ -70,7 +70,7 @@ class FairPool:
     async def wait(self, user: str, units: int) -> None:
         """Wait for units that `take` did not get. Raises ApiStatus (429)."""
         share = self._shares[user]
-        if len(share.waiting) >= MAX_WAITING:
+        if len(share.waiting) >= self._waiting:
             raise too_many_requests(f'{len(share.waiting)} requests of user "{user}" wait for {self._what}')
         taken = asyncio.get_running_loop().create_future()
         share.waiting.append((units, taken))
@@ -118,8 +118,8 @@ class FlowControl:
     """The seats and the memory of a gateway."""
 
     def __init__(self) -> None:
-        self._seats = FairPool(SEATS, ALONE, SHARE, "a seat")
-        self._bytes = FairPool(TOTAL_BYTES, USER_BYTES, USER_BYTES, "memory")
+        self._seats = FairPool(SEATS, ALONE, SHARE, MAX_WAITING, "a seat")
+        self._bytes = FairPool(TOTAL_BYTES, USER_BYTES, USER_BYTES, MAX_WAITING_BODIES, "memory")
 
     async def enter(self, user: str, seats: int) -> None:
         """Take seats. Raises ApiStatus (429)."""

@@ -9,8 +9,8 @@ from gateway.flow import FairPool
 from gateway.http import ApiStatus
 
 
-def pool(total: int = 8, alone: int = 6, share: int = 2) -> FairPool:
-    return FairPool(total, alone, share, "a seat")
+def pool(total: int = 8, alone: int = 6, share: int = 2, waiting: int = 100) -> FairPool:
+    return FairPool(total, alone, share, waiting, "a seat")
 
 
 async def waiting(pool: FairPool, user: str, units: int = 1) -> "asyncio.Task[None]":
@@ -87,9 +87,8 @@ async def test_wait_ends_with_too_many_requests(monkeypatch: pytest.MonkeyPatch)
     assert seats.held == 0
 
 
-async def test_queue_of_a_user_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "MAX_WAITING", 1)
-    seats = pool(total=1, alone=1, share=1)
+async def test_queue_of_a_user_is_bounded() -> None:
+    seats = pool(total=1, alone=1, share=1, waiting=1)
     assert seats.take("a", 1)
     task = await waiting(seats, "b")
     with pytest.raises(ApiStatus):

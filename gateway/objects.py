@@ -22,9 +22,10 @@ from gateway.bodies import (
     read_delete_options,
     read_object,
 )
-from gateway.errors import invalid_options, to_status
+from gateway.errors import to_status
 from gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, not_found, success
 from gateway.json_codec import JsonCache, with_type
+from gateway.list_options import check_list_options
 from gateway.media_types import METADATA_LIST, PROTOBUF, TABLE, YAML, Format, envelope, negotiate, to_yaml, unsupported
 from gateway.routes import Route
 from gateway.wire import list_parts
@@ -63,6 +64,7 @@ class Objects:
 
     async def list(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
+        check_list_options(request)
         resource = route.resource
         if resource.resource is None:
             return self._render_list(request, resource, await self._version(request), form)
@@ -124,9 +126,9 @@ class Objects:
 
     async def delete_collection(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), ())
-        options = self._list_options(request)
+        check_list_options(request)
         message = DeleteCollectionRequest(
-            namespace=route.namespace, options=options, deleteOptions=read_delete_options(request)
+            namespace=route.namespace, options=self._list_options(request), deleteOptions=read_delete_options(request)
         )
         while True:
             answer = BatchResponse.FromString(await self.call(request, route, "DeleteCollection", message))
@@ -193,8 +195,14 @@ class Objects:
         return tables.table(resource, objects, meta, time.time(), version=form.version, include=include)
 
     async def _version(self, request: Request) -> bytes:
-        """Return an encoded empty list at the current revision."""
-        message = ListRequest(options=ListOptions(limit=_VERSION_LISTS, fieldSelector="metadata.name=kube-system"))
+        """Return an encoded empty list at the requested revision."""
+        options = ListOptions(
+            limit=_VERSION_LISTS,
+            fieldSelector="metadata.name=kube-system",
+            resourceVersion=request.param("resourceVersion"),
+            resourceVersionMatch=request.param("resourceVersionMatch"),
+        )
+        message = ListRequest(options=options)
         try:
             data = await self._backend.call(request, "/pinnace.v1.Namespaces/List", message, retry=True)
         except ApiError as error:
@@ -204,22 +212,19 @@ class Objects:
 
     @staticmethod
     def _list_options(request: Request) -> ListOptions:
-        if request.param("resourceVersionMatch") and not request.param("resourceVersion"):
-            text = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-            raise invalid_options("ListOptions", "resourceVersionMatch", text)
         options = ListOptions(
             labelSelector=request.param("labelSelector"),
             fieldSelector=request.param("fieldSelector"),
             resourceVersion=request.param("resourceVersion"),
             resourceVersionMatch=request.param("resourceVersionMatch"),
         )
-        limit = request.number("limit")
-        if limit:
-            options.limit = limit
-        if token := request.param("continue"):
+        limit, token = request.number("limit"), request.param("continue")
+        if token:
             setattr(options, "continue", token)
             if options.resourceVersion == "0":
                 options.resourceVersion = ""
+        if limit and options.resourceVersion != "0":  # Kubernetes serves resourceVersion 0 from its cache, in one page
+            options.limit = limit
         return options
 
     @staticmethod

@@ -252,7 +252,7 @@ class ResourceService(Generic[T]):
         if not resource_version:
             await self._cacher.fresh(read_timeout(context))
         elif wanted := _revision(resource_version):
-            await self._cacher.wait_for(wanted, read_timeout(context))
+            await self._cacher.reach(wanted, read_timeout(context))
 
     async def _known_since(self, request: WatchRequest) -> int | None:
         """Return the start of a watch by a client that has a state. The watch continues in the client's history, or fails."""
@@ -276,7 +276,7 @@ class ResourceService(Generic[T]):
         since = _revision(options.resourceVersion)
         initial = options.sendInitialEvents if said else not since
         if since:
-            await self._cacher.wait_for(since, READ_TIMEOUT)
+            await self._cacher.reach(since, READ_TIMEOUT)
         else:
             since = await self._cacher.fresh(READ_TIMEOUT)
         return None if initial else since

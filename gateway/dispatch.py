@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 PUBLIC = ("/version", "/livez", "/readyz", "/healthz")
 """Paths that need no credentials, including all subpaths."""
+_DISCOVERY_SEGMENTS = {"api": 2, "apis": 3}
+"""The number of segments of the longest discovery path. Paths of objects have more."""
 Handler = Callable[[Request, Route], Awaitable[Response | Upgrade]]
 Ready = Callable[[], str]
 """A function that returns the reason why the gateway cannot serve, or "" if it can."""
@@ -94,7 +96,8 @@ class Dispatcher:
             return self._openapi.respond(request)
         if path == "/":
             return Response(200, dump({"paths": sorted((*self._discovery.paths, *self._openapi.paths, *PUBLIC))}))
-        if not path.startswith(("/api/", "/apis/")) or path.count("/") <= (2 if path.startswith("/api/") else 3):
+        segments = path.strip("/").split("/")
+        if len(segments) <= _DISCOVERY_SEGMENTS.get(segments[0], len(segments)):
             if request.method not in ("GET", "HEAD"):
                 raise method_not_allowed()
             return self._discovery.respond(request)

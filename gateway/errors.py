@@ -108,7 +108,7 @@ def invalid(resource: ApiResource | None, name: str, violations: Sequence[Violat
 
 def _invalid(group: str, kind: str, name: str, violations: Sequence[Violation]) -> ApiStatus:
     causes = [_cause(each) for each in violations]
-    texts = [f"{each['field']}: {each['message']}" if each["field"] else each["message"] for each in causes]
+    texts = [f"{each['field']}: {each['message']}" if "field" in each else each["message"] for each in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = ({"name": name} if name else {}) | ({"group": group} if group else {}) | {"kind": kind}
@@ -116,13 +116,13 @@ def _invalid(group: str, kind: str, name: str, violations: Sequence[Violation]) 
 
 
 def _cause(violation: Violation) -> dict[str, str]:
-    message = violation.message
+    message, field = violation.message, {"field": violation.field} if violation.field else {}
     for beginning, reason in _CAUSES:
         if message.startswith(beginning):
-            return {"reason": reason, "message": message, "field": violation.field}
+            return {"reason": reason, "message": message} | field
     if message.startswith(_REQUIRED):
-        return {"reason": "FieldValueRequired", "message": "Required value", "field": violation.field}
-    return {"reason": "FieldValueInvalid", "message": f"Invalid value: {message}", "field": violation.field}
+        return {"reason": "FieldValueRequired", "message": "Required value"} | field
+    return {"reason": "FieldValueInvalid", "message": f"Invalid value: {message}"} | field
 
 
 def _details(resource: ApiResource | None, name: str) -> Mapping[str, Any] | None:

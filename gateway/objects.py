@@ -28,6 +28,7 @@ from gateway.json_codec import JsonCache, with_type
 from gateway.list_options import check_list_options
 from gateway.media_types import METADATA_LIST, PROTOBUF, TABLE, YAML, Format, envelope, negotiate, to_yaml, unsupported
 from gateway.routes import Route
+from gateway.status import status_response
 from gateway.wire import list_parts
 from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, GetRequest, ListRequest, PatchRequest
@@ -122,7 +123,7 @@ class Objects:
             return self.respond(request, route, data, form)
         group = {"group": route.resource.group} if route.resource.group else {}
         details = {"name": route.name} | group | {"kind": route.resource.plural, "uid": obj.metadata.uid}
-        return document(success(details), form)
+        return status_response(success(details), form)
 
     async def delete_collection(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), ())
@@ -139,7 +140,7 @@ class Objects:
             if not token:
                 break
             setattr(message.options, "continue", token)
-        return document(success({"kind": route.resource.plural}), form)
+        return status_response(success({"kind": route.resource.plural}), form)
 
     async def call(
         self, request: Request, route: Route, verb: str, message: Message, *, name: str = "", retry: bool = False

@@ -159,7 +159,7 @@ def _apply_conflict(refusal: Refusal) -> ApiStatus:
     ]
     complete = len(causes) == len(refusal.violations)
     message = conflict_message(refusal.violations) if complete else refusal.message
-    return ApiStatus(409, "Conflict", message, {"causes": causes})
+    return ApiStatus(409, "Conflict", message, {"causes": causes} if causes else {})
 
 
 def _forbidden(refusal: Refusal, resource: ApiResource | None, name: str) -> str:

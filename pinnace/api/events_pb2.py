@@ -27,23 +27,23 @@ from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
 from pinnace.api import verbs_pb2 as pinnace_dot_api_dot_verbs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18pinnace/api/events.proto\x12\npinnace.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x17pinnace/api/verbs.proto\"\x81\x01\n\x12\x43reateEventRequest\x12&\n\x06object\x18\x01 \x01(\x0b\x32\x16.pinnace.core.v1.Event\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\x12\x12\n\napiVersion\x18\x03 \x01(\t\"q\n\x17\x43reateEventBatchRequest\x12%\n\x05items\x18\x01 \x03(\x0b\x32\x16.pinnace.core.v1.Event\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"\x81\x01\n\x12UpdateEventRequest\x12&\n\x06object\x18\x01 \x01(\x0b\x32\x16.pinnace.core.v1.Event\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\x12\x12\n\napiVersion\x18\x03 \x01(\t\"c\n\x0f\x45ventWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12&\n\x06object\x18\x02 \x01(\x0b\x32\x16.pinnace.core.v1.Event\"k\n\x12\x45ventWatchResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.pinnace.v1.EventWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\x0c\x32\xdb\x04\n\x06\x45vents\x12@\n\x06\x43reate\x12\x1e.pinnace.v1.CreateEventRequest\x1a\x16.pinnace.core.v1.Event\x12\x35\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x16.pinnace.core.v1.Event\x12;\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x1a.pinnace.core.v1.EventList\x12\x43\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\x1e.pinnace.v1.EventWatchResponse0\x01\x12@\n\x06Update\x12\x1e.pinnace.v1.UpdateEventRequest\x1a\x16.pinnace.core.v1.Event\x12\x39\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x16.pinnace.core.v1.Event\x12;\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x16.pinnace.core.v1.Event\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponse\x12H\n\x06Record\x12#.pinnace.v1.CreateEventBatchRequest\x1a\x19.pinnace.v1.BatchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18pinnace/api/events.proto\x12\npinnace.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x17pinnace/api/verbs.proto\"m\n\x12\x43reateEventRequest\x12&\n\x06object\x18\x01 \x01(\x0b\x32\x16.pinnace.core.v1.Event\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"q\n\x17\x43reateEventBatchRequest\x12%\n\x05items\x18\x01 \x03(\x0b\x32\x16.pinnace.core.v1.Event\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"m\n\x12UpdateEventRequest\x12&\n\x06object\x18\x01 \x01(\x0b\x32\x16.pinnace.core.v1.Event\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"c\n\x0f\x45ventWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12&\n\x06object\x18\x02 \x01(\x0b\x32\x16.pinnace.core.v1.Event\"k\n\x12\x45ventWatchResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.pinnace.v1.EventWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\x0c\x32\xdb\x04\n\x06\x45vents\x12@\n\x06\x43reate\x12\x1e.pinnace.v1.CreateEventRequest\x1a\x16.pinnace.core.v1.Event\x12\x35\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x16.pinnace.core.v1.Event\x12;\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x1a.pinnace.core.v1.EventList\x12\x43\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\x1e.pinnace.v1.EventWatchResponse0\x01\x12@\n\x06Update\x12\x1e.pinnace.v1.UpdateEventRequest\x1a\x16.pinnace.core.v1.Event\x12\x39\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x16.pinnace.core.v1.Event\x12;\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x16.pinnace.core.v1.Event\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponse\x12H\n\x06Record\x12#.pinnace.v1.CreateEventBatchRequest\x1a\x19.pinnace.v1.BatchResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pinnace.api.events_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CREATEEVENTREQUEST']._serialized_start=120
-  _globals['_CREATEEVENTREQUEST']._serialized_end=249
-  _globals['_CREATEEVENTBATCHREQUEST']._serialized_start=251
-  _globals['_CREATEEVENTBATCHREQUEST']._serialized_end=364
-  _globals['_UPDATEEVENTREQUEST']._serialized_start=367
-  _globals['_UPDATEEVENTREQUEST']._serialized_end=496
-  _globals['_EVENTWATCHEVENT']._serialized_start=498
-  _globals['_EVENTWATCHEVENT']._serialized_end=597
-  _globals['_EVENTWATCHRESPONSE']._serialized_start=599
-  _globals['_EVENTWATCHRESPONSE']._serialized_end=706
-  _globals['_EVENTS']._serialized_start=709
-  _globals['_EVENTS']._serialized_end=1312
+  _globals['_CREATEEVENTREQUEST']._serialized_start=119
+  _globals['_CREATEEVENTREQUEST']._serialized_end=228
+  _globals['_CREATEEVENTBATCHREQUEST']._serialized_start=230
+  _globals['_CREATEEVENTBATCHREQUEST']._serialized_end=343
+  _globals['_UPDATEEVENTREQUEST']._serialized_start=345
+  _globals['_UPDATEEVENTREQUEST']._serialized_end=454
+  _globals['_EVENTWATCHEVENT']._serialized_start=456
+  _globals['_EVENTWATCHEVENT']._serialized_end=555
+  _globals['_EVENTWATCHRESPONSE']._serialized_start=557
+  _globals['_EVENTWATCHRESPONSE']._serialized_end=664
+  _globals['_EVENTS']._serialized_start=667
+  _globals['_EVENTS']._serialized_end=1270
 # @@protoc_insertion_point(module_scope)

@@ -10,14 +10,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CreateEventRequest(_message.Message):
-    __slots__ = ("object", "options", "apiVersion")
+    __slots__ = ("object", "options")
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
-    APIVERSION_FIELD_NUMBER: _ClassVar[int]
     object: _core_v1_pb2.Event
     options: _meta_v1_pb2.CreateOptions
-    apiVersion: str
-    def __init__(self, object: _Optional[_Union[_core_v1_pb2.Event, _Mapping]] = ..., options: _Optional[_Union[_meta_v1_pb2.CreateOptions, _Mapping]] = ..., apiVersion: _Optional[str] = ...) -> None: ...
+    def __init__(self, object: _Optional[_Union[_core_v1_pb2.Event, _Mapping]] = ..., options: _Optional[_Union[_meta_v1_pb2.CreateOptions, _Mapping]] = ...) -> None: ...
 
 class CreateEventBatchRequest(_message.Message):
     __slots__ = ("items", "options")
@@ -28,14 +26,12 @@ class CreateEventBatchRequest(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[_core_v1_pb2.Event, _Mapping]]] = ..., options: _Optional[_Union[_meta_v1_pb2.CreateOptions, _Mapping]] = ...) -> None: ...
 
 class UpdateEventRequest(_message.Message):
-    __slots__ = ("object", "options", "apiVersion")
+    __slots__ = ("object", "options")
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
-    APIVERSION_FIELD_NUMBER: _ClassVar[int]
     object: _core_v1_pb2.Event
     options: _meta_v1_pb2.UpdateOptions
-    apiVersion: str
-    def __init__(self, object: _Optional[_Union[_core_v1_pb2.Event, _Mapping]] = ..., options: _Optional[_Union[_meta_v1_pb2.UpdateOptions, _Mapping]] = ..., apiVersion: _Optional[str] = ...) -> None: ...
+    def __init__(self, object: _Optional[_Union[_core_v1_pb2.Event, _Mapping]] = ..., options: _Optional[_Union[_meta_v1_pb2.UpdateOptions, _Mapping]] = ...) -> None: ...
 
 class EventWatchEvent(_message.Message):
     __slots__ = ("type", "object")

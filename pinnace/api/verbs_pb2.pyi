@@ -59,7 +59,7 @@ class Known(_message.Message):
     def __init__(self, resourceVersion: _Optional[str] = ..., history: _Optional[bytes] = ...) -> None: ...
 
 class PatchRequest(_message.Message):
-    __slots__ = ("namespace", "name", "options", "type", "patch", "subresource", "apiVersion")
+    __slots__ = ("namespace", "name", "options", "type", "patch", "subresource")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNSPECIFIED: _ClassVar[PatchRequest.Type]
@@ -78,15 +78,13 @@ class PatchRequest(_message.Message):
     TYPE_FIELD_NUMBER: _ClassVar[int]
     PATCH_FIELD_NUMBER: _ClassVar[int]
     SUBRESOURCE_FIELD_NUMBER: _ClassVar[int]
-    APIVERSION_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     name: str
     options: _meta_v1_pb2.PatchOptions
     type: PatchRequest.Type
     patch: bytes
     subresource: str
-    apiVersion: str
-    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.PatchOptions, _Mapping]] = ..., type: _Optional[_Union[PatchRequest.Type, str]] = ..., patch: _Optional[bytes] = ..., subresource: _Optional[str] = ..., apiVersion: _Optional[str] = ...) -> None: ...
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.PatchOptions, _Mapping]] = ..., type: _Optional[_Union[PatchRequest.Type, str]] = ..., patch: _Optional[bytes] = ..., subresource: _Optional[str] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
     __slots__ = ("namespace", "name", "options", "disruption")

@@ -39,7 +39,7 @@ def errors() -> Iterator[ApiStatus]:
     for code in Code:
         for reason in ("", *_REASONS.get(code, ())):
             for violations in ((), _VIOLATIONS):
-                refusal = Refusal(code, reason, "an error", violations, retry_after=1.0)
+                refusal = Refusal(code, reason, 'namespaces "x": an error', violations, retry_after=1.0)
                 for resource, name in ((None, ""), (PODS, "a"), (DEPLOYMENTS, "")):
                     yield to_status(from_refusal(refusal), resource, name)
     for error in (OutcomeUnknown, Timeout):

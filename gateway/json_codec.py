@@ -26,6 +26,8 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
     **{each.message.DESCRIPTOR.full_name: ("status",) for each in ALL if "status" in each.message.DESCRIPTOR.fields_by_name},
     "pinnace.core.v1.Container": ("resources",),
     "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
+    "pinnace.core.v1.Event": ("involvedObject", "source"),
+    "pinnace.events.v1.Event": ("regarding", "deprecatedSource"),
 }
 """Messages that Kubernetes serializes as {} if they are empty, because clients read their fields without a check."""
 Writer = Callable[[Any], str]

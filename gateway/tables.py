@@ -10,6 +10,7 @@ from typing import Any
 from gateway.api_resources import ApiResource
 from gateway.http import ApiStatus, Request
 from gateway.json_codec import to_json
+from pinnace.api.conversion import conversion_of
 from pinnace.api.resources import Object
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns, since
@@ -53,8 +54,8 @@ def table(
     include: str,
     definitions: bool = True,
 ) -> dict[str, Any]:
-    """Return a Table. `list_meta`: the metadata of the list or of the single object. `definitions`: include the column
-    definitions, once per watch."""
+    """Return a Table of objects in the version of the resource. `list_meta`: the metadata of the list or of the single object.
+    `definitions`: include the column definitions, once per watch."""
     columns = columns_of(resource)
     found: dict[str, Any] = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": dict(list_meta)}
     found["columnDefinitions"] = _definitions(columns) if definitions else None
@@ -63,7 +64,8 @@ def table(
 
 
 def _row(resource: ApiResource, columns: Columns[Any], obj: Object, now: float, version: str, include: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"cells": [_cell(each) for each in columns.row(obj, now)]}
+    stored = conversion_of(resource.resource).to_stored(obj) if resource.resource is not None else obj
+    found: dict[str, Any] = {"cells": [_cell(each) for each in columns.row(stored, now)]}
     if include == "Metadata":
         found["object"] = metadata_only(obj, version)
     elif include == "Object":

@@ -35,6 +35,7 @@ from apiserver.storage.committer import CommitOutcome, Conflict, Denied, GuardFa
 from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.api import wire
 from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, revised, to_dict
+from pinnace.api.conversion import conversion_of
 from pinnace.api.patch import PatchError, parse, patched, with_reset
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Refusal, Violation
@@ -378,8 +379,10 @@ def check_subresource(resource: Resource[T], request: PatchRequest) -> None:
         raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched; expected {known}'))
 
 
-def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
-    """Return a function that returns the patched copy of an object. Both functions raise Rejected."""
+def patching(resource: Resource[Any], request: PatchRequest) -> Callable[[Any], Any]:
+    """Return a function that returns the patched copy of a stored object. `resource`: the version of the patch. Both functions
+    raise Rejected."""
+    conversion = conversion_of(resource)
     if not request.name:
         raise Rejected(errors.bad_request("name: Required value: a patch needs the name of an object"))
     if request.type not in _TYPES:
@@ -403,10 +406,12 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
             warn([f'unknown field "{problem.field}"'])
         return validation in (WARN, IGNORE)
 
-    def apply(old: T) -> T:
+    def apply(old: Any) -> Any:
         try:
-            form = to_dict(old)
-            new = revised(resource, old, form, with_reset(patched(form, request.type, patch)), ignored)
+            served = conversion.to_served(old)
+            form = to_dict(served)
+            changed = revised(resource, served, form, with_reset(patched(form, request.type, patch)), ignored)
+            new = conversion.to_stored(changed, old)
         except PatchError as error:
             raise Rejected(errors.invalid(resource, request.name, [Violation("patch", str(error))])) from None
         except CodecError as error:

@@ -59,6 +59,10 @@ class Strategy(Generic[T]):
     def __init__(self, resource: Resource[T]) -> None:
         self.resource = resource
 
+    def in_version(self, api_version: str) -> "Strategy[T]":
+        """Return the strategy for writes in an API version; "" is the stored one. Objects are in the stored form."""
+        return self
+
     def set_defaults(self, obj: T) -> None:
         """Set the defaults of an object that is created or updated."""
 

@@ -28,7 +28,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pinnace.api.merge import Key, key_of
-from pinnace.api.resources import ALL, Object, Resource
+from pinnace.api.resources import ALL, EVENTS_V1, Object, Resource
 from pinnace.api.scalars import SCALARS, kind_of, read_primitive, write_primitive
 
 INLINED = frozenset(
@@ -121,7 +121,7 @@ SHOWN_WHEN_ZERO = {
     "pinnace.core.v1.Sysctl": ("value",),
 }
 """Fields that Kubernetes serializes even if they are zero."""
-_KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in ALL}
+_KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in (*ALL, EVENTS_V1)}
 _SECRET = "pinnace.core.v1.Secret"
 _FIRST = {"apiVersion": 0, "kind": 1, "metadata": 2}
 
@@ -413,7 +413,7 @@ def _restore(new: Message, old: Message, shown: Message) -> None:
         new.CopyFrom(old)
         return
     if says_more(old):
-        new.MergeFrom(_unmodelled(old))
+        new.MergeFrom(unknown_fields(old))
     for field, before in old.ListFields():
         if field.message_type is not None:
             for into, was, as_shown in _pairs(field, new, before, getattr(shown, field.name)):
@@ -426,8 +426,8 @@ def _same_scalar(new: Message, shown: Message) -> bool:
     return scalar is not None and scalar.write(new) == scalar.write(shown)
 
 
-def _unmodelled(message: Message) -> Message:
-    """Return a message with only the unknown fields."""
+def unknown_fields(message: Message) -> Message:
+    """Return a message with only the unknown fields of a message."""
     rest = type(message)()
     rest.CopyFrom(message)
     for field, _ in message.ListFields():

@@ -15,6 +15,7 @@ from apiserver.registry.strategies import STRATEGIES
 from apiserver.services.discovery import HEALTH, REFLECTION
 from pinnace.api import authorization_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.authorization_pb2 import ResourceAttributes
+from pinnace.api.conversion import SERVED_VERSIONS
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.elections_pb2 import CampaignRequest
 from pinnace.api.manifest import load
@@ -42,7 +43,7 @@ def methods() -> Mapping[str, MethodDescriptor]:
         version_pb2.DESCRIPTOR.services_by_name["Version"],
     )
     services: tuple[ServiceDescriptor, ...] = (
-        *(each.messages.DESCRIPTOR.services_by_name[each.service.rpartition(".")[2]] for each in ALL),
+        *(each.messages.DESCRIPTOR.services_by_name[each.service.rpartition(".")[2]] for each in (*ALL, *SERVED_VERSIONS)),
         *special,
     )
     found = [*(method for service in services for method in service.methods), *HEALTH, *REFLECTION]

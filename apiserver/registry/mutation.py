@@ -71,7 +71,9 @@ class Put(NamedTuple, Generic[T]):
 class Remove(NamedTuple):
     """Delete the key, and write the companions."""
 
-    companions: tuple[Write, ...]
+    companions: tuple[Write, ...] = ()
+    last: Any = None
+    """The last state of the object, for the response. None: the stored one."""
 
 
 class Effect(Enum):
@@ -350,6 +352,8 @@ class _Attempt(Generic[T]):
         else:
             assert self._version is not None, "NO_OP and DELETE need an existing object"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
+            if isinstance(step, Remove) and step.last is not None:
+                self._value = step.last.SerializeToString()
             if step is Effect.NO_OP or dry_run:
                 self.committed(self._version.revision)
             else:

@@ -32,6 +32,7 @@ from apiserver.registry.mutation import (
     Next,
     Outcome,
     Put,
+    Remove,
     Step,
     Version,
     Written,
@@ -373,7 +374,7 @@ class Store(Generic[T]):
             return Effect.NO_OP
         new.metadata.resourceVersion = ""
         if self._released(new):
-            return Effect.DELETE
+            return Remove(last=new)
         if operation in (Operation.UPDATE, Operation.RESIZE) and self.strategy.is_new_generation(new, old):
             new.metadata.generation = old.metadata.generation + 1
             before = set(self.strategy.warnings(old))

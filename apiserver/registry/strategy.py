@@ -53,6 +53,8 @@ class Strategy(Generic[T]):
     check_name: NameCheck = staticmethod(names.dns_subdomain)
     allow_unconditional_update = True
     """Whether an update may omit the resourceVersion. Such an update overwrites all earlier ones."""
+    is_graceful = False
+    """Whether deletes have a grace period. If it is 0, the response contains the end of the object nevertheless."""
     can_be_disrupted = False
     """Whether a delete may contain a disruption (`DeleteRequest.disruption`)."""
 

@@ -71,6 +71,7 @@ MAX_COMPLETE = 16 << 10
 
 
 class PodStrategy(StatusStrategy[Pod]):
+    is_graceful = True
     can_be_disrupted = True
 
     def __init__(self, tolerations: DefaultTolerations | None = None) -> None:

@@ -51,16 +51,6 @@ _GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
             "delete namespace": ("body.metadata.deletionGracePeriodSeconds", "body.metadata.generation"),
         },
     ),
-    (
-        "the API server deletes the object at once, and returns its last version",
-        {
-            "delete now": (
-                "body.metadata.deletionGracePeriodSeconds",
-                "body.metadata.deletionTimestamp",
-                "body.metadata.generation",
-            ),
-        },
-    ),
 )
 ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
     name: (paths, reason) for reason, requests in _GROUPS for name, paths in requests.items()

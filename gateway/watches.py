@@ -26,12 +26,12 @@ from gateway.watch_events import Encoder, EventCache, JsonEncoder, ProtobufEncod
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.verbs_pb2 import WatchRequest
-from pinnace.client.errors import ApiError, Expired, Forbidden, HistoryChanged, Unauthenticated
+from pinnace.client.errors import ApiError, Expired, Forbidden, HistoryChanged, Invalid, Unauthenticated
 
 BOOKMARK_INTERVAL = 60.0
 """The minimum number of seconds between two bookmarks without events."""
 STREAM_PROTOBUF = f"{PROTOBUF};stream=watch"
-_ERRORS_SHOWN = (Expired, HistoryChanged, Forbidden, Unauthenticated)
+_ERRORS_SHOWN = (Expired, HistoryChanged, Forbidden, Invalid, Unauthenticated)
 """Errors that end a watch with an ERROR event. After other errors, the client can resume the watch."""
 
 

@@ -41,6 +41,18 @@ async def test_read_at_future_revision_is_too_large(monkeypatch: pytest.MonkeyPa
             assert answer.code == 504 and answer.retry_after == "1"
 
 
+@pytest.mark.parametrize("query", ["", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"])
+async def test_watch_from_future_revision_ends_with_an_error(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait is longer than the time in which an error is the status of the response."""
+    monkeypatch.setattr(cacher, "FUTURE_TIMEOUT", 0.5)
+    async with gateway() as served:
+        answer = await served.ask("GET", f"{PODS}?watch=1&resourceVersion={FUTURE}{query}")
+        assert answer.code == 200
+        (event,) = answer.lines
+        assert (event["type"], event["object"]["code"]) == ("ERROR", 504)
+        assert event["object"]["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
 async def test_list_at_resource_version_zero_ignores_the_limit() -> None:
     async with gateway() as served:
         for name in ("a", "b", "c"):

@@ -35,6 +35,7 @@ from apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
 from apiserver.registry.strategy import Strategy
 from apiserver.services import metrics
 from apiserver.services.calls import CallRunner, CallsService, RequestIds
+from apiserver.services.converting import ConvertingService
 from apiserver.services.discovery import (
     GRPCS_OWN,
     HEALTH,
@@ -58,6 +59,7 @@ from apiserver.storage.compactor import INTERVAL, Compactor
 from apiserver.storage.interface import Storage
 from apiserver.webhooks.webhook import Webhook, WebhookAdmission
 from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
+from pinnace.api.conversion import SERVED_VERSIONS, conversion_of
 from pinnace.api.resources import (
     ALL,
     CLUSTER_ROLE_BINDINGS,
@@ -213,6 +215,10 @@ class Assembly:
         services: list[tuple[ServiceDescriptor, object, Gate]] = [
             (_descriptor(resource), service, opening.gate(resource)) for resource, service in of_resources.items()
         ]
+        for resource in SERVED_VERSIONS:
+            stored = conversion_of(resource).stored
+            converting = ConvertingService(resource, self._stores[stored], self.cacher, NoAudit(), self.policy, self._clock)
+            services.append((_descriptor(resource), converting, opening.gate(stored)))
         tables = TablesService(of_resources, self._clock)
         services.append((tables_pb2.DESCRIPTOR.services_by_name["Tables"], tables, opening.refusal))
         usage = metrics_pb2.DESCRIPTOR.services_by_name

@@ -130,7 +130,7 @@ EMPTY = (
     _empty("resource.k8s.io", "resourceslices", "ResourceSlice"),
 )
 EVENTS_V1 = ApiResource(
-    "events.k8s.io", "v1", "events", "Event", True, ALL_VERBS, resources.EVENTS, resources.EVENTS.short_names
+    "events.k8s.io", "v1", "events", "Event", True, ALL_VERBS, resources.EVENTS_V1, resources.EVENTS_V1.short_names
 )
 """The objects of the core group's events in their newer form."""
 METRICS_GROUP = "metrics.k8s.io"

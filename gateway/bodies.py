@@ -3,6 +3,7 @@
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from gateway.http import JSON, ApiStatus, Request, bad_request, dump
 from gateway.media_types import APPLY, PROTOBUF, YAML, body_type, parse_body, unrecognized, unwrap
 from gateway.workers import LARGE_YAML, is_large_json
 from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, from_dict, readable
+from pinnace.api.go_time import TIME_ERROR
 from pinnace.api.meta_v1_pb2 import DeleteOptions, PatchOptions
 from pinnace.api.patch import with_reset
 
@@ -129,11 +131,18 @@ def field_manager(request: Request) -> str:
         if len(manager.encode()) > MAX_MANAGER:
             raise invalid_options(kind, "fieldManager", f"Too long: may not be more than {MAX_MANAGER} bytes")
         if not manager.isprintable():
-            message = f"Invalid value: {manager!r}: should only contain printable characters"
-            raise invalid_options(kind, "fieldManager", message)
+            raise invalid_options(kind, "fieldManager", _unprintable(manager))
         return manager
     agent = request.headers.get("user-agent", "").partition("/")[0]
     return "".join(each for each in agent if each.isprintable())[:MAX_MANAGER]
+
+
+def _unprintable(manager: str) -> str:
+    """Return the error about the first character that cannot be printed, with its position in bytes."""
+    index = next(index for index, character in enumerate(manager) if not character.isprintable())
+    position = len(manager[:index].encode())
+    quoted = "".join(json.dumps(each, ensure_ascii=not each.isprintable())[1:-1] for each in manager)
+    return f'Invalid value: "{quoted}": invalid character U+{ord(manager[index]):04X} (at position {position})'
 
 
 def patch_options(request: Request, *, applies: bool) -> PatchOptions:
@@ -180,8 +189,13 @@ def _complain(request: Request, validation: str, complaints: list[str]) -> None:
 
 
 def _undecodable(resource: ApiResource, problems: list[Problem]) -> ApiStatus:
-    texts = "; ".join(f"{each.field}: {each.message}" for each in problems[:MAX_WARNINGS])
-    return bad_request(f"{resource.kind} in version {resource.version!r} cannot be handled as a {resource.kind}: {texts}")
+    texts = "; ".join(map(_decoding_error, problems[:MAX_WARNINGS]))
+    return bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {texts}')
+
+
+def _decoding_error(problem: Problem) -> str:
+    """Return the error without its field if it is Go's error about a time, which does not contain it."""
+    return problem.message if problem.message.startswith(TIME_ERROR) else f"{problem.field}: {problem.message}"
 
 
 def read_message(request: Request, message: type[M], kinds: Mapping[str, str] | None = None) -> M:

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 PUBLIC = ("/version", "/livez", "/readyz", "/healthz")
 """Paths that need no credentials, including all subpaths."""
+_DISCOVERY_SEGMENTS = {"api": 2, "apis": 3}
+"""The number of segments of the longest discovery path. Paths of objects have more."""
 Handler = Callable[[Request, Route], Awaitable[Response | Upgrade]]
 ReadBody = Callable[[str, BodyBudget, int], Awaitable[bytes]]
 """Reads the body of a request, for a user, within a budget and a limit in bytes. Raises ApiStatus."""
@@ -190,12 +192,12 @@ class Dispatcher:
 
 def _is_of_objects(path: str) -> bool:
     """Return whether a path is of objects, and not of discovery: /api/VERSION/RESOURCE, /apis/GROUP/VERSION/RESOURCE."""
-    return (path.startswith("/api/") and path.count("/") > 2) or (path.startswith("/apis/") and path.count("/") > 3)
+    segments = path.strip("/").split("/")
+    return len(segments) > _DISCOVERY_SEGMENTS.get(segments[0], len(segments))
 
 
 def _seats(request: Request, route: Route | None) -> int:
-    """Return the seats of a request by the number of objects that it can return."""
+    """Return the seats of a request by the number of objects that it can return. Raises ApiStatus (400)."""
     if route is None or route.verb not in ("list", "deletecollection"):
         return 1
-    limit = request.param("limit")
-    return 1 if limit.isdigit() and 0 < int(limit) <= LISTED_PER_SEAT else LIST_SEATS
+    return 1 if 0 < (request.number("limit") or 0) <= LISTED_PER_SEAT else LIST_SEATS

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from gateway.backend import Backend, opening
 from gateway.errors import to_status
 from gateway.http import JSON, Request, Response, bad_request, dump, not_found
+from gateway.list_options import check_list_options, check_watch_options
 from gateway.media_types import TABLE, Format, negotiate
 from gateway.objects import document
 from gateway.routes import Route
@@ -122,6 +123,7 @@ class Elections:
 
     async def list(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), (TABLE,))
+        check_list_options(request)
         selects = _selector(request)[0]
         data = await self._call(request, route, "List", ListElectionsRequest(history=True))
         found = ListElectionsResponse.FromString(data)
@@ -134,6 +136,7 @@ class Elections:
     async def watch(self, request: Request, route: Route) -> Response:
         """Start a watch. Raises ApiStatus if it cannot be started."""
         form = negotiate(request.headers.get("accept", ""), (TABLE,))
+        check_watch_options(request)
         selects, name = _selector(request)
         message = WatchElectionsRequest(name=route.name or name)
         try:

@@ -10,7 +10,7 @@ Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/api/errors/er
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.api_resources import ApiResource
@@ -31,6 +31,7 @@ from pinnace.client.errors import ApiError, OutcomeUnknown, Timeout
 RETRY_AFTER = 1
 """Seconds that a client must wait before it retries a request that had no effect."""
 TOO_LARGE_VERSION = "ResourceVersionTooLarge"
+META_GROUP = "meta.k8s.io"
 _CAUSES = (
     ("Required value", "FieldValueRequired"),
     ("Invalid value", "FieldValueInvalid"),
@@ -74,8 +75,7 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
             return ApiStatus(409, "Conflict", _conflict(refusal, resource, name), details)
         case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE_VERSION:
             cause = {"reason": TOO_LARGE_VERSION, "message": "Too large resource version"}
-            message = f"Timeout: Too large resource version: {refusal.message}"
-            return ApiStatus(504, "Timeout", message, {"causes": [cause]}, retry_after=RETRY_AFTER)
+            return ApiStatus(504, "Timeout", f"Timeout: {refusal.message}", {"causes": [cause]}, retry_after=RETRY_AFTER)
         case Code.INVALID_ARGUMENT if refusal.violations:
             return invalid(resource, name, refusal.violations)
         case Code.INVALID_ARGUMENT:
@@ -105,33 +105,38 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
 
 def invalid_options(kind: str, field: str, message: str) -> ApiStatus:
     """Return a 422 for query parameters or options, such as "CreateOptions"."""
-    cause = _cause(Violation(field, message))
-    text = f'{kind}.meta.k8s.io "" is invalid: {field}: {message}'
-    return ApiStatus(422, "Invalid", text, {"group": "meta.k8s.io", "kind": kind, "causes": [cause]})
+    return _invalid(META_GROUP, kind, "", (Violation(field, message),))
 
 
-def invalid(resource: ApiResource | None, name: str, violations: tuple[Violation, ...]) -> ApiStatus:
+def invalid_list_options(violations: Sequence[Violation]) -> ApiStatus:
+    """Return a 422 for the query parameters of a list or watch."""
+    return _invalid(META_GROUP, "ListOptions", "", violations)
+
+
+def invalid(resource: ApiResource | None, name: str, violations: Sequence[Violation]) -> ApiStatus:
     """Return a 422 with a cause for each violation."""
+    if resource is None:
+        return _invalid("", "object", name, violations)
+    return _invalid(resource.group, resource.kind, name, violations)
+
+
+def _invalid(group: str, kind: str, name: str, violations: Sequence[Violation]) -> ApiStatus:
     causes = [_cause(each) for each in violations]
-    texts = [f"{each['field']}: {each['message']}" if each["field"] else each["message"] for each in causes]
+    texts = [f"{each['field']}: {each['message']}" if "field" in each else each["message"] for each in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    kind = resource.kind if resource is not None else "object"
-    if resource is not None and resource.group:
-        kind = f"{kind}.{resource.group}"
-    details: dict[str, Any] = {"name": name} if name else {}
-    if resource is not None:
-        details |= ({"group": resource.group} if resource.group else {}) | {"kind": resource.kind}
-    return ApiStatus(422, "Invalid", f'{kind} "{name}" is invalid: {joined}', details | {"causes": causes})
+    qualified = f"{kind}.{group}" if group else kind
+    details: dict[str, Any] = ({"name": name} if name else {}) | ({"group": group} if group else {}) | {"kind": kind}
+    return ApiStatus(422, "Invalid", f'{qualified} "{name}" is invalid: {joined}', details | {"causes": causes})
 
 
 def _cause(violation: Violation) -> dict[str, str]:
-    message = violation.message
+    message, field = violation.message, {"field": violation.field} if violation.field else {}
     for beginning, reason in _CAUSES:
         if message.startswith(beginning):
-            return {"reason": reason, "message": message, "field": violation.field}
+            return {"reason": reason, "message": message} | field
     if message.startswith(_REQUIRED):
-        return {"reason": "FieldValueRequired", "message": "Required value", "field": violation.field}
-    return {"reason": "FieldValueInvalid", "message": f"Invalid value: {message}", "field": violation.field}
+        return {"reason": "FieldValueRequired", "message": "Required value"} | field
+    return {"reason": "FieldValueInvalid", "message": f"Invalid value: {message}"} | field
 
 
 def _details(resource: ApiResource | None, name: str) -> Mapping[str, Any] | None:
@@ -168,7 +173,7 @@ def _apply_conflict(refusal: Refusal) -> ApiStatus:
     ]
     complete = len(causes) == len(refusal.violations)
     message = conflict_message(refusal.violations) if complete else refusal.message
-    return ApiStatus(409, "Conflict", message, {"causes": causes})
+    return ApiStatus(409, "Conflict", message, {"causes": causes} if causes else {})
 
 
 def _forbidden(refusal: Refusal, resource: ApiResource | None, name: str) -> str:

@@ -1,14 +1,17 @@
 """Requests and responses as plain values, independent of the HTTP server."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+from pinnace.api.scalars import integer
 
 JSON = "application/json"
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 """The true values of Go's strconv.ParseBool."""
+_INTEGER = re.compile(r"[-+]?[0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +57,9 @@ class Request:
         value = self.param(name)
         if not value:
             return None
-        problem = "invalid syntax"
-        with suppress(ValueError):
-            found = int(value)
-            if -(1 << 63) <= found < 1 << 63:
-                return found
-            problem = "value out of range"
+        if (number := integer(value)) is not None:
+            return number
+        problem = "value out of range" if _INTEGER.fullmatch(value) else "invalid syntax"
         raise bad_request(f'{name}: strconv.ParseInt: parsing "{value[:64]}": {problem}')
 
 

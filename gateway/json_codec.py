@@ -26,6 +26,8 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
     **{each.message.DESCRIPTOR.full_name: ("status",) for each in ALL if "status" in each.message.DESCRIPTOR.fields_by_name},
     "pinnace.core.v1.Container": ("resources",),
     "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
+    "pinnace.core.v1.Event": ("involvedObject", "source"),
+    "pinnace.events.v1.Event": ("regarding", "deprecatedSource"),
 }
 """Messages that Kubernetes serializes as {} if they are empty, because clients read their fields without a check."""
 SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
@@ -40,6 +42,8 @@ SHOWN_AS_NULL: dict[str, tuple[str, ...]] = {
     "pinnace.core.v1.NodeCondition": ("lastHeartbeatTime", "lastTransitionTime"),
     "pinnace.core.v1.PersistentVolumeClaimCondition": ("lastProbeTime", "lastTransitionTime"),
     "pinnace.core.v1.PodCondition": ("lastProbeTime", "lastTransitionTime"),
+    "pinnace.events.v1.Event": ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"),
+    "pinnace.events.v1.EventSeries": ("lastObservedTime",),
     "pinnace.meta.v1.Condition": ("lastTransitionTime",),
 }
 """Times that Kubernetes serializes as null if they are absent: Go's `omitempty` does not omit a struct."""

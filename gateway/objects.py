@@ -25,9 +25,10 @@ from gateway.bodies import (
     read_object,
 )
 from gateway.connection import PIECE
-from gateway.errors import invalid_options, to_status
+from gateway.errors import to_status
 from gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, not_found, success
 from gateway.json_codec import JsonCache, with_type
+from gateway.list_options import check_list_options
 from gateway.media_types import (
     METADATA_LIST,
     PROTOBUF,
@@ -41,6 +42,7 @@ from gateway.media_types import (
     unsupported_patch,
 )
 from gateway.routes import Route
+from gateway.status import status_response
 from gateway.wire import list_parts
 from gateway.workers import Workers, is_large_json
 from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
@@ -83,6 +85,7 @@ class Objects:
 
     async def list(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
+        check_list_options(request)
         resource = route.resource
         if resource.resource is None:
             return await self._render_list(request, resource, await self._version(request), form)
@@ -140,13 +143,13 @@ class Objects:
             return await self.respond(request, route, data, form)
         group = {"group": route.resource.group} if route.resource.group else {}
         details = {"name": route.name} | group | {"kind": route.resource.plural, "uid": obj.metadata.uid}
-        return document(success(details), form)
+        return status_response(success(details), form)
 
     async def delete_collection(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), ())
-        options = self._list_options(request)
+        check_list_options(request)
         message = DeleteCollectionRequest(
-            namespace=route.namespace, options=options, deleteOptions=read_delete_options(request)
+            namespace=route.namespace, options=self._list_options(request), deleteOptions=read_delete_options(request)
         )
         while True:
             answer = BatchResponse.FromString(await self.call(request, route, "DeleteCollection", message))
@@ -157,7 +160,7 @@ class Objects:
             if not token:
                 break
             setattr(message.options, "continue", token)
-        return document(success({"kind": route.resource.plural}), form)
+        return status_response(success({"kind": route.resource.plural}), form)
 
     async def call(
         self, request: Request, route: Route, verb: str, message: Message, *, name: str = "", retry: bool = False
@@ -247,8 +250,14 @@ class Objects:
         return tables.table(resource, objects, meta, time.time(), version=form.version, include=include)
 
     async def _version(self, request: Request) -> bytes:
-        """Return an encoded empty list at the current revision."""
-        message = ListRequest(options=ListOptions(limit=_VERSION_LISTS, fieldSelector="metadata.name=kube-system"))
+        """Return an encoded empty list at the requested revision."""
+        options = ListOptions(
+            limit=_VERSION_LISTS,
+            fieldSelector="metadata.name=kube-system",
+            resourceVersion=request.param("resourceVersion"),
+            resourceVersionMatch=request.param("resourceVersionMatch"),
+        )
+        message = ListRequest(options=options)
         try:
             data = await self._backend.call(request, "/pinnace.v1.Namespaces/List", message, retry=True)
         except ApiError as error:
@@ -258,22 +267,19 @@ class Objects:
 
     @staticmethod
     def _list_options(request: Request) -> ListOptions:
-        if request.param("resourceVersionMatch") and not request.param("resourceVersion"):
-            text = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-            raise invalid_options("ListOptions", "resourceVersionMatch", text)
         options = ListOptions(
             labelSelector=request.param("labelSelector"),
             fieldSelector=request.param("fieldSelector"),
             resourceVersion=request.param("resourceVersion"),
             resourceVersionMatch=request.param("resourceVersionMatch"),
         )
-        limit = request.number("limit")
-        if limit:
-            options.limit = limit
-        if token := request.param("continue"):
+        limit, token = request.number("limit"), request.param("continue")
+        if token:
             setattr(options, "continue", token)
             if options.resourceVersion == "0":
                 options.resourceVersion = ""
+        if limit and options.resourceVersion != "0":  # Kubernetes serves resourceVersion 0 from its cache, in one page
+            options.limit = limit
         return options
 
     @staticmethod

@@ -16,6 +16,7 @@ from gateway.json_codec import to_json
 from gateway.media_types import PROTOBUF, negotiate, parse_body, unsupported_patch, unwrap
 from gateway.objects import PATCH_TYPES, Objects, document
 from gateway.routes import Route
+from gateway.status import status_response
 from gateway.wire import WireError, fields, last_bytes
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.meta_v1_pb2 import Time
@@ -118,7 +119,7 @@ class Subresources:
         error = error_of(item)
         if error is not None:
             raise to_status(error, route.resource, route.name)
-        return document(success(code=201), negotiate(request.headers.get("accept", ""), ()), 201)
+        return status_response(success(code=201), negotiate(request.headers.get("accept", ""), ()), 201)
 
 
 def _message(resource: ApiResource, data: bytes) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 from gateway.api_resources import ApiResource
 from gateway.http import ApiStatus, Request
 from gateway.json_codec import to_json
+from pinnace.api.conversion import conversion_of
 from pinnace.api.resources import Object
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns, since
@@ -70,8 +71,8 @@ def table(
     include: str,
     definitions: bool = True,
 ) -> dict[str, Any]:
-    """Return a Table. `list_meta`: the metadata of the list or of the single object. `definitions`: include the column
-    definitions, once per watch."""
+    """Return a Table of objects in the version of the resource. `list_meta`: the metadata of the list or of the single object.
+    `definitions`: include the column definitions, once per watch."""
     columns = columns_of(resource)
     found: dict[str, Any] = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": dict(list_meta)}
     found["columnDefinitions"] = _definitions(resource, columns) if definitions else None
@@ -82,8 +83,9 @@ def table(
 def row(resource: ApiResource, obj: Object, now: float, version: str, include: str) -> dict[str, Any]:
     """Return a row of a Table."""
     columns = columns_of(resource)
+    stored = conversion_of(resource.resource).to_stored(obj) if resource.resource is not None else obj
     numbers, headers = _NUMBERS.get(resource.plural, ()), (*columns.headers, *columns.wide)
-    cells = zip(headers, columns.row(obj, now), strict=True)
+    cells = zip(headers, columns.row(stored, now), strict=True)
     found: dict[str, Any] = {"cells": [int(cell) if header in numbers else cell for header, cell in cells]}
     if include == "Metadata":
         found["object"] = metadata_only(obj, version)

@@ -23,6 +23,7 @@ from gateway.api_resources import ApiResource
 from gateway.http import ApiStatus, dump
 from gateway.json_codec import JsonCache, with_type
 from gateway.media_types import TABLE, Format, envelope
+from gateway.status import encode_status
 from gateway.wire import fields, last_bytes
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.api.wire import field
@@ -255,20 +256,5 @@ def _frame(kind: str, obj: bytes) -> bytes:
 
 
 def status_envelope(status: ApiStatus) -> bytes:
-    """Return a Status as protobuf with its envelope."""
-    found = status.document
-    data = field(1, b"") + field(2, b"Failure") + field(3, status.message.encode()) + field(4, status.reason.encode())
-    details = found.get("details")
-    if details:
-        parts = [field(1, str(details.get("name", "")).encode()), field(3, str(details.get("kind", "")).encode())]
-        for cause in details.get("causes", ()):
-            inner = b"".join(
-                field(number, cause[name].encode())
-                for number, name in ((1, "reason"), (2, "message"), (3, "field"))
-                if name in cause
-            )
-            parts.append(field(4, inner))
-        data += field(5, b"".join(parts))
-    code = status.code
-    data += b"\x30" + (bytes((code & 0x7F | 0x80, code >> 7)))
-    return envelope("v1", "Status", data)
+    """Return an error as protobuf with its envelope."""
+    return encode_status(status.document)

@@ -15,9 +15,10 @@ from typing import Self
 from gateway import tables
 from gateway.api_resources import ApiResource
 from gateway.backend import Backend
-from gateway.errors import invalid_options, to_status
+from gateway.errors import to_status
 from gateway.http import JSON, Request, Response
 from gateway.json_codec import JsonCache
+from gateway.list_options import check_watch_options
 from gateway.media_types import PROTOBUF, YAML, Format, negotiate, unsupported
 from gateway.routes import Route
 from gateway.shared_watches import SharedWatches, Watch
@@ -25,12 +26,12 @@ from gateway.watch_events import Encoder, EventCache, JsonEncoder, ProtobufEncod
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.verbs_pb2 import WatchRequest
-from pinnace.client.errors import ApiError, Expired, Forbidden, HistoryChanged, Unauthenticated
+from pinnace.client.errors import ApiError, Expired, Forbidden, HistoryChanged, Invalid, Unauthenticated
 
 BOOKMARK_INTERVAL = 60.0
 """The minimum number of seconds between two bookmarks without events."""
 STREAM_PROTOBUF = f"{PROTOBUF};stream=watch"
-_ERRORS_SHOWN = (Expired, HistoryChanged, Forbidden, Unauthenticated)
+_ERRORS_SHOWN = (Expired, HistoryChanged, Forbidden, Invalid, Unauthenticated)
 """Errors that end a watch with an ERROR event. After other errors, the client can resume the watch."""
 
 
@@ -74,19 +75,15 @@ def _options(request: Request, route: Route) -> ListOptions:
         fields_wanted = ",".join(filter(None, (fields_wanted, f"metadata.name={route.name}")))
     if route.resource.resource is None:
         fields_wanted = "metadata.name=kube-system,metadata.name!=kube-system"
-    initial = request.param("sendInitialEvents")
-    match = request.param("resourceVersionMatch")
-    if initial and match != "NotOlderThan":
-        text = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        raise invalid_options("ListOptions", "resourceVersionMatch", text)
+    check_watch_options(request)
     options = ListOptions(
         labelSelector=request.param("labelSelector") if route.resource.resource is not None else "",
         fieldSelector=fields_wanted,
         resourceVersion=request.param("resourceVersion"),
-        resourceVersionMatch=match,
+        resourceVersionMatch=request.param("resourceVersionMatch"),
         allowWatchBookmarks=request.flag("allowWatchBookmarks"),
     )
-    if initial:
+    if request.param("sendInitialEvents"):
         options.sendInitialEvents = request.flag("sendInitialEvents")
     seconds = request.number("timeoutSeconds")
     if seconds:

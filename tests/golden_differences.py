@@ -23,16 +23,6 @@ _GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
     ("the object of a bookmark has metadata only", {"watch initial events": ("body[1].object.spec", "body[1].object.status")}),
     ("anonymous requests are disabled, as with --anonymous-auth=false", {"no token": _STATUS}),
     ("users have no UID", {"self review": ("body.status.userInfo.uid",)}),
-    (
-        "open: a pod that is deleted at once has a deletionTimestamp",
-        {
-            "delete now": (
-                "body.metadata.deletionGracePeriodSeconds",
-                "body.metadata.deletionTimestamp",
-                "body.metadata.generation",
-            ),
-        },
-    ),
 )
 ACCEPTED: Mapping[str, tuple[Sequence[str], str]] = {
     name: (paths, reason) for reason, requests in _GROUPS for name, paths in requests.items()

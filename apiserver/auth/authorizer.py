@@ -29,7 +29,7 @@ from apiserver.cacher.cacher import ResourceCache
 from apiserver.errors import Rejected, bad_request
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.rbac_v1_pb2 import PolicyRule
-from pinnace.api.resources import EVENTS, LEASES, NODE_LEASE_NAMESPACE, NODES, PODS, SERVICES
+from pinnace.api.resources import EVENTS, EVENTS_V1, LEASES, NODE_LEASE_NAMESPACE, NODES, PODS, SERVICES
 from pinnace.api.selectors import FIELDS, SelectorError, parse_fields, parse_labels
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import FLEET_LABEL, IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
@@ -60,6 +60,7 @@ class NodeAuthorizer:
             action_on(PODS, "update", "status"): _anything,
             action_on(PODS, "delete"): _anything,
             action_on(EVENTS, "create"): _anything,
+            action_on(EVENTS_V1, "create"): _anything,
             action_on(SERVICES, "get"): _anything,  # for the variables of containers
             action_on(SERVICES, "list"): _anything,
             action_on(SERVICES, "watch"): _anything,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import MethodDescriptor
 
+from pinnace.api.conversion import SERVED_VERSIONS
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NAMESPACES, NODES, PODS, Resource
 from pinnace.api.selectors import FIELDS, SelectorError, parse_fields
 
@@ -235,7 +236,7 @@ def _binding(request: Any) -> Sequence[Action]:
     return (_BIND,) if request.HasField("fence") else (_BIND, BYPASS_FENCE)
 
 
-_RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in ALL}
+_RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in (*ALL, *SERVED_VERSIONS)}
 _BY_PLURAL: Mapping[str, Resource[Any]] = {resource.plural: resource for resource in ALL}
 _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "Create": ("create", "", _of_new),

@@ -55,6 +55,7 @@ from pinnace.api.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
+    EVENTS_V1,
     JOBS,
     LIMIT_RANGES,
     NAMESPACES,
@@ -489,7 +490,7 @@ _EDITED = (
 )  # fmt: skip
 _SEEN = (*_EDITED, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
-_PUBLIC = tuple(resource for resource in ALL if resource is not SECRETS)
+_PUBLIC = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
 _KEPT = (
     PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
     REPLICA_SETS, JOBS,
@@ -554,7 +555,7 @@ def _scheduler() -> list[PolicyRule]:
         _rule(("update", "patch"), [PODS], "status"),
         # Unlike in Kubernetes, including the status, because the volume controller binds no volumes.
         *(_rule(("update", "patch"), [PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS], part) for part in ("", "status")),
-        _rule(("create", "update", "patch"), [EVENTS]),
+        *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
         _elections("get", "campaign", of=SCHEDULER_ELECTION),
         # All names, because the scheduler's configuration contains the names of its profiles.
         PolicyRule(verbs=["campaign"], apiGroups=[ELECTIONS_GROUP], resources=["schedulers"]),
@@ -570,7 +571,7 @@ def _controllers() -> list[PolicyRule]:
         *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
         *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES)),
         *_rules(("update", "patch"), _KEPT, "status"),
-        _rule(("create", "update", "patch"), [EVENTS]),
+        *_rules(("create", "update", "patch"), [EVENTS, EVENTS_V1]),
         _elections("get", "campaign", of=CONTROLLERS_ELECTION),
         _elections("list"),
     ]

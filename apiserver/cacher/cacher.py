@@ -49,6 +49,7 @@ from apiserver.cacher.store import (
     CacheStore,
     Expired,
     Freshness,
+    FutureRevision,
     SelectionPredicate,
     ShuttingDown,
     Snapshot,
@@ -66,6 +67,8 @@ LATE = (EVENTS,)
 """Resources that are loaded last. Events are the most numerous objects, and no decision of the server depends on them."""
 TURN = 0.01
 """Seconds for which changes are applied before the event loop runs other tasks. The changes of one revision are not split."""
+FUTURE_TIMEOUT = 3.0
+"""Seconds for which a read waits for a revision that the storage has not reached, as in Kubernetes."""
 
 
 class Cacher:
@@ -97,7 +100,7 @@ class Cacher:
         self._freshness = Freshness(storage)
         self._proof = HistoryCheck(storage, self._fingerprints, self._progress, self._freshness.ask)
         self._reflector = Reflector(storage, self, clock, rng or random.Random())
-        shared = (storage, self._progress, self._fingerprints, self.fresh, clock, ReplayScheduler(clock))
+        shared = (storage, self._progress, self._fingerprints, self.fresh, self.reach, clock, ReplayScheduler(clock))
         self._caches = {
             resource.prefix: ResourceCache(resource, EventLog(log_events, log_bytes), *shared) for resource in resources
         }
@@ -132,6 +135,19 @@ class Cacher:
     async def wait_for(self, revision: int, timeout: float) -> None:
         """Return when `revision` is applied and the cache is loaded. Raises CacheBehind after `timeout` seconds."""
         await self._progress.wait_for(revision, timeout)
+
+    async def reach(self, revision: int, timeout: float) -> None:
+        """Return when a read at `revision` or later is possible, like `wait_for`. Raises FutureRevision after FUTURE_TIMEOUT
+        seconds if the storage has not reached the revision either, and the errors of `fresh`."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        try:
+            await self._progress.wait_for(revision, min(timeout, FUTURE_TIMEOUT))
+        except CacheBehind:
+            if timeout <= FUTURE_TIMEOUT:
+                raise
+            now = await self.fresh(deadline - asyncio.get_running_loop().time())
+            if now < revision:
+                raise FutureRevision(revision, now) from None
 
     async def fresh(self, timeout: float) -> int:
         """Make the next read linearizable: read the current revision of the storage, wait until it is applied, and return it.
@@ -298,6 +314,7 @@ class ResourceCache(Generic[T]):
         progress: CacheProgress,
         fingerprints: HistoryFingerprints,
         fresh: Callable[[float], Awaitable[int]],
+        reach: Callable[[int, float], Awaitable[None]],
         clock: Clock,
         catching_up: ReplayScheduler,
     ) -> None:
@@ -308,7 +325,7 @@ class ResourceCache(Generic[T]):
         self._fingerprints = fingerprints
         self._dispatcher = Dispatcher(fingerprints, clock)
         self._catching_up = catching_up
-        self._lister = Lister(self._store, storage, progress, fresh, self.require, clock)
+        self._lister = Lister(self._store, storage, progress, fresh, reach, self.require, clock)
         self._snapshots: Snapshots[T] = Snapshots(clock)
         self._observer: CacheObserver[T] | None = None
         self._drained = False

@@ -24,7 +24,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
-from apiserver.cacher.store import BadToken, CacheEntry, CacheProgress, CacheStore, Expired, FutureRevision, SelectionPredicate
+from apiserver.cacher.store import BadToken, CacheEntry, CacheProgress, CacheStore, Expired, SelectionPredicate
 from apiserver.storage.interface import Compacted, Storage
 from pinnace.api import wire
 from pinnace.api.resources import Object
@@ -99,7 +99,8 @@ class _Page(Generic[T]):
 
 
 class Lister(Generic[T]):
-    """Lists the objects of one resource. `fresh` is `Cacher.fresh`. `require` raises CacheBehind if the cache is not loaded."""
+    """Lists the objects of one resource. `fresh` and `reach` are those of Cacher. `require` raises CacheBehind if the cache is
+    not loaded."""
 
     def __init__(
         self,
@@ -107,6 +108,7 @@ class Lister(Generic[T]):
         storage: Storage,
         progress: CacheProgress,
         fresh: Callable[[float], Awaitable[int]],
+        reach: Callable[[int, float], Awaitable[None]],
         require: Callable[[], None],
         clock: Clock,
     ) -> None:
@@ -114,11 +116,12 @@ class Lister(Generic[T]):
         self._storage = storage
         self._progress = progress
         self._fresh = fresh
+        self._reach = reach
         self._require = require
         self._clock = clock
 
     async def list(self, query: ListQuery) -> bytes:
-        """Return the encoded `<Kind>List`. Raises Expired, CacheBehind, BadToken, StorageError."""
+        """Return the encoded `<Kind>List`. Raises Expired, FutureRevision, CacheBehind, BadToken, StorageError."""
         try:
             return await self._encode(query, await self._page(query))
         except Compacted as compacted:
@@ -143,16 +146,15 @@ class Lister(Generic[T]):
         if wanted is None:
             await self._fresh(query.timeout)
         else:
-            await self._progress.wait_for(wanted, query.timeout)
+            await self._reach(wanted, query.timeout)
         return self._cached(self._progress.revision, query, "")
 
     async def _past(self, query: ListQuery) -> int:
-        """Return the requested revision of an Exact query. Raises FutureRevision if the storage has not reached it."""
+        """Return the requested revision of an Exact query, after the cache has reached it."""
         wanted = _revision(query.resource_version)
         if not wanted:
-            raise BadToken('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
-        if wanted > self._progress.revision and wanted > (now := await self._fresh(query.timeout)):
-            raise FutureRevision(wanted, now)
+            raise BadToken('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+        await self._reach(wanted, query.timeout)
         return wanted
 
     def _at(self, revision: int, query: ListQuery, after: str) -> _Page[T]:

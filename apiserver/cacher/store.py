@@ -467,14 +467,15 @@ class Freshness:
 
     async def run(self) -> None:
         """Process the calls of `ask` until cancelled."""
-        loop, begun = asyncio.get_running_loop(), 0.0
+        loop, begun, shared = asyncio.get_running_loop(), 0.0, False
         while True:
             await self._asked.wait()
-            if (pause := begun + FRESH_INTERVAL - loop.time()) > 0:
+            if shared and (pause := begun + FRESH_INTERVAL - loop.time()) > 0:
                 await asyncio.sleep(pause)
             begun = loop.time()
             self._asked.clear()
             asking, self._asking = self._asking, []
+            shared = len(asking) > 1
             try:
                 revision = await self._storage.current_revision()
             except StorageError as error:

@@ -27,6 +27,8 @@ class Request(NamedTuple):
     dry_run: bool = False
     field_manager: str = ""
     """The manager of the fields that the write changes. Empty: the name of the user."""
+    api_version: str = ""
+    """The API version whose rules apply. Empty: the stored one."""
 
 
 class Admission(Protocol):

@@ -227,7 +227,7 @@ class ServiceAllocator:
             assert new is not None or old is not None
             raise _refused(new or old, [Violation("spec.ports", f"Too many: must have at most {MAX_KEYS} node ports")])
         if new is None:
-            return Remove(tuple(companions))
+            return Remove(tuple(companions), final.last if isinstance(final, Remove) else None)
         assert isinstance(final, Put)
         return final._replace(obj=new, companions=tuple(companions))
 

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 from apiserver import errors
 from apiserver.errors import Rejected
-from apiserver.registry.mutation import Effect, Final, Put, Version
+from apiserver.registry.mutation import Effect, Final, Put, Remove, Version
 from apiserver.registry.strategy import Strategy
-from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta
 from pinnace.api.resources import COLLECTED, Object, Resource
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.verbs_pb2 import Disruption
@@ -55,9 +55,13 @@ def delete_step(
     old = version.obj
     _check(resource, name, options, version)
     grace, finalizers = strategy.grace_period(old, options), _finalizers(resource, old.metadata.finalizers, options)
-    if not grace and not finalizers and not strategy.holds_others(old):
-        return Effect.DELETE
     metadata = old.metadata
+    if not grace and not finalizers and not strategy.holds_others(old):
+        if not strategy.is_graceful:
+            return Effect.DELETE
+        last = copy(resource, old)
+        _end(last.metadata, metadata, 0, now)
+        return Remove(last=last)
     deleting = metadata.HasField("deletionTimestamp") and (
         metadata.deletionGracePeriodSeconds <= grace or not metadata.HasField("deletionGracePeriodSeconds")
     )
@@ -66,21 +70,26 @@ def delete_step(
     new = copy(resource, old)
     new.metadata.finalizers[:] = finalizers
     if not deleting:
-        ends = _deleted_at(old, now) + grace
-        if ends < now:
-            ends, grace = now, min(grace, LEAST_GRACE)
-        new.metadata.deletionTimestamp.CopyFrom(to_time(ends))
-        if not strategy.holds_others(old):
-            new.metadata.deletionGracePeriodSeconds = grace
-        if metadata.generation and not metadata.HasField("deletionTimestamp"):
-            new.metadata.generation += 1
+        _end(new.metadata, metadata, grace, now)
+        if strategy.holds_others(old):
+            new.metadata.ClearField("deletionGracePeriodSeconds")
     strategy.prepare_delete(new, why, now)
     return Put(new)
 
 
-def _deleted_at(obj: Object, now: float) -> float:
+def _end(new: ObjectMeta, old: ObjectMeta, grace: int, now: float) -> None:
+    """Set the end of an object after a grace period in seconds. The first delete starts a new generation."""
+    ends = _deleted_at(old, now) + grace
+    if ends < now:
+        ends, grace = now, min(grace, LEAST_GRACE)
+    new.deletionTimestamp.CopyFrom(to_time(ends))
+    new.deletionGracePeriodSeconds = grace
+    if not old.HasField("deletionTimestamp") and old.generation:
+        new.generation += 1
+
+
+def _deleted_at(metadata: ObjectMeta, now: float) -> float:
     """Return the time of the first delete in Unix seconds. A shorter grace period also counts from this time."""
-    metadata = obj.metadata
     if not metadata.HasField("deletionTimestamp"):
         return now
     return to_seconds(metadata.deletionTimestamp) - metadata.deletionGracePeriodSeconds

@@ -25,6 +25,7 @@ from google.protobuf.message import Message
 from apiserver import errors
 from apiserver.errors import Rejected
 from pinnace.api.codec import CodecError, from_dict, revised, to_dict
+from pinnace.api.conversion import renamed_fields
 from pinnace.api.fieldset import FieldSet, Path, field_element, from_json, text_of
 from pinnace.api.merge import LAST_APPLIED, with_last_applied
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta
@@ -74,10 +75,13 @@ class Manager(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """The fields of a manager. `time`: Unix seconds of the last change; 0: unknown."""
+    """The fields of a manager, with the names in the version of the write. `time`: Unix seconds of the last change; 0:
+    unknown."""
 
     fields: FieldSet
     time: int
+    api_version: str = ""
+    """The version of the entry. Empty: that of the write."""
 
 
 Managers = Mapping[Manager, Owned]
@@ -108,8 +112,8 @@ class _Conflicts(Exception):
         self.found = found
 
 
-def decode(entries: Iterable[ManagedFieldsEntry], api_version: str) -> dict[Manager, Owned]:
-    """Return the owners. Entries of other API versions are omitted. Raises ValueError."""
+def decode(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[Manager, Owned]:
+    """Return the owners. Entries in API versions that the kind does not have are omitted. Raises ValueError."""
     found = dict[Manager, Owned]()
     for entry in entries:
         if entry.operation not in (APPLY, UPDATE):
@@ -118,17 +122,22 @@ def decode(entries: Iterable[ManagedFieldsEntry], api_version: str) -> dict[Mana
             raise ValueError(f'invalid fieldsType "{entry.fieldsType[:32]}"')
         if not entry.apiVersion:
             raise ValueError("apiVersion must not be empty")
-        if entry.apiVersion == api_version:
-            version = api_version if entry.operation == UPDATE else ""
+        names = renamed_fields(resource, entry.apiVersion, resource.api_version)
+        if names is not None:
+            version = entry.apiVersion if entry.operation == UPDATE else ""
             manager = Manager(entry.manager, entry.operation, version, entry.subresource)
-            found[manager] = Owned(from_json(entry.fieldsV1.Raw or b"{}"), entry.time.seconds)
+            fields = from_json(entry.fieldsV1.Raw or b"{}").with_names(names)
+            found[manager] = Owned(fields, entry.time.seconds, entry.apiVersion)
     return found
 
 
-def encode(managers: Managers, api_version: str) -> list[ManagedFieldsEntry]:
-    """Return the entries in Kubernetes' order: Apply before Update, then by time and name."""
+def encode(managers: Managers, resource: Resource[Any]) -> list[ManagedFieldsEntry]:
+    """Return the entries in Kubernetes' order: Apply before Update, then by time and name. `resource`: the version of the
+    write."""
     entries = list[ManagedFieldsEntry]()
     for manager, owned in sorted(managers.items(), key=lambda item: (item[0].operation, item[1].time, item[0])):
+        api_version = manager.api_version or owned.api_version or resource.api_version
+        names = renamed_fields(resource, resource.api_version, api_version) or {}
         entry = ManagedFieldsEntry(
             manager=manager.name,
             operation=manager.operation,
@@ -138,21 +147,21 @@ def encode(managers: Managers, api_version: str) -> list[ManagedFieldsEntry]:
         )
         if owned.time:
             entry.time.seconds = owned.time
-        entry.fieldsV1.Raw = owned.fields.to_json().encode()
+        entry.fieldsV1.Raw = owned.fields.with_names(names).to_json().encode()
         entries.append(entry)
     return entries
 
 
-def track(resource: Resource[T], new: T, old: T, name: str, subresource: str, now: float) -> None:
-    """Set metadata.managedFields of the new object: the manager `name` owns the fields that the update changes."""
-    managers = _managers_of_update(resource, new, old, subresource)
+def track(resource: Resource[T], new: T, old: T, manager: Manager, now: float) -> None:
+    """Set metadata.managedFields of the new object: the manager owns the fields that the update changes."""
+    managers = _managers_of_update(resource, new, old, manager.subresource)
     if not managers:
         del new.metadata.managedFields[:]
         return
     before, after = _form(resource, old), _form(resource, new)
-    manager = Manager(name, UPDATE, resource.api_version, subresource)
-    updated = _updated(_type(resource), before, after, managers, manager, _IGNORED.get(subresource, FieldSet()), int(now))
-    set_entries(new, old, encode(updated, resource.api_version))
+    ignored = _IGNORED.get(manager.subresource, FieldSet())
+    updated = _updated(_type(resource), before, after, managers, manager, ignored, int(now))
+    set_entries(new, old, encode(updated, resource))
 
 
 def set_entries(new: Object, old: Object, entries: Sequence[ManagedFieldsEntry]) -> None:
@@ -187,14 +196,14 @@ def _managers_of_update(resource: Resource[T], new: T, old: T, subresource: str)
         sent = new.metadata.managedFields
         if len(sent) == 1 and sent[0] == ManagedFieldsEntry():
             return {}
-        if found := _decoded(sent, resource.api_version):
+        if found := _decoded(sent, resource):
             return found
-    return _decoded(old.metadata.managedFields, resource.api_version)
+    return _decoded(old.metadata.managedFields, resource)
 
 
-def _decoded(entries: Iterable[ManagedFieldsEntry], api_version: str) -> dict[Manager, Owned]:
+def _decoded(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[Manager, Owned]:
     try:
-        return decode(entries, api_version)
+        return decode(entries, resource)
     except ValueError:
         return {}
 
@@ -272,7 +281,7 @@ def create(resource: Resource[T], wanted: Configuration, namespace: str, name: s
     managers = {wanted.manager: Owned(owned, int(now))} if owned else {}
     obj = _read(resource, name, lambda: from_dict(resource, form))
     obj.metadata.resourceVersion = str(metadata.get("resourceVersion") or "")
-    return Applied(obj, encode(managers, resource.api_version))
+    return Applied(obj, encode(managers, resource))
 
 
 def apply(resource: Resource[T], wanted: Configuration, live: T, now: float) -> Applied[T]:
@@ -281,7 +290,7 @@ def apply(resource: Resource[T], wanted: Configuration, live: T, now: float) -> 
     of, form = _type(resource), to_dict(live)
     before = _without_servers_own(resource, form)
     try:
-        managers = decode(live.metadata.managedFields, resource.api_version)
+        managers = decode(live.metadata.managedFields, resource)
     except ValueError as error:
         raise Rejected(errors.untyped(f"failed to decode managed fields: {error}")) from None
     if not managers:
@@ -305,7 +314,7 @@ def apply(resource: Resource[T], wanted: Configuration, live: T, now: float) -> 
     new_form["metadata"] = {**(after.get("metadata") or {}), **kept}
     new = _read(resource, name, lambda: revised(resource, live, form, new_form))
     _check_identity(wanted.data, new.metadata)
-    return Applied(new, encode(owners, resource.api_version))
+    return Applied(new, encode(owners, resource))
 
 
 def _merged(

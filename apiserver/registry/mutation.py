@@ -35,6 +35,7 @@ from apiserver.storage.committer import CommitOutcome, Conflict, Denied, GuardFa
 from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.api import wire
 from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, revised, to_dict
+from pinnace.api.conversion import conversion_of
 from pinnace.api.patch import PatchError, PatchFormatError, UnmergeableError, parse, patched, with_reset
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Refusal, Violation
@@ -70,7 +71,9 @@ class Put(NamedTuple, Generic[T]):
 class Remove(NamedTuple):
     """Delete the key, and write the companions."""
 
-    companions: tuple[Write, ...]
+    companions: tuple[Write, ...] = ()
+    last: Any = None
+    """The last state of the object, for the response. None: the stored one."""
 
 
 class Effect(Enum):
@@ -349,6 +352,8 @@ class _Attempt(Generic[T]):
         else:
             assert self._version is not None, "NO_OP and DELETE need an existing object"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
+            if isinstance(step, Remove) and step.last is not None:
+                self._value = step.last.SerializeToString()
             if step is Effect.NO_OP or dry_run:
                 self.committed(self._version.revision)
             else:
@@ -380,8 +385,10 @@ def check_subresource(resource: Resource[T], request: PatchRequest) -> None:
         raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched; expected {known}'))
 
 
-def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
-    """Return a function that returns the patched copy of an object. Both functions raise Rejected."""
+def patching(resource: Resource[Any], request: PatchRequest) -> Callable[[Any], Any]:
+    """Return a function that returns the patched copy of a stored object. `resource`: the version of the patch. Both functions
+    raise Rejected."""
+    conversion = conversion_of(resource)
     if not request.name:
         raise Rejected(errors.bad_request("name: Required value: a patch needs the name of an object"))
     if request.type not in _TYPES:
@@ -405,12 +412,13 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
             warn([f'unknown field "{problem.field}"'])
         return validation in (WARN, IGNORE)
 
-    def apply(old: T) -> T:
+    def apply(old: Any) -> Any:
         message: Any = resource.message
         try:
-            form = to_dict(old)
+            served = conversion.to_served(old)
+            form = to_dict(served)
             result = patched(form, request.type, patch, message.DESCRIPTOR)
-            new = revised(resource, old, form, with_reset(result), ignored)
+            new = conversion.to_stored(revised(resource, served, form, with_reset(result), ignored), old)
         except PatchFormatError as error:
             raise Rejected(errors.bad_request(str(error))) from None
         except UnmergeableError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations  # otherwise, annotations of nested functions
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from apiserver import errors
@@ -20,7 +20,7 @@ from apiserver.errors import Rejected
 from apiserver.registry import managed_fields
 from apiserver.registry.admission import Admission, Operation, Request, Webhooks, WriteAttributes
 from apiserver.registry.deletion import copy, delete_step
-from apiserver.registry.managed_fields import Configuration
+from apiserver.registry.managed_fields import UPDATE, Configuration, Manager
 from apiserver.registry.mutation import (
     FINALIZE,
     RESIZE,
@@ -33,6 +33,7 @@ from apiserver.registry.mutation import (
     Next,
     Outcome,
     Put,
+    Remove,
     Step,
     Version,
     Written,
@@ -41,6 +42,7 @@ from apiserver.registry.mutation import (
 )
 from apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
 from apiserver.storage.interface import StorageError
+from pinnace.api.conversion import Conversion, conversion_to
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
 from pinnace.api.names import new_uid
 from pinnace.api.patch import PatchError, parse
@@ -174,13 +176,15 @@ class Store(Generic[T]):
 
     async def create_applied(self, request: PatchRequest, by: Request) -> list[Outcome]:
         """Create the object that an apply describes."""
-        wanted = self._configuration(request)
+        conversion = self._conversion(by)
+        wanted = self._configuration(request, conversion.served)
         namespace = self.resource.home(request.namespace)
-        applied = managed_fields.create(self.resource, wanted, namespace, request.name, self._clock.time())
-        items = await self._additions([applied.obj], by)
-        applied.obj.metadata.managedFields.extend(applied.entries)
+        applied = managed_fields.create(conversion.served, wanted, namespace, request.name, self._clock.time())
+        obj: T = conversion.to_stored(applied.obj)
+        items = await self._additions([obj], by)
+        obj.metadata.managedFields.extend(applied.entries)
         outcomes = await self.mutate(items, dry_run=by.dry_run)
-        await self._go_again([applied.obj], {}, outcomes, by)
+        await self._go_again([obj], {}, outcomes, by)
         return outcomes
 
     async def delete(self, requests: Sequence[DeleteRequest], by: Request) -> list[Outcome]:
@@ -235,7 +239,7 @@ class Store(Generic[T]):
         key = self.resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
         if request.type == PatchRequest.APPLY:
             return Mutation(key, request.name, self._applying(request, by))
-        patch = patching(self.resource, request)
+        patch = patching(self._conversion(by).served, request)
         operation = _PATCHES[request.subresource]
 
         def step(version: Version[T] | None) -> Next[T]:
@@ -246,18 +250,27 @@ class Store(Generic[T]):
 
     def _applying(self, request: PatchRequest, by: Request) -> Step[T]:
         """Server-side apply. Raises Rejected."""
-        wanted = self._configuration(request)
+        conversion = self._conversion(by)
+        wanted = self._configuration(request, conversion.served)
         operation = _PATCHES[request.subresource]
 
         def step(version: Version[T] | None) -> Next[T]:
             present = self._present(request.name, version)
-            applied = managed_fields.apply(self.resource, wanted, present.obj, self._clock.time())
-            return self._next(applied.obj, present, by, operation, applied.entries)
+            live = conversion.to_served(present.obj)
+            applied = managed_fields.apply(conversion.served, wanted, live, self._clock.time())
+            new = conversion.to_stored(applied.obj, present.obj)
+            return self._next(new, present, by, operation, applied.entries)
 
         return step
 
-    def _configuration(self, request: PatchRequest) -> Configuration:
-        """Read the configuration of an apply. Raises Rejected."""
+    def _conversion(self, by: Request) -> Conversion:
+        """Return the conversion to the version of a write."""
+        found = conversion_to(self.resource, by.api_version or self.resource.api_version)
+        assert found is not None
+        return found
+
+    def _configuration(self, request: PatchRequest, resource: Resource[Any]) -> Configuration:
+        """Read the configuration of an apply in a version. Raises Rejected."""
         if not request.name:
             raise Rejected(errors.bad_request("name: Required value: an apply needs the name of an object"))
         check_subresource(self.resource, request)
@@ -267,7 +280,7 @@ class Store(Generic[T]):
             raise Rejected(errors.bad_request(f"patch: {error}")) from None
         assert isinstance(data, Mapping)
         options = request.options
-        wanted = managed_fields.configuration(self.resource, data, options.fieldManager, request.subresource, options.force)
+        wanted = managed_fields.configuration(resource, data, options.fieldManager, request.subresource, options.force)
         metadata = data.get("metadata") or {}
         if metadata.get("name", request.name) != request.name:
             message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({request.name})"
@@ -340,7 +353,7 @@ class Store(Generic[T]):
         elif operation is Operation.FINALIZE:
             violations = self.strategy.validate_finalize(new, old)
         else:
-            violations = self.strategy.validate_update(new, old)
+            violations = self.strategy.in_version(by.api_version).validate_update(new, old)
         if violations:
             raise Rejected(errors.invalid(self.resource, name, violations))
         try:
@@ -364,13 +377,14 @@ class Store(Generic[T]):
         if owners is not None:
             managed_fields.set_entries(new, old, owners)
         elif old.metadata.managedFields or (operation is Operation.UPDATE and new.metadata.managedFields):
-            manager = by.field_manager or by.user.name
-            managed_fields.track(self.resource, new, old, manager, SUBRESOURCES.get(operation, ""), self._clock.time())
+            version = by.api_version or self.resource.api_version
+            manager = Manager(by.field_manager or by.user.name, UPDATE, version, SUBRESOURCES.get(operation, ""))
+            managed_fields.track(self.resource, new, old, manager, self._clock.time())
         if new == old:
             return Effect.NO_OP
         new.metadata.resourceVersion = ""
         if self._released(new):
-            return Effect.DELETE
+            return Remove(last=new)
         if operation in (Operation.UPDATE, Operation.RESIZE) and self.strategy.is_new_generation(new, old):
             if self.strategy.has_generation:
                 new.metadata.generation = old.metadata.generation + 1
@@ -519,7 +533,7 @@ class Creation(Generic[T]):
     def _finish(self, obj: T, by: Request) -> None:
         """Complete an object after webhooks: defaults, validation, admission. Raises Rejected."""
         self._default(obj, by)
-        if violations := self._strategy.validate(obj):
+        if violations := self._strategy.in_version(by.api_version).validate(obj):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name or obj.metadata.generateName, violations))
         self._admission.validate(by, Operation.CREATE, self._resource, obj, None)
         self._strategy.finish_create(obj)

@@ -56,11 +56,17 @@ class Strategy(Generic[T]):
     has_generation = False
     """Whether the server sets metadata.generation. Objects of other kinds keep what a client sends at creation. Source: the
     strategies in pkg/registry of Kubernetes 1.36."""
+    is_graceful = False
+    """Whether deletes have a grace period. If it is 0, the response contains the end of the object nevertheless."""
     can_be_disrupted = False
     """Whether a delete may contain a disruption (`DeleteRequest.disruption`)."""
 
     def __init__(self, resource: Resource[T]) -> None:
         self.resource = resource
+
+    def in_version(self, api_version: str) -> "Strategy[T]":
+        """Return the strategy for writes in an API version; "" is the stored one. Objects are in the stored form."""
+        return self
 
     def set_defaults(self, obj: T) -> None:
         """Set the defaults of an object that is created or updated."""

@@ -91,6 +91,8 @@ class ResourceService(Generic[T]):
         self._authorizer = authorizer
         self._cacher = cacher
         self._resource = store.resource
+        self._version: Resource[Any] = store.resource
+        """The API version of requests and responses."""
         self._cache = cacher.of(store.resource)
 
     def stored_size(self, request: NamedObject) -> int:
@@ -147,7 +149,7 @@ class ResourceService(Generic[T]):
             watcher.close()
 
     async def update(self, request: Any, context: Context) -> bytes:
-        by = _by(request, context)
+        by = self._by(request, context)
         updating = self.store.update([request.object], by)
         return single(await self.noted(by, "update", "", [request.object.metadata], updating)).encoded
 
@@ -158,7 +160,7 @@ class ResourceService(Generic[T]):
         return batch(await self._update_status(request.items, request, context))
 
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
-        by = _by(request, context)
+        by = self._by(request, context)
         patching = self.store.patch(request, by) if request.type != PatchRequest.APPLY else self._apply(request, by)
         return single(await self.noted(by, "patch", request.subresource, [request], patching)).encoded
 
@@ -168,7 +170,7 @@ class ResourceService(Generic[T]):
             outcomes = await self.store.patch(request, by)
             if request.subresource or not _is(outcomes, "NotFound"):
                 break
-            action, target = action_on(self._resource, "create"), Target(self._resource.home(request.namespace), request.name)
+            action, target = action_on(self._version, "create"), Target(self._resource.home(request.namespace), request.name)
             await self._authorizer.check(by.user, action, lambda target=target: (target,))  # type: ignore[misc]
             outcomes = await self.store.create_applied(request, by)
             if not _is(outcomes, "AlreadyExists"):
@@ -237,11 +239,11 @@ class ResourceService(Generic[T]):
         return AuditEvent(action, namespace, outcome.name, outcome.revision)
 
     async def _create(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
-        by = _by(request, context)
+        by = self._by(request, context)
         return await self.noted(by, "create", "", (obj.metadata for obj in objs), self.store.create(objs, by))
 
     async def _update_status(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
-        by = _by(request, context)
+        by = self._by(request, context)
         updating = self.store.update_status(objs, by)
         return await self.noted(by, "update", "status", (obj.metadata for obj in objs), updating)
 
@@ -254,7 +256,7 @@ class ResourceService(Generic[T]):
         if not resource_version:
             await self._cacher.fresh(read_timeout(context))
         elif wanted := _revision(resource_version):
-            await self._cacher.wait_for(wanted, read_timeout(context))
+            await self._cacher.reach(wanted, read_timeout(context))
 
     async def _known_since(self, request: WatchRequest) -> int | None:
         """Return the start of a watch by a client that has a state. The watch continues in the client's history, or fails."""
@@ -278,17 +280,16 @@ class ResourceService(Generic[T]):
         since = _revision(options.resourceVersion)
         initial = options.sendInitialEvents if said else not since
         if since:
-            await self._cacher.wait_for(since, READ_TIMEOUT)
+            await self._cacher.reach(since, READ_TIMEOUT)
         else:
             since = await self._cacher.fresh(READ_TIMEOUT)
         return None if initial else since
 
+    def _by(self, request: Any, context: Context) -> Request:
+        return Request(context.user, is_dry_run(request.options), request.options.fieldManager)
+
     def _key(self, request: NamedObject) -> str:
         return self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
-
-
-def _by(request: Any, context: Context) -> Request:
-    return Request(context.user, is_dry_run(request.options), request.options.fieldManager)
 
 
 def _is(outcomes: Sequence[Outcome], reason: str) -> bool:
@@ -400,7 +401,7 @@ class NamespaceService(ResourceService[Namespace]):
             return ending.encoded
 
     async def finalize(self, request: UpdateNamespaceRequest, context: Context) -> bytes:
-        return single(await self._finalize(request.object, _by(request, context))).encoded
+        return single(await self._finalize(request.object, self._by(request, context))).encoded
 
     async def _finalize(self, namespace: Namespace, by: Request) -> Sequence[Outcome]:
         return await self.noted(by, "update", FINALIZE, [namespace.metadata], self.store.finalize([namespace], by))

@@ -5,9 +5,10 @@
     as_written(pod, data) the form of `to_dict` with exactly the fields of the data, including zeros and nulls
 
 The forms are those of Kubernetes: quantities, times and int-or-strings are scalars, 64-bit integers are numbers, bytes are
-base64, null means absent, and fields that are inlined in Kubernetes' Go types appear in their parent. Absent and empty fields
-are omitted, except for fields whose presence has a meaning, such as `securityContext: {}`. Fields are in alphabetical order
-after apiVersion, kind and metadata. Only MicroTime has fractions of a second.
+base64, null means absent (an item of a list or map is zero), and fields that are inlined in Kubernetes' Go types appear in
+their parent. Absent and empty fields are omitted, except for fields whose presence has a meaning, such as
+`securityContext: {}`. Fields are in alphabetical order after apiVersion, kind and metadata. Only MicroTime has fractions of a
+second.
 
 Fields that this version of the messages does not define are kept as bytes (protobuf's unknown fields). They are not validated
 or defaulted, and JSON does not contain them. `revised` changes an object by its JSON form and keeps them. To find hidden
@@ -28,8 +29,9 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pinnace.api.merge import Key, key_of
-from pinnace.api.resources import ALL, Object, Resource
-from pinnace.api.scalars import SCALARS, kind_of, read_primitive, write_primitive
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.resources import ALL, EVENTS_V1, Object, Resource
+from pinnace.api.scalars import SCALARS, kind_of, read_primitive, write_primitive, zero_primitive
 
 INLINED = frozenset(
     "pinnace.core.v1." + name
@@ -121,7 +123,7 @@ SHOWN_WHEN_ZERO = {
     "pinnace.core.v1.Sysctl": ("value",),
 }
 """Fields that Kubernetes serializes even if they are zero."""
-_KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in ALL}
+_KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in (*ALL, EVENTS_V1)}
 _SECRET = "pinnace.core.v1.Secret"
 _FIRST = {"apiVersion": 0, "kind": 1, "metadata": 2}
 
@@ -271,7 +273,7 @@ def _field_written(message: Message, field: Field, data: Any) -> Any:
 
 
 def _value_written(of: FieldDescriptor, value: Any, data: Any) -> Any:
-    if of.message_type is None or of.message_type.full_name in SCALARS:
+    if data is None or of.message_type is None or of.message_type.full_name in SCALARS:
         return write_value(of, value)
     return _written(value, data)
 
@@ -334,6 +336,10 @@ class _Reader:
                 target.append(found)
 
     def _message(self, message: Message, value: object, path: FieldPath) -> None:
+        if value is None:  # an item of a list or map
+            if isinstance(message, Quantity):
+                message.string = "0"
+            return
         scalar = SCALARS.get(message.DESCRIPTOR.full_name)
         if scalar is None:
             self.fill(message, value, path)
@@ -344,7 +350,9 @@ class _Reader:
             self._wrong(path, str(error))
 
     def _primitive(self, of: FieldDescriptor, value: object, path: FieldPath) -> str | int | bytes | None:
-        """Return the value, or None if it is invalid."""
+        """Return the value, or None if it is invalid. The value of null, as an item of a list or map, is zero."""
+        if value is None:
+            return zero_primitive(of)
         try:
             return read_primitive(of, value)
         except ValueError as error:
@@ -413,7 +421,7 @@ def _restore(new: Message, old: Message, shown: Message) -> None:
         new.CopyFrom(old)
         return
     if says_more(old):
-        new.MergeFrom(_unmodelled(old))
+        new.MergeFrom(unknown_fields(old))
     for field, before in old.ListFields():
         if field.message_type is not None:
             for into, was, as_shown in _pairs(field, new, before, getattr(shown, field.name)):
@@ -426,8 +434,8 @@ def _same_scalar(new: Message, shown: Message) -> bool:
     return scalar is not None and scalar.write(new) == scalar.write(shown)
 
 
-def _unmodelled(message: Message) -> Message:
-    """Return a message with only the unknown fields."""
+def unknown_fields(message: Message) -> Message:
+    """Return a message with only the unknown fields of a message."""
     rest = type(message)()
     rest.CopyFrom(message)
     for field, _ in message.ListFields():

@@ -391,5 +391,5 @@ def _plain(text: str) -> Any:
     if _HEXADECIMAL.fullmatch(text):
         return int(text, 16)
     if _FLOAT.fullmatch(text) and isfinite(number := float(text)):
-        return number
+        return int(number) if number.is_integer() else number  # as in the JSON of Kubernetes' tools
     return text

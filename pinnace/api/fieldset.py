@@ -123,6 +123,16 @@ class FieldSet:
                 found.children[element] = left
         return found
 
+    def with_names(self, names: Mapping[str, str]) -> "FieldSet":
+        """Return the set with other names of top-level fields."""
+        if not names:
+            return self
+        elements = {f"{_FIELD}{name}": f"{_FIELD}{other}" for name, other in names.items()}
+        found = FieldSet()
+        found.members = {elements.get(element, element) for element in self.members}
+        found.children = {elements.get(element, element): child for element, child in self.children.items()}
+        return found
+
     def to_json(self) -> str:
         """Return the set as FieldsV1."""
         return f"{{{','.join(self._entries())}}}"

@@ -269,7 +269,8 @@ class UnmergeableError(PatchError):
 def parse(text: bytes, kind: PatchRequest.Type) -> Patch:
     """Parse a patch of this type. Raises PatchError."""
     try:
-        patch = json.loads(text.decode(), parse_constant=_no_constant)
+        parse_float = float if kind in (PatchRequest.MERGE, PatchRequest.JSON) else _whole_or_float
+        patch = json.loads(text.decode(), parse_constant=_no_constant, parse_float=parse_float)
         json.dumps(patch, ensure_ascii=False).encode()  # rejects unpaired surrogates ("\ud800"), which are valid JSON
     except UnicodeError:
         raise PatchError("not valid UTF-8") from None
@@ -324,6 +325,12 @@ def with_reset(form: dict[str, Any]) -> dict[str, Any]:
 
 
 _MERGE = Merge()
+
+
+def _whole_or_float(text: str) -> int | float:
+    """Convert an integral number such as 3.0 to an integer, as Kubernetes does for strategic merge patches and applies."""
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def _no_constant(name: str) -> None:

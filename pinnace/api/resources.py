@@ -24,6 +24,8 @@ from pinnace.api import (
     discovery_v1_pb2,
     endpointslices_pb2,
     events_pb2,
+    events_v1_pb2,
+    events_v1_service_pb2,
     ipaddresses_pb2,
     jobs_pb2,
     leases_pb2,
@@ -157,6 +159,11 @@ EVENTS = Resource(
     "events", "Event", "v1", core_v1_pb2.Event, "pinnace.v1.Events", events_pb2,
     namespaced=True, short_names=("ev",),
 )  # fmt: skip
+EVENTS_V1 = Resource(
+    "events", "Event", "events.k8s.io/v1", events_v1_pb2.Event, "pinnace.events.v1.EventsV1", events_v1_service_pb2,
+    namespaced=True, short_names=("ev",),
+)  # fmt: skip
+"""EVENTS in another API version (pinnace.api.conversion)."""
 PRIORITY_CLASSES = Resource(
     "priorityclasses", "PriorityClass", "scheduling.k8s.io/v1", scheduling_v1_pb2.PriorityClass,
     "pinnace.v1.PriorityClasses", priorityclasses_pb2, namespaced=False, short_names=("pc",),

@@ -7,16 +7,14 @@ Readers raise ValueError with the expected and the actual value. The codec adds 
 import base64
 import binascii
 import json
-import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from pinnace.api import quantity
+from pinnace.api import go_time, quantity
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
 from pinnace.api.resource_v1_pb2 import Quantity
@@ -52,7 +50,6 @@ def int32(text: str) -> int | None:
     return number if number is not None and -(2**31) <= number < 2**31 else None
 
 
-_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[-+]\d\d:\d\d)", re.ASCII)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """The Unix times of the start of year 1 and the end of year 9999."""
 
@@ -87,12 +84,9 @@ def format_rfc3339(instant: Time | MicroTime) -> str:
 
 
 def parse_rfc3339(text: str) -> Time:
-    """Parse an RFC 3339 time with a precision of microseconds. Raises ValueError if the text is invalid or has no time zone."""
-    if _RFC3339.fullmatch(text):
-        with suppress(ValueError, OverflowError):  # for example, February 31 or year 0
-            instant = datetime.fromisoformat(text.upper())
-            return Time(seconds=int(instant.replace(microsecond=0).timestamp()), nanos=instant.microsecond * 1000)
-    raise ValueError(f'"{text[:40]}" is not a time; expected an RFC 3339 time, e.g. 2026-01-31T12:00:00Z')
+    """Parse an RFC 3339 time as Go does. Raises TimeError."""
+    instant = go_time.parse(text)
+    return Time(seconds=instant.seconds, nanos=instant.nanos)
 
 
 STRING = 1
@@ -132,15 +126,22 @@ def _read_quantity(message: Quantity, value: object) -> None:
     message.string = text
 
 
-def _read_time(message: Time | MicroTime, value: object) -> None:
+def _read_time(message: Time, value: object) -> None:
+    """Read a time. As in Kubernetes, a fraction is dropped."""
+    message.seconds = _parsed_time(value, go_time.RFC3339, "2026-01-31T12:00:00Z").seconds
+
+
+def _read_micro_time(message: MicroTime, value: object) -> None:
+    message.seconds, message.nanos = _parsed_time(value, go_time.RFC3339_MICRO, "2026-01-31T12:00:00.000000Z")
+
+
+def _parsed_time(value: object, layout: str, example: str) -> go_time.Instant:
     if not isinstance(value, str):
-        raise ValueError(f"expected a time such as 2026-01-31T12:00:00Z, got {kind_of(value)}")
-    instant = parse_rfc3339(value)
-    message.seconds, message.nanos = instant.seconds, instant.nanos
+        raise ValueError(f"expected a time such as {example}, got {kind_of(value)}")
+    return go_time.parse(value, layout)
 
 
 def _read_int_or_string(message: IntOrString, value: object) -> None:
-    value = _whole(value)
     if isinstance(value, str):
         message.type, message.strVal = STRING, value
     elif isinstance(value, int) and not isinstance(value, bool) and -MAX_INT32 <= value <= MAX_INT32:
@@ -171,15 +172,27 @@ def int_or_string(message: IntOrString) -> str | int:
 SCALARS: Mapping[str, Scalar] = {
     Quantity.DESCRIPTOR.full_name: Scalar(lambda message: str(message.string), _read_quantity),
     Time.DESCRIPTOR.full_name: Scalar(format_rfc3339, _read_time),
-    MicroTime.DESCRIPTOR.full_name: Scalar(format_rfc3339, _read_time),
+    MicroTime.DESCRIPTOR.full_name: Scalar(format_rfc3339, _read_micro_time),
     IntOrString.DESCRIPTOR.full_name: Scalar(int_or_string, _read_int_or_string),
     FieldsV1.DESCRIPTOR.full_name: Scalar(_write_fields, _read_fields),
 }
 """The conversions by full name of the message."""
 
 
+_ZEROS: Mapping[int, str | int | bytes] = {
+    FieldDescriptor.TYPE_STRING: "",
+    FieldDescriptor.TYPE_BYTES: b"",
+    FieldDescriptor.TYPE_BOOL: False,
+}
+
+
 def write_primitive(value: Any) -> Any:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def zero_primitive(field: FieldDescriptor) -> str | int | bytes:
+    """Return the zero value of a scalar field, also of an item of a list."""
+    return _ZEROS.get(field.type, 0)
 
 
 def read_primitive(field: FieldDescriptor, value: object) -> str | int | bytes:
@@ -215,13 +228,7 @@ def _read_bool(value: object) -> bool:
     return value
 
 
-def _whole(value: object) -> object:
-    """Convert integral floats to integers (3.0 to 3), as kubectl does for YAML."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _read_integer(value: object, bits: int) -> int:
-    value = _whole(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"expected a whole number, got {kind_of(value)}")
     if not -(1 << bits - 1) <= value < 1 << bits - 1:

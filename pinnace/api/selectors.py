@@ -4,9 +4,11 @@
     requirement = name ( "=" | "==" | "!=" ) [ value ]
                 | name "in" "(" [ value ] *( "," [ value ] ) ")"
                 | name "notin" "(" ... ")"                      labels only
+                | name ( ">" | "<" ) integer                    labels only
                 | [ "!" ] name                                  labels only: the label exists, or does not exist
 
-An object without the label matches `!=` and `notin`. The keys and values of label selectors must be valid label keys and
+An object without the label matches `!=` and `notin`. `a in ()` selects the empty value. A value that is not an integer does not
+match `>` and `<`. The keys and values of label selectors must be valid label keys and
 values. FIELDS lists the fields of each resource. In values of field selectors, a backslash escapes the next character.
 
 Sources: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/ and .../field-selectors/
@@ -23,9 +25,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from pinnace.api import meta_v1_pb2
 from pinnace.api.names import label_key, label_value
+from pinnace.api.scalars import integer
 
 R = TypeVar("R")
-_TOKEN = re.compile(r"\s*(?P<sign>==|!=|=|!|,|\(|\)|\Z)|\s*(?P<word>(?:\\.|[^\s\\=!,()])+)", re.DOTALL)
+_TOKENS = {
+    "label": re.compile(r"\s*(?P<sign>==|!=|=|!|,|<|>|\(|\)|\Z)|\s*(?P<word>(?:\\.|[^\s\\=!,()<>])+)", re.DOTALL),
+    "field": re.compile(r"\s*(?P<sign>==|!=|=|!|,|\(|\)|\Z)|\s*(?P<word>(?:\\.|[^\s\\=!,()])+)", re.DOTALL),
+}
 _PLAIN = re.compile(r"[^\s\\=!,()]*(?:,[^\s\\=!,()]*)*\)")
 """Values after the opening parenthesis up to the closing one, without spaces and backslashes."""
 _SIGNS = re.compile(r"([\\=!,()\s])")
@@ -39,6 +45,9 @@ number of values of a requirement is not limited."""
 MAX_REMEMBERED = 1 << 10
 """The maximum encoded size of a cached selector in bytes. The parsed form is many times larger, and the cache contains
 thousands of selectors."""
+_COMPARISONS = (">", "<")
+_EQUALITY = ("=", "==", "!=", "in", "notin")
+_OPERATORS = {"label": (*_EQUALITY, *_COMPARISONS), "field": _EQUALITY}
 _LABEL_HINT = "example: app=web,tier in (a,b),env!=test,gpu,!old"
 _FIELD_HINT = "example: metadata.name=a,spec.nodeName in (b,c)"
 
@@ -69,6 +78,21 @@ class LabelRequirement:
 
     def __str__(self) -> str:
         return f"{'!' * self.negated}{self.key}" if self.values is None else _format(self.key, self.values, self.negated)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelComparison(LabelRequirement):
+    """A comparison with an integer. `operator`: ">" or "<"."""
+
+    operator: str = ">"
+    bound: int = 0
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        value = integer(labels.get(self.key, ""))
+        return value is not None and (value > self.bound if self.operator == ">" else value < self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.key}{self.operator}{self.bound}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +209,13 @@ def _label(term: _Term, text: str) -> LabelRequirement:
     problems = [f'key "{term.name[:64]}" {problem}' for problem in label_key(term.name)]
     for value in term.values or ():
         problems += [f'value "{value[:64]}" {problem}' for problem in label_value(value)]
+    bound = None
+    if term.word in _COMPARISONS and not problems and (bound := integer(term.values[0] if term.values else "")) is None:
+        problems.append("for 'Gt', 'Lt' operators, the value must be an integer")
     if problems:
         raise SelectorError(f'label selector "{text[:200]}": {problems[0]}', _LABEL_HINT)
+    if bound is not None:
+        return LabelComparison(term.name, None, False, term.word, bound)
     return LabelRequirement(term.name, None if term.values is None else frozenset(term.values), term.negated)
 
 
@@ -233,21 +262,21 @@ class _Parser:
         if self._next in ("", ","):
             return _Term(name, None, False, "")
         operator = self._next
-        if operator not in ("=", "==", "!=", "in", "notin"):
-            raise self._error('"=", "==", "!=", "in" or "notin"')
+        operators = _OPERATORS[self._kind]
+        if operator not in operators:
+            *others, last = (f'"{each}"' for each in operators)
+            raise self._error(f"{', '.join(others)} or {last}")
         self._advance()
         values = self._values() if operator in ("in", "notin") else [self._value()]
         return _Term(name, values, operator in ("!=", "notin"), operator)
 
     def _values(self) -> list[str]:
         plain = _PLAIN.match(self._text, self._position) if self._is("(") else None
-        if plain is not None and len(plain[0]) > 1:
+        if plain is not None:
             self._position = plain.end()
             self._advance()
             return plain[0][:-1].split(",")
         self._expect("(")
-        if self._next == ")":
-            raise self._error("at least one value")
         values = [self._value()]
         while self._take(","):
             values.append(self._value())
@@ -280,7 +309,7 @@ class _Parser:
         return self._next == sign and not self._is_word
 
     def _advance(self) -> None:
-        match = _TOKEN.match(self._text, self._position)
+        match = _TOKENS[self._kind].match(self._text, self._position)
         if match is None:  # only a trailing backslash is not a token
             self._next = ""
             raise self._error('a character after "\\"')

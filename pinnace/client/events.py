@@ -38,7 +38,7 @@ MAX_NAME = 236
 """The maximum length of the object's name in the event's name. With a dot and the hash, an event's name has at most 253
 characters."""
 MAX_MESSAGE = 1024
-"""The maximum length of a message that the API server accepts, in characters."""
+"""The maximum length of a message that the API server accepts, in bytes."""
 _CUT = " ..."
 MANY = 10
 """The number of different messages from which similar events are combined. Kubernetes uses the same value."""
@@ -185,6 +185,7 @@ class EventRecorder:
         event = Event(reportingComponent=alike.component, reportingInstance=self._instance)
         event.source.component, event.source.host = alike.component, self._instance
         event.reason, event.message, event.type, event.count = alike.reason, tally.message, alike.type, tally.count
+        event.action = alike.reason  # required with an eventTime
         event.firstTimestamp.seconds, event.lastTimestamp.seconds = int(tally.first), int(tally.last)
         event.eventTime.CopyFrom(to_micro_time(tally.first))
         metadata, involved = event.metadata, event.involvedObject
@@ -208,7 +209,8 @@ class Reporter:
 
 
 def _cut(message: str) -> str:
-    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - len(_CUT)] + _CUT
+    data = message.encode()
+    return message if len(data) <= MAX_MESSAGE else data[: MAX_MESSAGE - len(_CUT)].decode(errors="ignore") + _CUT
 
 
 def event_name(name: str, identity: Iterable[str]) -> str:

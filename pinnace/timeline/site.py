@@ -34,6 +34,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from pinnace.api.scalars import natural
 from pinnace.timeline.source import DecisionError, Source
 from pinnace.timeline.trace import trace
 
@@ -258,7 +259,8 @@ class Site:
         await response.prepare(request)
         queue: asyncio.Queue[bytes] = asyncio.Queue(MAX_FRAMES)
         last = request.headers.get("Last-Event-ID", "")
-        items = self._source.log.after(int(last)) if last.isdecimal() else None
+        after = natural(last)
+        items = self._source.log.after(after) if after is not None else None
         sequence = self._source.log.last
         first = self._reset() if items is None else event("frame", sequence, {"items": items, "now": time.time()})
         self._viewers.add(queue)
@@ -290,11 +292,11 @@ class Site:
 
     async def _decision(self, request: web.Request) -> web.StreamResponse:
         await self._require(self._viewer(request))
-        pod, revision = request.query.get("pod", ""), request.query.get("revision", "0")
-        if "/" not in pod or pod.startswith("-") or not revision.isdecimal():
+        pod, revision = request.query.get("pod", ""), natural(request.query.get("revision", "0"))
+        if "/" not in pod or pod.startswith("-") or revision is None:
             raise web.HTTPBadRequest(text="expected pod=NAMESPACE/NAME and revision=NUMBER\n")
         try:
-            return web.json_response(await self._source.decision(pod, int(revision)))
+            return web.json_response(await self._source.decision(pod, revision))
         except DecisionError as error:
             return web.json_response({"error": str(error)}, status=409)
 

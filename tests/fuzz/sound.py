@@ -16,6 +16,8 @@ from apiserver.services.discovery import HEALTH, REFLECTION
 from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.calls_pb2 import Call, CallBatch
+from pinnace.api.codec import from_dict
+from pinnace.api.conversion import SERVED_VERSIONS
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.elections_pb2 import CampaignRequest
 from pinnace.api.manifest import load
@@ -23,13 +25,20 @@ from pinnace.api.networking_v1_pb2 import IPAddress
 from pinnace.api.nodes_pb2 import HeartbeatRequest
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.policy_v1_pb2 import Eviction
-from pinnace.api.resources import ALL, Resource
+from pinnace.api.resources import ALL, EVENTS_V1, Resource
 from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest
 from tests.fuzz.values import NAMES
 
 _FILE = Path(__file__).parent / "sound.yaml"
 _CONDITIONAL = {each.resource.service for each in STRATEGIES.values() if not each.allow_unconditional_update}
 """Services whose updates must say which version they change."""
+
+
+_EVENT = {
+    "metadata": {"name": "web-0.1", "namespace": "default"}, "eventTime": "2026-01-31T12:00:00.000000Z", "type": "Normal",
+    "reportingController": "example.com/scheduler", "reportingInstance": "edge-0", "action": "Binding", "reason": "Scheduled",
+    "regarding": {"kind": "Pod", "namespace": "default", "name": "web-0"}, "note": "it went well",
+}  # fmt: skip
 
 
 def methods() -> Mapping[str, MethodDescriptor]:
@@ -44,7 +53,7 @@ def methods() -> Mapping[str, MethodDescriptor]:
         version_pb2.DESCRIPTOR.services_by_name["Version"],
     )
     services: tuple[ServiceDescriptor, ...] = (
-        *(each.messages.DESCRIPTOR.services_by_name[each.service.rpartition(".")[2]] for each in ALL),
+        *(each.messages.DESCRIPTOR.services_by_name[each.service.rpartition(".")[2]] for each in (*ALL, *SERVED_VERSIONS)),
         *special,
     )
     found = [*(method for service in services for method in service.methods), *HEALTH, *REFLECTION]
@@ -71,6 +80,7 @@ def _samples() -> Mapping[str, Message]:
         Fence(election="scheduler", token=1),
         DeleteRequest(namespace="default", name="a"),
         ResourceAttributes(verb="get", resource="pods", namespace="default"),
+        from_dict(EVENTS_V1, _EVENT),
     ]
     return {each.DESCRIPTOR.full_name: each for each in samples}
 

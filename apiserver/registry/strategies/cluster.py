@@ -2,8 +2,8 @@
 
 A namespace starts as Active and has a system finalizer in its spec, which keeps it until it is empty. Other finalizers in the
 spec keep it until clients remove them (Finalize). Its name must be a DNS label, because it becomes a part of other names. A
-node registers with its status. Later, the kubelet writes the status, and other clients write metadata and spec. An event is
-Normal and has the count 1 by default.
+node registers with its status. Later, the kubelet writes the status, and other clients write metadata and spec. Events have no
+defaults.
 """
 
 from collections.abc import Sequence
@@ -16,19 +16,21 @@ from apiserver.registry.validation.fields import (
     forbidden,
     invalid,
     required,
-    too_long,
     too_many,
-    unsupported,
     validate_capacity,
     validate_finalizer,
+    validate_key,
     validate_network,
 )
 from apiserver.registry.validation.pods import validate_number, validate_taints
 from pinnace.api import names
+from pinnace.api.codec import to_dict
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Namespace, Node, NodeSpec, NodeStatus
+from pinnace.api.meta_v1_pb2 import MicroTime, Time
 from pinnace.api.quantity import QuantityError, amounts, format_amount
-from pinnace.api.resources import DEFAULT_NAMESPACE
+from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS_V1, SYSTEM_NAMESPACE
+from pinnace.api.scalars import format_rfc3339
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import NAMESPACE_FINALIZER, RESERVED_ANNOTATION
@@ -209,37 +211,93 @@ class LeaseStrategy(Strategy[Lease]):
             out.append(forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined"))
 
 
-TYPES = ("Normal", "Warning")
+_TYPES = ("Normal", "Warning")
 MAX_REASON, MAX_MESSAGE = 128, 1024
+"""The maximum lengths in bytes of the reason, reportingInstance and action, and of the message."""
+_FIXED = (
+    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "action", "related",
+    "reportingComponent", "reportingInstance",
+)  # fmt: skip
+"""The fields that an update in the version events.k8s.io/v1 cannot change."""
 
 
 class EventStrategy(Strategy[Event]):
-    def set_defaults(self, obj: Event) -> None:
-        if not obj.type:
-            obj.type = "Normal"
-        if not obj.count and not obj.HasField("series"):
-            obj.count = 1
+    """Events in the version v1, which accepts events in the older form almost without rules.
+
+    Source: https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/events.go
+    """
+
+    check_name = staticmethod(names.path_segment)
+    _controller = "reportingComponent"
+    """The name of the field in messages."""
+
+    def in_version(self, api_version: str) -> Strategy[Event]:
+        return _EventV1Strategy(self.resource) if api_version == EVENTS_V1.api_version else self
 
     def check(self, obj: Event, out: list[Violation]) -> None:
         """Check an event. Events about objects without a namespace are in the namespace `default`."""
-        about, reason, kind, namespace = obj.involvedObject, obj.reason, obj.type, obj.metadata.namespace
-        if not about.kind:
-            out.append(required("involvedObject.kind"))
-        if not about.name:
-            out.append(required("involvedObject.name"))
-        if namespace != (about.namespace or DEFAULT_NAMESPACE):
-            out.append(invalid("involvedObject.namespace", about.namespace, "does not match event.namespace"))
-        if not reason:
-            out.append(required("reason"))
-        elif len(reason) > MAX_REASON:
-            out.append(too_long("reason", MAX_REASON))
-        if len(obj.message) > MAX_MESSAGE:
-            out.append(too_long("message", MAX_MESSAGE))
-        if kind not in TYPES:
-            out.append(unsupported("type", kind, TYPES))
-        if obj.count < 0:
-            out.append(invalid("count", obj.count, NEGATIVE))
+        about, namespace = obj.involvedObject.namespace, obj.metadata.namespace
+        if _is_zero(obj.eventTime):
+            if namespace != (about or DEFAULT_NAMESPACE):
+                out.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+            return
+        if not about and namespace not in (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE):
+            out.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+        if not obj.reportingComponent:
+            out.append(required(self._controller))
+        validate_key(obj.reportingComponent, self._controller, out)
+        for field in ("reportingInstance", "action", "reason"):
+            value = getattr(obj, field)
+            if not value:
+                out.append(required(field))
+            _check_length(value, MAX_REASON, field, out)
+        _check_length(obj.message, MAX_MESSAGE, "message", out)
+
+
+class _EventV1Strategy(EventStrategy):
+    """Events in the version events.k8s.io/v1. Objects, and the names of fields in messages, are in the stored form."""
+
+    check_name = staticmethod(names.dns_subdomain)
+    _controller = "reportingController"
+
+    def check_new(self, obj: Event, out: list[Violation]) -> None:
+        super().check_new(obj, out)
+        _check_series(obj, out)
+        if _is_zero(obj.eventTime):
+            out.append(required("eventTime"))
+        if obj.type not in _TYPES:
+            out.append(invalid("type", "", f"has invalid value: {obj.type}"))
+        given = {
+            "firstTimestamp": not _is_zero(obj.firstTimestamp),
+            "lastTimestamp": not _is_zero(obj.lastTimestamp),
+            "count": obj.count != 0,
+            "source": bool(obj.source.component or obj.source.host),
+        }
+        out.extend(invalid(field, "", "needs to be unset") for field, is_set in given.items() if is_set)
 
     def check_change(self, new: Event, old: Event, out: list[Violation]) -> None:
-        if new.involvedObject != old.involvedObject:
-            out.append(invalid("involvedObject", new.involvedObject.name, IMMUTABLE))
+        if new.series != old.series:
+            _check_series(new, out)
+        changed = [field for field in _FIXED if getattr(new, field) != getattr(old, field)]
+        if format_rfc3339(new.eventTime) != format_rfc3339(old.eventTime):  # in microseconds
+            changed.append("eventTime")
+        form = to_dict(new)
+        paths = {"reportingComponent": self._controller}
+        out.extend(invalid(paths.get(field, field), form.get(field, ""), IMMUTABLE) for field in changed)
+
+
+def _is_zero(instant: Time | MicroTime) -> bool:
+    return not instant.seconds and not instant.nanos
+
+
+def _check_length(value: str, most: int, field: str, out: list[Violation]) -> None:
+    if len(value.encode()) > most:
+        out.append(invalid(field, "", f"can have at most {most} characters"))
+
+
+def _check_series(obj: Event, out: list[Violation]) -> None:
+    if obj.HasField("series"):
+        if obj.series.count < 2:
+            out.append(invalid("series.count", "", "should be at least 2"))
+        if _is_zero(obj.series.lastObservedTime):
+            out.append(required("series.lastObservedTime"))

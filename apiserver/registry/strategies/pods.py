@@ -74,6 +74,7 @@ MAX_COMPLETE = 16 << 10
 
 class PodStrategy(StatusStrategy[Pod]):
     has_generation = True
+    is_graceful = True
     can_be_disrupted = True
 
     def __init__(self, tolerations: DefaultTolerations | None = None) -> None:

@@ -97,7 +97,7 @@ def test_objects_have_every_required_field() -> None:
         f"{message.rpartition('.')[2]}.{field}"
         for message, fields in json.loads(codec.FILE.read_text()).items()
         for field, text in fields.items()
-        if text.startswith("Required.")
+        if text.startswith("Required.") and not message.startswith("pinnace.events.v1.")  # see test_events_v1.py
     }
     there = {name for resource, obj in OBJECTS for _, name, _ in _fields(resource.message.DESCRIPTOR, to_dict(obj), ())}
     assert said <= there

@@ -19,6 +19,7 @@ from apiserver.registry.strategies.policy import SYSTEM_CLASSES
 from apiserver.services.methods import Method
 from apiserver.storage.interface import Storage
 from pinnace.api import resources
+from pinnace.api.conversion import SERVED_VERSIONS
 from pinnace.api.core_v1_pb2 import Namespace, Node
 from pinnace.api.names import NodeNames
 from pinnace.api.rbac_v1_pb2 import RoleBinding
@@ -61,7 +62,7 @@ _ROLES = {"nora": "admin", "eve": "edit", "vera": "view"}
 """What is bound to people, in the namespace OWN."""
 _ELECTIONS = {"system:kube-scheduler": SCHEDULER_ELECTION, "system:kube-controller-manager": CONTROLLERS_ELECTION}
 """Those of their own."""
-_BY_SERVICE = {resource.service: resource for resource in resources.ALL} | {
+_BY_SERVICE = {resource.service: resource for resource in (*resources.ALL, *SERVED_VERSIONS)} | {
     "pinnace.v1.NodeMetrics": NODES,
     "pinnace.v1.PodMetrics": PODS,
 }

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from apiserver.cacher import cacher as cacher_module
 from apiserver.cacher import listing
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ContinueToken, ListQuery
@@ -189,14 +190,25 @@ async def test_one_object_at_exactly_that_revision_is_one_read(monkeypatch: pyte
             assert [len(page.items) for page in pages] == expected
 
 
-async def test_a_revision_of_the_future_is_refused_and_not_waited_for() -> None:
+@pytest.mark.parametrize("match", ["", "NotOlderThan", "Exact"])
+async def test_list_at_future_revision_is_refused(match: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cacher_module, "FUTURE_TIMEOUT", 0.05)
     world = await world_of(1)
     async with running(Cacher(world.storage)) as cacher:
         future = str(cacher.revision + 1)
         with pytest.raises(FutureRevision, match=f"Too large resource version: {future}, current: {cacher.revision}"):
-            await Client(cacher).page(resource_version=future, match="Exact")
+            await Client(cacher).page(resource_version=future, match=match)
         written = await world.put(pod("new"))  # which this server may not have heard of yet
-        assert len((await Client(cacher).page(resource_version=str(written), match="Exact")).items) == 2
+        assert len((await Client(cacher).page(resource_version=str(written), match=match)).items) == 2
+
+
+async def test_list_waits_for_a_revision_that_is_written_meanwhile() -> None:
+    world = await world_of(1)
+    async with running(Cacher(world.storage)) as cacher:
+        reading = asyncio.create_task(Client(cacher).page(resource_version=str(cacher.revision + 1)))
+        await asyncio.sleep(0)
+        await world.put(pod("new"))
+        assert len((await reading).items) == 2
 
 
 async def test_a_past_that_is_compacted_has_expired() -> None:
@@ -234,7 +246,7 @@ async def test_list_at_a_past_revision_is_paged_without_a_limit(monkeypatch: pyt
         ({"match": "exact"}, "NotOlderThan or Exact"),
         ({"match": "Exact"}, "forbidden unless resourceVersion is provided"),
         ({"match": "NotOlderThan"}, "forbidden unless resourceVersion is provided"),
-        ({"match": "Exact", "resource_version": "0"}, 'forbidden for resourceVersion "0"'),
+        ({"match": "Exact", "resource_version": "0"}, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'),
         ({"match": "Exact", "resource_version": "5", "continue_token": "x"}, "not allowed when using continue"),
     ],
 )

@@ -144,14 +144,15 @@ async def test_long_message_is_truncated_to_the_limit_of_the_api(
 ) -> None:
     """The taints of 20 nodes already exceed the limit. An event that is refused would not explain the pending pod."""
     sink = Sink(server)
-    for length in (MAX_MESSAGE, MAX_MESSAGE + 1):
+    size = len(letter.encode())
+    for length in (MAX_MESSAGE // size, MAX_MESSAGE // size + 1):
         recorder.event(POD, "Warning", "FailedScheduling", letter * length)
     await recorder.flush()
     whole, cut = sink.received
     for event in sink.received:
         assert STRATEGIES[EVENTS.plural].validate(event) == []
-    assert whole.message == letter * MAX_MESSAGE
-    assert cut.message == letter * (MAX_MESSAGE - 4) + " ..."
+    assert whole.message == letter * (MAX_MESSAGE // size)
+    assert cut.message == letter * ((MAX_MESSAGE - 4) // size) + " ..."
 
 
 async def test_node_events_are_in_the_default_namespace(server: FakeServer, recorder: EventRecorder) -> None:

@@ -37,7 +37,7 @@ async def test_apply_accepts_yaml_and_json() -> None:
         ("[]", "fieldManager=a", 400, "expected an object"),
         (YAML, "force=true", 422, "fieldManager: Required value: is required for apply patch"),
         (YAML, f"fieldManager={'x' * 129}", 422, "fieldManager: Too long: may not be more than 128 bytes"),
-        (YAML, "fieldManager=%0A", 422, "should only contain printable characters"),
+        (YAML, "fieldManager=%0A", 422, "invalid character U+000A (at position 0)"),
         ('{"kind": "ConfigMap", "kind": "ConfigMap"}', "fieldManager=a&fieldValidation=Strict", 400, "already set in map"),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.registry.deletion import delete_step
-from apiserver.registry.mutation import Effect, Put, Version
+from apiserver.registry.mutation import Effect, Final, Put, Remove, Version
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategies.pods import MAX_GRACE
 from controllers.garbagecollector import WATCHED
@@ -20,8 +20,9 @@ NOW = 1_700_000_000.0
 POD_STRATEGY, NAMESPACE_STRATEGY = STRATEGIES["pods"], STRATEGIES["namespaces"]
 
 
-def step(builder: PodBuilder, options: DeleteOptions | None = None) -> Put[Pod] | Effect:
+def step(builder: PodBuilder, options: DeleteOptions | None = None) -> Final[Pod]:
     pod = builder.version(7).build()
+    pod.metadata.generation = 1
     return delete_step(POD_STRATEGY, pod.metadata.name, options or DeleteOptions(), Version(pod, 7, b""), NOW)
 
 
@@ -34,7 +35,12 @@ def step(builder: PodBuilder, options: DeleteOptions | None = None) -> Put[Pod] 
     ],
 )
 def test_goes_at_once(pod: PodBuilder, options: DeleteOptions) -> None:
-    assert step(pod, options) is Effect.DELETE
+    """The response contains the end of the pod, as in Kubernetes."""
+    removal = step(pod, options)
+    assert isinstance(removal, Remove)
+    metadata = removal.last.metadata
+    assert to_seconds(metadata.deletionTimestamp) == NOW and metadata.HasField("deletionGracePeriodSeconds")
+    assert (metadata.deletionGracePeriodSeconds, metadata.generation) == (0, 2)
 
 
 def test_a_bound_pod_gets_its_grace() -> None:
@@ -206,7 +212,7 @@ def test_second_delete_may_change_the_propagation_policy() -> None:
     second = delete_step(POD_STRATEGY, "a", DeleteOptions(propagationPolicy="Orphan"), again, NOW + 9)
     assert isinstance(second, Put) and list(second.obj.metadata.finalizers) == ["orphan"]
     assert to_seconds(second.obj.metadata.deletionTimestamp) == NOW
-    assert delete_step(POD_STRATEGY, "a", DeleteOptions(propagationPolicy="Background"), again, NOW + 9) is Effect.DELETE
+    assert isinstance(delete_step(POD_STRATEGY, "a", DeleteOptions(propagationPolicy="Background"), again, NOW + 9), Remove)
 
 
 @pytest.mark.parametrize("resource", [each for each in ALL if each.plural not in WATCHED], ids=lambda each: each.plural)

@@ -7,7 +7,7 @@ import pytest
 from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.names import _NO_LABEL
-from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, PRIORITY_CLASSES, Object, Resource
+from pinnace.api.resources import EVENTS, EVENTS_V1, LEASES, NAMESPACES, PRIORITY_CLASSES, Object, Resource
 from tests.unit.registry.objects import Data, created
 
 EVENT: Data = {
@@ -56,58 +56,129 @@ class TestNamespaces:
         assert (new.spec, new.status, new.metadata.labels) == (old.spec, old.status, old.metadata.labels)
 
 
-class TestEvents:
-    def test_defaults(self) -> None:
-        obj: Any = from_dict(EVENTS, EVENT)
-        assert created(EVENTS, obj) == []
-        assert (obj.type, obj.count) == ("Normal", 1)
+def event(**fields: Any) -> Any:
+    return from_dict(EVENTS, EVENT | fields)
 
-    def test_a_series_counts_itself(self) -> None:
-        obj: Any = from_dict(EVENTS, EVENT | {"series": {"count": 3}, "type": "Warning"})
+
+NEW_EVENT: Data = {
+    "eventTime": "2026-01-31T12:00:00.000000Z", "reportingComponent": "example.com/c", "reportingInstance": "c-0",
+    "action": "Start", "type": "Normal",
+}  # fmt: skip
+"""The fields of an event in the newer form."""
+NOT_MATCHING = "does not match event.namespace"
+QUALIFIED = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+
+
+class TestEvents:
+    """Source: pkg/apis/core/validation/events.go of Kubernetes"""
+
+    def created_in_v1(self, obj: Any) -> list[str]:
+        strategy = STRATEGIES[EVENTS.plural].in_version(EVENTS_V1.api_version)
+        strategy.prepare_create(obj)
+        return [str(violation) for violation in strategy.validate(obj)]
+
+    def changed_in_v1(self, new: Any, old: Any) -> list[str]:
+        return [str(each) for each in STRATEGIES[EVENTS.plural].in_version(EVENTS_V1.api_version).validate_update(new, old)]
+
+    def test_events_have_no_defaults(self) -> None:
+        obj = event()
         assert created(EVENTS, obj) == []
-        assert (obj.type, obj.count) == ("Warning", 0)
+        assert (obj.type, obj.count) == ("", 0)
 
     @pytest.mark.parametrize(
         ("change", "expected"),
         [
             ({"involvedObject": {"kind": "Node", "name": "n"}}, []),
+            ({"involvedObject": {}, "reason": "", "type": "Bad", "count": -1, "message": "m" * 2000}, []),
+            ({"metadata": {"name": "A_b", "namespace": "default"}}, []),
             (
                 {"involvedObject": {"kind": "Pod", "namespace": "other", "name": "a"}},
-                ['involvedObject.namespace: Invalid value: "other": does not match event.namespace'],
+                [f'involvedObject.namespace: Invalid value: "other": {NOT_MATCHING}'],
             ),
             (
-                {"involvedObject": {}, "reason": "", "type": "Bad", "count": -1},
-                [
-                    "involvedObject.kind: Required value",
-                    "involvedObject.name: Required value",
-                    "reason: Required value",
-                    'type: Unsupported value: "Bad": supported values: "Normal", "Warning"',
-                    "count: Invalid value: -1: must be greater than or equal to 0",
-                ],
+                {"metadata": {"name": "e", "namespace": "other"}, "involvedObject": {"kind": "Node", "name": "n"}},
+                [f'involvedObject.namespace: Invalid value: "": {NOT_MATCHING}'],
+            ),
+        ],
+    )
+    def test_events_without_event_time_have_few_rules(self, change: Data, expected: list[str]) -> None:
+        assert created(EVENTS, event(**change)) == expected
+
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            ({}, []),
+            ({"involvedObject": {"kind": "Node", "name": "n"}}, []),
+            ({"involvedObject": {"namespace": "other"}}, []),
+            (
+                {"reportingComponent": "a b"},
+                [f'reportingComponent: Invalid value: "a b": {QUALIFIED}'],
             ),
             (
-                {"reason": "R" * 129, "message": "m" * 1025},
+                {"reportingInstance": "", "action": "", "reason": ""},
+                ["reportingInstance: Required value", "action: Required value", "reason: Required value"],
+            ),
+            (
+                {"reportingInstance": "ä" * 65, "action": "a" * 129, "reason": "r" * 129, "message": "m" * 1025},
                 [
-                    "reason: Too long: may not be more than 128 bytes",
-                    "message: Too long: may not be more than 1024 bytes",
+                    'reportingInstance: Invalid value: "": can have at most 128 characters',
+                    'action: Invalid value: "": can have at most 128 characters',
+                    'reason: Invalid value: "": can have at most 128 characters',
+                    'message: Invalid value: "": can have at most 1024 characters',
                 ],
             ),
         ],
     )
-    def test_content(self, change: Data, expected: list[str]) -> None:
-        assert created(EVENTS, from_dict(EVENTS, EVENT | change)) == expected
+    def test_events_with_event_time(self, change: Data, expected: list[str]) -> None:
+        assert created(EVENTS, event(**NEW_EVENT | change)) == expected
+        renamed = [each.replace("reportingComponent", "reportingController") for each in expected]
+        assert self.created_in_v1(event(**NEW_EVENT | change)) == renamed
 
-    def test_events_of_cluster_scoped_objects_are_in_default(self) -> None:
-        data = EVENT | {"metadata": {"name": "e", "namespace": "other"}, "involvedObject": {"kind": "Node", "name": "n"}}
-        assert created(EVENTS, from_dict(EVENTS, data)) == [
-            'involvedObject.namespace: Invalid value: "": does not match event.namespace'
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            ({"metadata": {"name": "A_b", "namespace": "default"}}, ["metadata.name: "]),
+            (
+                {"type": "Bad", "count": 1, "source": {"host": "n"}, "firstTimestamp": "2026-01-31T12:00:00Z"},
+                [
+                    'type: Invalid value: "": has invalid value: Bad',
+                    'firstTimestamp: Invalid value: "": needs to be unset',
+                    'count: Invalid value: "": needs to be unset',
+                    'source: Invalid value: "": needs to be unset',
+                ],
+            ),
+            (
+                {"series": {"count": 1}},
+                ['series.count: Invalid value: "": should be at least 2', "series.lastObservedTime: Required value"],
+            ),
+        ],
+    )
+    def test_new_events_in_the_newer_version(self, change: Data, expected: list[str]) -> None:
+        violations = self.created_in_v1(event(**NEW_EVENT | change))
+        assert len(violations) == len(expected)
+        assert all(violation.startswith(start) for violation, start in zip(violations, expected, strict=True))
+
+    def test_newer_version_requires_an_event_time(self) -> None:
+        assert self.created_in_v1(event(type="Normal")) == ["eventTime: Required value"]
+
+    def test_updates_of_the_newer_version_change_only_the_series(self) -> None:
+        old = event(**NEW_EVENT)
+        series = {"count": 2, "lastObservedTime": "2026-01-31T12:00:01.000000Z"}
+        assert self.changed_in_v1(event(**NEW_EVENT, series=series), old) == []
+        assert self.changed_in_v1(event(**NEW_EVENT, series={"count": 1}), old) == [
+            'series.count: Invalid value: "": should be at least 2',
+            "series.lastObservedTime: Required value",
         ]
-
-    def test_an_event_stays_with_its_object(self) -> None:
-        old, new = from_dict(EVENTS, EVENT), from_dict(EVENTS, EVENT | {"count": 2, "message": "again"})
-        assert changed(EVENTS, old, new) == []
-        new.involvedObject.name = "b"
-        assert changed(EVENTS, old, new) == ['involvedObject: Invalid value: "b": field is immutable']
+        other = event(**NEW_EVENT | {"reportingComponent": "d", "eventTime": "2026-01-31T12:00:00.000001Z", "type": "Warning"})
+        assert self.changed_in_v1(other, old) == [
+            'type: Invalid value: "Warning": field is immutable',
+            'reportingController: Invalid value: "d": field is immutable',
+            'eventTime: Invalid value: "2026-01-31T12:00:00.000001Z": field is immutable',
+        ]
+        assert changed(EVENTS, other, old) == []
 
 
 class TestPriorityClasses:

@@ -61,7 +61,7 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: obj.spec.taints.add(key="a", effect="Spoilt"),
         lambda obj: obj.spec.taints.add(key="b", effect="NoSchedule"),
     ),
-    "events": (lambda obj: setattr(obj, "reason", "x" * 200), lambda obj: setattr(obj, "message", "more")),
+    "events": (lambda obj: setattr(obj.involvedObject, "namespace", "other"), lambda obj: setattr(obj, "message", "more")),
     "priorityclasses": (
         lambda obj: setattr(obj, "preemptionPolicy", "Spoilt"),
         lambda obj: setattr(obj, "description", "more"),

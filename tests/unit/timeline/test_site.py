@@ -194,7 +194,8 @@ async def test_decision_requests_and_errors(world: World) -> None:
             assert await response.json() == {"pod": "default/a", "revision": 7}
         async with browser.get("/api/decision", params={"pod": "default/a", "revision": "1"}) as response:
             assert response.status == 409 and (await response.json())["error"] == "compacted"
-        for pod, revision in (("a", "1"), ("--help/x", "1"), ("a/b", "x")):
+        invalid = [("a/b", revision) for revision in ("x", "9" * 20, "9" * 5000, "٣", "-1", "")]
+        for pod, revision in (("a", "1"), ("--help/x", "1"), *invalid):
             async with browser.get("/api/decision", params={"pod": pod, "revision": revision}) as response:
                 assert response.status == 400
 

@@ -1,0 +1,128 @@
+"""API versions of a kind: the conversion between the form in which objects are stored and other forms in which they are served.
+
+    stored, v1                           served, events.k8s.io/v1
+    Event.involvedObject = 2      <-->   Event.regarding = 8
+    Event.reportingComponent = 14 <-->   Event.reportingController = 4
+
+A version differs from the stored form in the names and numbers of top-level fields only. Each field of one form is a field of
+the other. Every kind has its stored version, whose conversion changes nothing.
+
+Source: https://github.com/kubernetes/kubernetes/tree/master/pkg/apis/events/v1
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from google.protobuf.message import Message
+
+from pinnace.api.codec import unknown_fields
+from pinnace.api.resources import EVENTS, EVENTS_V1, Resource
+from pinnace.api.selectors import FIELDS, FieldSelector, parse_fields
+
+
+@dataclass(frozen=True, eq=False)
+class Conversion:
+    """The conversion between a version and the stored form."""
+
+    served: Resource[Any]
+    stored: Resource[Any]
+    stored_names: Mapping[str, str] = field(default_factory=dict)
+    """The stored names of the fields that have other names in the version."""
+    unselectable: Collection[str] = ()
+    """The stored names of selectable fields that the version cannot select."""
+
+    @property
+    def is_identity(self) -> bool:
+        return self.served is self.stored
+
+    @property
+    def served_names(self) -> Mapping[str, str]:
+        """The inverse of `stored_names`."""
+        return {stored: served for served, stored in self.stored_names.items()}
+
+    def to_stored(self, obj: Any, present: Any = None) -> Any:
+        """Return the stored form. Fields of `present`, the stored object, that no version defines are kept."""
+        if self.is_identity:
+            return obj
+        found = _renamed(obj, self.stored.message(), self.stored_names)
+        if present is not None:
+            found.MergeFrom(unknown_fields(present))
+        return found
+
+    def to_served(self, obj: Any) -> Any:
+        """Return the form of the version."""
+        return obj if self.is_identity else _renamed(obj, self.served.message(), self.served_names)
+
+    def stored_selector(self, text: str) -> str:
+        """Convert a field selector of the version. Raises SelectorError."""
+        if self.is_identity or not text:
+            return text
+        reads = FIELDS[self.stored.plural]
+        names = {self._served_path(name): name for name in reads if name not in self.unselectable}
+        selector = parse_fields(text, {served: reads[stored] for served, stored in names.items()})
+        return str(FieldSelector(tuple(replace(each, name=names[each.name]) for each in selector.requirements)))
+
+    def _served_path(self, path: str) -> str:
+        name, dot, rest = path.partition(".")
+        return f"{self.served_names.get(name, name)}{dot}{rest}"
+
+
+def _renamed(source: Message, target: Any, names: Mapping[str, str]) -> Any:
+    """Fill a message from one of another type. `names`: the names of fields that have other names in the target."""
+    for descriptor, value in source.ListFields():
+        name = names.get(descriptor.name, descriptor.name)
+        if descriptor.message_type is None:
+            setattr(target, name, value)
+        else:
+            child = getattr(target, name)
+            child.SetInParent()
+            child.MergeFromString(value.SerializeToString())
+    return target
+
+
+_EVENTS_V1 = Conversion(
+    EVENTS_V1,
+    EVENTS,
+    {
+        "regarding": "involvedObject",
+        "note": "message",
+        "reportingController": "reportingComponent",
+        "deprecatedSource": "source",
+        "deprecatedFirstTimestamp": "firstTimestamp",
+        "deprecatedLastTimestamp": "lastTimestamp",
+        "deprecatedCount": "count",
+    },
+    unselectable=("source",),
+)
+_CONVERSIONS = (_EVENTS_V1,)
+SERVED_VERSIONS = tuple(each.served for each in _CONVERSIONS)
+"""The versions that are not the stored ones of their kinds."""
+
+
+@cache
+def conversion_of(resource: Resource[Any]) -> Conversion:
+    """Return the conversion of a version to the stored form."""
+    return next((each for each in _CONVERSIONS if each.served is resource), Conversion(resource, resource))
+
+
+@cache
+def conversion_to(resource: Resource[Any], api_version: str) -> Conversion | None:
+    """Return the conversion of a version of the same kind. `resource`: any version. None: there is no such version."""
+    stored = conversion_of(resource).stored
+    versions = (stored, *(each.served for each in _CONVERSIONS if each.stored is stored))
+    return next((conversion_of(each) for each in versions if each.api_version == api_version), None)
+
+
+@cache
+def renamed_fields(resource: Resource[Any], source: str, target: str) -> Mapping[str, str] | None:
+    """Return the names in the API version `target` of the fields that have other names in `source`. None: the kind of the
+    resource does not have both versions."""
+    before, after = conversion_to(resource, source), conversion_to(resource, target)
+    if before is None or after is None:
+        return None
+    if before is after:
+        return {}
+    stored = {*before.stored_names.values(), *after.stored_names.values()}
+    return {before.served_names.get(name, name): after.served_names.get(name, name) for name in stored}

@@ -9,7 +9,7 @@ from gateway.discovery import Discovery, version_info
 from gateway.elections import Elections
 from gateway.errors import to_status
 from gateway.exec import Exec, Upgrade
-from gateway.http import ANONYMOUS, ApiStatus, Request, Response, dump, method_not_allowed, path_not_found, unauthorized
+from gateway.http import ANONYMOUS, ApiStatus, Request, Response, User, dump, method_not_allowed, path_not_found, unauthorized
 from gateway.json_codec import JsonCache
 from gateway.objects import Objects
 from gateway.openapi import OpenApi
@@ -85,9 +85,9 @@ class Dispatcher:
             return self._public(request)
         if request.user is ANONYMOUS:
             raise unauthorized()
-        if request.acting_as is not None:
-            await self._reviews.check_impersonation(request, request.acting_as)
-            request.user = request.acting_as
+        if (other := request.impersonation) is not None:
+            await self._reviews.check_impersonation(request, other)
+            request.user = User(other.user, other.all_groups())
         if path == LINKS_PATH and request.method == "POST":
             return await self._link(request)
         if path.startswith("/openapi/"):

@@ -9,10 +9,9 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from gateway.authentication import AUTHENTICATED
 from gateway.backend import Backend
 from gateway.errors import to_status
-from gateway.http import ApiStatus, Request, Response, User, bad_request
+from gateway.http import ApiStatus, Request, Response, bad_request
 from gateway.media_types import PROTOBUF, body_type, negotiate, parse_body, unwrap
 from gateway.objects import document
 from gateway.routes import Route
@@ -31,6 +30,7 @@ from pinnace.api.authorization_pb2 import (
 )
 from pinnace.api.codec import to_dict
 from pinnace.api.scalars import format_rfc3339, to_time
+from pinnace.api.users import Impersonation
 from pinnace.client.errors import ApiError
 
 _Schema = Mapping[int, tuple[str, "_Schema | None"]]
@@ -75,16 +75,17 @@ class Reviews:
         head = {"kind": kind, "apiVersion": route.resource.api_version, "metadata": metadata}
         return document(head | ({"spec": dict(spec)} if spec else {}) | {"status": status}, form, 201)
 
-    async def check_impersonation(self, request: Request, other: User) -> None:
-        """Raise ApiStatus (403) unless the user is allowed to impersonate the other user and each of its groups."""
-        wanted = [("users", other.name), *(("groups", group) for group in other.groups if group != AUTHENTICATED)]
-        for resource, name in wanted:
-            attributes = ResourceAttributes(verb="impersonate", resource=resource, name=name)
+    async def check_impersonation(self, request: Request, impersonation: Impersonation) -> None:
+        """Raise ApiStatus (403) unless the user is allowed to impersonate the other user and each of the named groups."""
+        checks = [(impersonation.resource, *impersonation.place), *(("groups", "", group) for group in impersonation.groups)]
+        for resource, namespace, name in checks:
+            attributes = ResourceAttributes(verb="impersonate", resource=resource, namespace=namespace, name=name)
             message = SelfSubjectAccessReviewRequest(attributes=attributes)
             review = AccessReview.FromString(await self._call(request, "SelfSubjectAccessReview", message))
             if not review.allowed:
                 what = f'{resource} "{name}" is forbidden: User "{request.user.name}" cannot impersonate resource "{resource}"'
-                message_text = f'{what} in API group "" at the cluster scope'
+                where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+                message_text = f'{what} in API group "" {where}'
                 raise ApiStatus(403, "Forbidden", message_text, {"name": name, "kind": resource})
 
     async def _status(self, request: Request, route: Route, spec: Mapping[str, Any]) -> dict[str, Any]:

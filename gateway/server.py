@@ -18,7 +18,7 @@ from aiohttp import HttpVersion11, WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
-from gateway.authentication import IMPERSONATE_GROUP, Authenticator, impersonated
+from gateway.authentication import IMPERSONATE_GROUP, IMPERSONATE_USER, Authenticator, impersonation
 from gateway.dispatch import Dispatcher
 from gateway.exec import Upgrade
 from gateway.http import ANONYMOUS, JSON, ApiStatus, Request, Response, dump
@@ -86,7 +86,7 @@ class Server:
             http.method,
             http.path,
             _query(http),
-            {name.lower(): value for name, value in http.headers.items()},
+            _headers(http),
         )
         headers = {"Audit-Id": str(uuid.uuid4()), "Cache-Control": "no-cache, private"}
         try:
@@ -145,7 +145,8 @@ class Server:
 
     async def _answer(self, http: web.BaseRequest, request: Request) -> Response | Upgrade:
         request.user = await self._authenticator.user(_certificate(http), request.headers)
-        request.acting_as = impersonated(request.headers, http.headers.getall(IMPERSONATE_GROUP, []))
+        users, groups = (http.headers.getall(name, []) for name in (IMPERSONATE_USER, IMPERSONATE_GROUP))
+        request.impersonation = impersonation(request.headers, users, groups)
         if request.user is not ANONYMOUS and request.method in ("POST", "PUT", "PATCH", "DELETE"):
             request.body = await _body(http)
         return await self._dispatcher.answer(request)
@@ -265,6 +266,14 @@ def _certificate(http: web.BaseRequest) -> bytes | None:
     transport = http.transport
     tls = transport.get_extra_info("ssl_object") if transport is not None else None
     return tls.getpeercert(binary_form=True) if tls is not None else None
+
+
+def _headers(http: web.BaseRequest) -> Mapping[str, str]:
+    """Return the first value of each header, as Go's Header.Get does."""
+    headers: dict[str, str] = {}
+    for name, value in http.headers.items():
+        headers.setdefault(name.lower(), value)
+    return headers
 
 
 def _query(http: web.BaseRequest) -> Mapping[str, list[str]]:

@@ -28,7 +28,7 @@ from functools import partial
 from itertools import compress, count, product
 from typing import Any, NamedTuple
 
-from apiserver.auth.authentication import AUTHENTICATED, MASTERS, User
+from apiserver.auth.authentication import MASTERS, User
 from apiserver.auth.permissions import (
     AUTHENTICATION_GROUP,
     DENIED,
@@ -75,6 +75,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.selectors import from_message
+from pinnace.api.users import AUTHENTICATED
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 
 Look = Callable[[], Sequence[CacheEntry[Any]]]
@@ -510,7 +511,9 @@ def cluster_roles() -> Iterator[ClusterRole]:
         *_rules(_WRITE, _EDITED),
         *_rules((*_READ, *_WRITE), [SECRETS]),
         _rule(("patch",), [PODS], "resize"),
-        *(_rule(("create",), [PODS], each) for each in ("eviction", "exec")),
+        _rule(("create",), [PODS], "eviction"),
+        *(_rule(("create",), [PODS], each) for each in ("attach", "exec", "portforward")),
+        _rule(("impersonate",), [SERVICE_ACCOUNTS]),
     ]
     yield _role("cluster-admin", ALL_RULES)
     yield _gathering(_role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])]))
@@ -540,7 +543,7 @@ def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
 
 def _gateway() -> list[PolicyRule]:
     return [
-        PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups"]),
+        PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups", SERVICE_ACCOUNTS.plural]),
         PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["tokenreviews"]),
         _KEYS,
     ]

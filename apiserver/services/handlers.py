@@ -26,7 +26,7 @@ from typing import Any, NoReturn, Self
 import grpc
 import grpc.aio
 
-from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential, User
+from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential
 from apiserver.auth.authorizer import Authorizer, impersonate, requested
 from apiserver.errors import Rejected, forbidden
 from apiserver.flow.control import TOO_MANY_REQUESTS
@@ -35,6 +35,7 @@ from apiserver.registry.strategy import gathering
 from apiserver.services import metrics
 from apiserver.services.methods import Method
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
+from pinnace.api.users import Impersonation
 from pinnace.api.wellknown import CREATED_KEY, REQUEST_ID_KEY, WARNING_KEY
 from pinnace.runtime import logs, tracing
 from pinnace.runtime.grpc_server import Refusals, abort, let_go
@@ -62,9 +63,9 @@ class CallContext:
         self.user = credential.user()
         self.time_remaining: Callable[[], float | None] = context.time_remaining
 
-    async def act_as(self, other: User, authorizer: Authorizer) -> None:
+    async def act_as(self, impersonation: Impersonation, authorizer: Authorizer) -> None:
         """Impersonate another user for this call. Raises Rejected (PERMISSION_DENIED)."""
-        self.credential = await impersonate(self.credential, other, authorizer)
+        self.credential = await impersonate(self.credential, impersonation, authorizer)
         self.user = self.credential.user()
 
     def when_taken(self, callback: Callable[[], None]) -> None:
@@ -176,8 +177,8 @@ class _CallHandlers:
             try:
                 made = self._call(context)
                 caller = made.user.name
-                if other := requested(metadata):
-                    await self._act_as(made, other)
+                if impersonation := requested(metadata):
+                    await self._act_as(made, impersonation)
                     caller = made.user.name
                 if method.is_paced:
                     await self._refusals.wait(caller, len(data), context.time_remaining())
@@ -224,8 +225,8 @@ class _CallHandlers:
             try:
                 made = self._call(context)
                 caller = made.user.name
-                if other := requested(metadata):
-                    await self._act_as(made, other)
+                if impersonation := requested(metadata):
+                    await self._act_as(made, impersonation)
                     caller = made.user.name
                 if method.is_paced:
                     await self._refusals.wait(caller, remaining=context.time_remaining())
@@ -241,11 +242,11 @@ class _CallHandlers:
 
         return call
 
-    async def _act_as(self, made: CallContext, other: User) -> None:
+    async def _act_as(self, made: CallContext, impersonation: Impersonation) -> None:
         """Impersonate another user. Raises Rejected."""
         if self._authorizer is None:
             raise Rejected(forbidden("this server does not support impersonation"))
-        await made.act_as(other, self._authorizer)
+        await made.act_as(impersonation, self._authorizer)
 
     def _call(self, context: Any) -> CallContext:
         """Return the context of a call. Raises Rejected if the caller is not authenticated."""

@@ -11,13 +11,13 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.auth import rbac
-from apiserver.auth.authentication import AUTHENTICATED
 from apiserver.errors import Rejected
 from pinnace.api.core_v1_pb2 import NamespaceList
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Resource
 from pinnace.api.status import Code
+from pinnace.api.users import AUTHENTICATED
 from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.runtime.logs import BootstrapFailed
 from tests.logged import logged

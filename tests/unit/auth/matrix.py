@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from apiserver.assembly import Assembly
-from apiserver.auth.authentication import AUTHENTICATED, MASTERS, NODES_GROUP, Credential, User
+from apiserver.auth.authentication import MASTERS, NODES_GROUP, Credential, User
 from apiserver.errors import Rejected
 from apiserver.registry.strategies.policy import SYSTEM_CLASSES
 from apiserver.services.methods import Method
@@ -33,6 +33,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.status import Code
+from pinnace.api.users import AUTHENTICATED
 from pinnace.api.verbs_pb2 import BatchResponse, PatchRequest
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, FLEET_LABEL, SCHEDULER_ELECTION
 from tests.builders import make_node, make_pod

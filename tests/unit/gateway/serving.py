@@ -16,6 +16,7 @@ from gateway.server import error_response
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
+from pinnace.api.users import Impersonation
 from tests.storage.memory import MemoryStorage
 
 DEADLINE = 60.0
@@ -48,7 +49,15 @@ class Gateway:
         self.address = address
 
     async def ask(
-        self, method: str, target: str, body: Any = None, *, accept: str = JSON, content_type: str = JSON, user: User = ADMIN
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        *,
+        accept: str = JSON,
+        content_type: str = JSON,
+        user: User = ADMIN,
+        impersonation: Impersonation | None = None,
     ) -> Answer:
         """Send a request and read its response, including a stream to its end.
 
@@ -59,6 +68,7 @@ class Gateway:
         sent = body if isinstance(body, bytes) else text.encode()
         headers = {"accept": accept} | ({"content-type": content_type} if sent else {})
         request = Request(method, url.path, parse_qs(url.query, keep_blank_values=True), headers, sent, user)
+        request.impersonation = impersonation
         async with asyncio.timeout(DEADLINE):
             try:
                 response: Response | Upgrade = await self.dispatcher.answer(request)

@@ -26,13 +26,19 @@ from pinnace.runtime import build
 
 log = logging.getLogger(__name__)
 
-PUBLIC = ("/version", "/livez", "/readyz", "/healthz")
-"""Paths that need no credentials, including all subpaths."""
+PUBLIC = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+"""Paths that every client can read, without credentials and even if no API server responds."""
+_SERVER_CHECKS = ("apiserver", "etcd")
+"""Checks that fail while the gateway cannot serve. An API server is ready only with a working watch of etcd."""
+CHECKS = {"healthz": ("ping", *_SERVER_CHECKS), "livez": ("ping",), "readyz": ("ping", *_SERVER_CHECKS)}
+"""The health checks by endpoint. A check has a path of its own, for example /readyz/etcd."""
+_READS = ("GET", "HEAD")
 Handler = Callable[[Request, Route], Awaitable[Response | Upgrade]]
 Ready = Callable[[], str]
 """A function that returns the reason why the gateway cannot serve, or "" if it can."""
 
 
+_TEXT = "text/plain; charset=utf-8"
 LINKS_PATH = "/timeline/links"
 Link = Callable[[Request], Awaitable[Response]]
 
@@ -81,8 +87,8 @@ class Dispatcher:
     async def answer(self, request: Request) -> Response | Upgrade:
         """Handle a request. Raises ApiStatus."""
         path = request.path
-        if path.startswith(PUBLIC):
-            return self._public(request)
+        if path in PUBLIC and request.method in _READS:
+            return self._information(request)
         if request.user is ANONYMOUS:
             raise unauthorized()
         if (other := request.impersonation) is not None:
@@ -90,14 +96,9 @@ class Dispatcher:
             request.user = User(other.user, other.all_groups())
         if path == LINKS_PATH and request.method == "POST":
             return await self._link(request)
-        if path.startswith("/openapi/"):
-            return self._openapi.respond(request)
-        if path == "/":
-            return Response(200, dump({"paths": sorted((*self._discovery.paths, *self._openapi.paths, *PUBLIC))}))
         if not path.startswith(("/api/", "/apis/")) or path.count("/") <= (2 if path.startswith("/api/") else 3):
-            if request.method not in ("GET", "HEAD"):
-                raise method_not_allowed()
-            return self._discovery.respond(request)
+            await self._reviews.check_path(request)
+            return self._information(request)
         route = resolve(request)
         handler = self._handler(route)
         try:
@@ -120,14 +121,45 @@ class Dispatcher:
             raise ApiStatus(501, "NotImplemented", f"the subresource {route.subresource} is not supported by this gateway")
         return self._verbs[route.verb]
 
-    def _public(self, request: Request) -> Response:
-        name, _, check = request.path.strip("/").partition("/")
-        if name == "version":
-            if check:
-                raise path_not_found()
+    def _information(self, request: Request) -> Response:
+        """Return the document of a path that is not one of a resource. Raises ApiStatus: 404, 405."""
+        path = request.path
+        endpoint, _, check = path[1:].partition("/")
+        if endpoint in CHECKS:
+            return self._health(request, endpoint, check)
+        if request.method not in _READS:
+            raise method_not_allowed()
+        if path in ("/version", "/version/"):
             return Response(200, self._version)
-        problem = "" if name == "livez" else self._ready()
-        if problem:
-            return Response(500, f"[-]apiserver failed: {problem}\n{name} check failed\n".encode(), "text/plain")
-        text = "[+]ping ok\n[+]apiserver ok\n" + f"{name} check passed\n" if "verbose" in request.query else "ok"
-        return Response(200, text.encode(), "text/plain")
+        if path.startswith("/openapi/"):
+            return self._openapi.respond(request)
+        if path == "/":
+            checks = (f"/{endpoint}/{check}" for endpoint, checks in CHECKS.items() for check in checks)
+            paths = (*self._discovery.paths, *self._openapi.paths, *PUBLIC[:-1], *checks)
+            return Response(200, dump({"paths": sorted(paths)}))
+        return self._discovery.respond(request)
+
+    def _health(self, request: Request, endpoint: str, check: str) -> Response:
+        """Return the result of one check, or of all checks of an endpoint. Only users with permission for the path of a check
+        receive the reason of its failure. Raises ApiStatus (404) for an unknown check."""
+        checks, problem = CHECKS[endpoint], self._ready()
+        if request.path != f"/{endpoint}":
+            if check not in checks:
+                raise path_not_found()
+            if problem and check in _SERVER_CHECKS:
+                return Response(500, f"internal server error: {problem}\n".encode(), _TEXT)
+            return Response(200, b"ok", _TEXT)
+        excluded = request.query.get("exclude", ())
+        failed = [each for each in checks if problem and each in _SERVER_CHECKS and each not in excluded]
+        lines = [
+            f"[-]{each} failed: reason withheld"
+            if each in failed
+            else f"[+]{each} excluded: ok"
+            if each in excluded
+            else f"[+]{each} ok"
+            for each in checks
+        ]
+        if failed:
+            return Response(500, "\n".join((*lines, f"{endpoint} check failed", "")).encode(), _TEXT)
+        text = "\n".join((*lines, f"{endpoint} check passed", "")) if "verbose" in request.query else "ok"
+        return Response(200, text.encode(), _TEXT)

@@ -73,7 +73,7 @@ class Objects:
     async def create(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
         obj = read_object(request, route.resource)
-        self._settle_namespace(route, obj)
+        settle_namespace(route, obj)
         message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]
         message.options.dryRun.extend(dry_run(request))
         message.options.fieldManager = field_manager(request)
@@ -83,12 +83,13 @@ class Objects:
     async def update(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
         obj = read_object(request, route.resource, route.subresource)
-        self._settle_namespace(route, obj)
+        settle_namespace(route, obj)
         if obj.metadata.name != route.name:
             if obj.metadata.name:
                 message = f"the name of the object ({obj.metadata.name}) does not match the name on the URL ({route.name})"
                 raise bad_request(message)
-            raise bad_request("name must be provided")
+            message = f"the name of the object ({route.name} based on URL) was undeterminable: name must be provided"
+            raise bad_request(message)
         update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]
         update.options.dryRun.extend(dry_run(request))
         update.options.fieldManager = field_manager(request)
@@ -222,13 +223,13 @@ class Objects:
                 options.resourceVersion = ""
         return options
 
-    @staticmethod
-    def _settle_namespace(route: Route, obj: Any) -> None:
-        """Set the object's namespace to that of the path. Raises ApiStatus (400) if the object has a different namespace."""
-        if route.resource.namespaced:
-            if obj.metadata.namespace and obj.metadata.namespace != route.namespace:
-                raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-            obj.metadata.namespace = route.namespace
+
+def settle_namespace(route: Route, obj: Any) -> None:
+    """Set the object's namespace to that of the path. Raises ApiStatus (400) if the object has a different namespace."""
+    if route.resource.namespaced:
+        if obj.metadata.namespace and obj.metadata.namespace != route.namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        obj.metadata.namespace = route.namespace
 
 
 def document(found: dict[str, Any], form: Format, code: int = 200) -> Response:

@@ -9,12 +9,12 @@ from typing import Any
 
 from gateway.api_resources import ApiResource
 from gateway.backend import Backend
-from gateway.bodies import check_dry_run, dry_run, field_manager, read_message
+from gateway.bodies import BodyType, dry_run, field_manager, field_validation, read_message, validate_delete_options
 from gateway.errors import invalid, to_status
 from gateway.http import ApiStatus, Request, Response, bad_request, success
 from gateway.json_codec import to_json
 from gateway.media_types import PROTOBUF, negotiate, parse_body, unsupported, unwrap
-from gateway.objects import PATCH_TYPES, Objects, document
+from gateway.objects import PATCH_TYPES, Objects, document, settle_namespace
 from gateway.routes import Route
 from gateway.wire import WireError, fields, last_bytes
 from pinnace.api.core_v1_pb2 import Binding
@@ -29,6 +29,8 @@ from pinnace.api.verbs_pb2 import BatchItem, GetRequest, PatchRequest
 from pinnace.client.errors import ApiError, error_of
 
 _SCALE = ApiResource("autoscaling", "v1", "scales", "Scale", True, ())
+_BINDING = BodyType("Binding", ("v1",))
+_EVICTION = BodyType("Eviction", ("policy/v1", "policy/v1beta1"))
 _SCALE_PARTS = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 LOG_SILENCE = None
 """No timeout: a container can run without output."""
@@ -64,10 +66,10 @@ class Subresources:
 
     async def bind(self, request: Request, route: Route) -> Response:
         """Bind a pod to a node. Used by external schedulers. Raises ApiStatus."""
-        binding = read_message(request, Binding)
-        if binding.metadata.name not in ("", route.name) or binding.metadata.namespace not in ("", route.namespace):
-            raise bad_request("the name of the binding does not match the pod on the URL")
-        binding.metadata.name, binding.metadata.namespace = route.name, route.namespace
+        binding = read_message(request, Binding, _BINDING, field_validation(request))
+        settle_namespace(route, binding)
+        if binding.metadata.name != route.name:
+            raise bad_request("name in URL does not match name in Binding object")
         try:
             item = BatchItem.FromString(await self._objects.call(request, route, "Bind", BindRequest(binding=binding)))
             return self._outcome(request, route, item)
@@ -80,10 +82,12 @@ class Subresources:
 
     async def evict(self, request: Request, route: Route) -> Response:
         """Delete a pod if its disruption budget permits it. Raises ApiStatus."""
-        eviction = read_message(request, Eviction)
-        eviction.metadata.name, eviction.metadata.namespace = route.name, route.namespace
+        eviction = read_message(request, Eviction, _EVICTION, field_validation(request))
+        settle_namespace(route, eviction)
+        if eviction.metadata.name != route.name:
+            raise bad_request("name in URL does not match name in Eviction object")
         eviction.deleteOptions.dryRun.extend(dry_run(request))
-        check_dry_run(eviction.deleteOptions.dryRun, "DeleteOptions")
+        validate_delete_options(eviction.deleteOptions)
         data = await self._objects.call(request, route, "Evict", EvictRequest(eviction=eviction))
         return self._outcome(request, route, BatchItem.FromString(data))
 

@@ -281,7 +281,7 @@ _SPECIAL: Mapping[str, Permission] = {
         _always(Action("get", REFLECTION)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectReview": Permission(
-        _always(Action("create", "selfsubjectreviews", REVIEWS_GROUP)), _any_target
+        _always(Action("create", "selfsubjectreviews", AUTHENTICATION_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectAccessReview": Permission(
         _always(Action("create", "selfsubjectaccessreviews", REVIEWS_GROUP)), _any_target

@@ -75,7 +75,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.selectors import from_message
-from pinnace.api.users import AUTHENTICATED
+from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 
 Look = Callable[[], Sequence[CacheEntry[Any]]]
@@ -500,6 +500,11 @@ _VIEW = "view"
 _METERED = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
 """Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
 
+_INFORMATION = (HEALTH, "/livez", "/readyz", VERSION, f"{VERSION}/")
+_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", REFLECTION)
+_MONITORING = (
+    HEALTH, f"{HEALTH}/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*",
+)  # fmt: skip
 _KEYS = PolicyRule(verbs=["list", "watch"], apiGroups=[ELECTIONS_GROUP], resources=["keys"])
 """The keys of the store without secrets (apiserver.services.keys). The gateway shows them to users with this permission."""
 
@@ -523,9 +528,16 @@ def cluster_roles() -> Iterator[ClusterRole]:
         "cluster-view",
         [*_rules(_READ, _PUBLIC), _rule(_READ, [PODS], "log"), _METERED, _elections(*_READ), _KEYS],
     )
-    yield _role("system:basic-user", [_reviews("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")])
-    yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, VERSION])])
-    yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, REFLECTION, VERSION])])
+    yield _role(
+        "system:basic-user",
+        [
+            PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["selfsubjectreviews"]),
+            _reviews("selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+        ],
+    )
+    yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=_INFORMATION)])
+    yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[*_INFORMATION, *_DISCOVERY])])
+    yield _role("system:monitoring", [PolicyRule(verbs=["get"], nonResourceURLs=_MONITORING)])
     yield _role("system:kube-scheduler", _scheduler())
     yield _role("system:kube-controller-manager", _controllers())
     yield _role("system:gateway", _gateway())
@@ -534,8 +546,10 @@ def cluster_roles() -> Iterator[ClusterRole]:
 
 def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
     yield _binding("cluster-admin", "Group", MASTERS)
-    for role in ("system:basic-user", "system:public-info-viewer", "system:discovery"):
+    for role in ("system:basic-user", "system:discovery"):
         yield _binding(role, "Group", AUTHENTICATED)
+    yield _binding("system:public-info-viewer", "Group", AUTHENTICATED, UNAUTHENTICATED)
+    yield _binding("system:monitoring", "Group", "system:monitoring")
     for component in ("system:kube-scheduler", "system:kube-controller-manager", "system:gateway"):
         yield _binding(component, "User", component)
     yield _binding("system:node-proxier", "User", "system:kube-proxy")
@@ -618,11 +632,12 @@ def _gathering(role: ClusterRole, part_of: str = "") -> ClusterRole:
     return role
 
 
-def _binding(role: str, kind: str, subject: str) -> ClusterRoleBinding:
+def _binding(role: str, kind: str, *subjects: str) -> ClusterRoleBinding:
     binding = ClusterRoleBinding()
     _mark(binding, role)
     binding.roleRef.apiGroup, binding.roleRef.kind, binding.roleRef.name = _GROUP, "ClusterRole", role
-    binding.subjects.add(apiGroup=_GROUP, kind=kind, name=subject)
+    for subject in subjects:
+        binding.subjects.add(apiGroup=_GROUP, kind=kind, name=subject)
     return binding
 
 

@@ -17,7 +17,7 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Resource
 from pinnace.api.status import Code
-from pinnace.api.users import AUTHENTICATED
+from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED
 from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.runtime.logs import BootstrapFailed
 from tests.logged import logged
@@ -216,7 +216,7 @@ async def test_bootstrap_does_not_bind_users_to_a_changed_role(
             await server.cacher.fresh(PATIENCE)
             binding = found(server, CLUSTER_ROLE_BINDINGS, name)
             given = binding.roleRef.name, [subject.name for subject in binding.subjects]
-            assert given == (("cluster-view", ["auditor"]) if stays else (name, [AUTHENTICATED]))
+            assert given == (("cluster-view", ["auditor"]) if stays else (name, [AUTHENTICATED, UNAUTHENTICATED]))
     assert not logged(caplog, BootstrapFailed)
 
 

@@ -31,7 +31,8 @@ def test_service_account_is_checked_by_name_in_its_namespace() -> None:
 
 
 @pytest.mark.parametrize(
-    "user", ["system:serviceaccount:ci", "system:serviceaccount:ci:", "system:serviceaccount:CI:a", "system:serviceaccount:a:b:c"]
+    "user",
+    ["system:serviceaccount:ci", "system:serviceaccount:ci:", "system:serviceaccount:CI:a", "system:serviceaccount:a:b:c"],
 )
 def test_malformed_service_account_is_an_ordinary_user(user: str) -> None:
     assert service_account(user) is None and Impersonation(user).resource == "users"

@@ -8,7 +8,6 @@ _GROUPS: Sequence[tuple[str, Mapping[str, Sequence[str]]]] = (
         "the message has the same fact in other words",
         {
             "not JSON": ("body.message",),
-            "wrong kind": ("body.message",),
             "406": ("body.message",),
             "patch wrong media type": ("body.message",),
             "list bad continue": ("body.message",),

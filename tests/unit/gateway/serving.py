@@ -13,10 +13,10 @@ from gateway.dispatch import Dispatcher
 from gateway.exec import Upgrade
 from gateway.http import JSON, ApiStatus, Request, Response, User
 from gateway.server import error_response
+from pinnace.api.users import Impersonation
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.api.users import Impersonation
 from tests.storage.memory import MemoryStorage
 
 DEADLINE = 60.0

@@ -34,6 +34,7 @@ from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
 from apiserver.registry.strategy import Strategy
 from apiserver.services import metrics
+from apiserver.services.clusterroles import ClusterRoleService, RoleAggregator
 from apiserver.services.discovery import (
     GRPCS_OWN,
     HEALTH,
@@ -162,7 +163,9 @@ class Assembly:
         admission = chain(self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock)
         self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
-        bootstrap = Bootstrap(self._stores, self.cacher, clock, [str(each) for each in settings.services.networks])
+        self._aggregator = RoleAggregator(self._stores[CLUSTER_ROLES], self.cacher, self._rbac)
+        networks = [str(each) for each in settings.services.networks]
+        bootstrap = Bootstrap(self._stores, self.cacher, clock, networks, self._aggregator)
         self._migration = Migration(storage, self._stores, self.cacher, clock)
         restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
@@ -248,6 +251,7 @@ class Assembly:
             ),
             NODES: NodeService(stores[NODES], self.cacher, audit, policy, self._heartbeats),
             LEASES: LeaseService(stores[LEASES], self.cacher, audit, policy, self._storage, self._clock),
+            CLUSTER_ROLES: ClusterRoleService(stores[CLUSTER_ROLES], self.cacher, audit, policy, self._aggregator),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit, policy),
             EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), policy, EventRegistry(stores[EVENTS])),
         }

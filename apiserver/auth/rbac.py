@@ -4,8 +4,8 @@ The decisions for one user and action are computed once for all names. They are 
 in the same scope, changes. A change in one namespace does not invalidate the cache of another. Each version of a binding is
 parsed once, because a binding can have thousands of subjects and change often.
 
-A ClusterRole with an aggregationRule has its own rules and, recursively, the rules of all selected roles. The rules are
-computed when they are used; no controller copies them.
+A ClusterRole with an aggregationRule has, recursively, the rules of all selected roles, and no rules of its own. The rules are
+computed when they are used, so that a change takes effect at once. `apiserver.services.clusterroles` also stores them.
 
 `Held` reports whether a set of rules covers another rule, to prevent privilege escalation. One rule can allow millions of
 combinations of verb, group and resource. So sets of rules are bit masks: `&` of the masks of a verb, a group and a resource
@@ -17,7 +17,7 @@ The default roles and bindings have Kubernetes' names. Each server restores miss
 administrators. Objects with the annotation rbac.authorization.kubernetes.io/autoupdate: "false" are not changed.
 
     view --> edit --> admin      each role aggregates the previous one, and all roles with the label
-                                 rbac.authorization.k8s.io/aggregate-to-<role>: "true"
+                                 rbac.authorization.k8s.io/aggregate-to-<role>: "true", such as system:aggregate-to-<role>
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings
 """
@@ -288,6 +288,7 @@ class Rbac:
             known[action] = [
                 (role.metadata.name, rule)
                 for role in _all(CLUSTER_ROLES, self._cluster_roles)
+                if not role.metadata.name.startswith(_AGGREGATED_PREFIX)
                 for rule in self._with_aggregated(role)
                 if WILDCARD not in rule.verbs and _allows(rule, action)
             ]
@@ -300,18 +301,24 @@ class Rbac:
             self._gathered = version, {}
         known = self._gathered[1]
         if role.metadata.name not in known:
-            known[role.metadata.name] = self._gather(role)
+            known[role.metadata.name] = self.aggregated(role)
         return known[role.metadata.name]
 
-    def _gather(self, role: ClusterRole) -> Sequence[PolicyRule]:
-        gathered, others = [role], [each for each in _all(CLUSTER_ROLES, self._cluster_roles) if each is not role]
+    def aggregated(self, role: ClusterRole) -> Sequence[PolicyRule]:
+        """Return the rules of a role with an aggregationRule, each once, by the names of their roles."""
+        gathered = [role]
+        others = [each for each in _all(CLUSTER_ROLES, self._cluster_roles) if each.metadata.name != role.metadata.name]
         for gathering in gathered:  # the loop appends to this list
             selectors = [from_message(each) for each in gathering.aggregationRule.clusterRoleSelectors]
             if selectors:
                 chosen = [any(selector.matches(each.metadata.labels) for selector in selectors) for each in others]
                 gathered += compress(others, chosen)
                 others = [each for each, is_chosen in zip(others, chosen, strict=True) if not is_chosen]
-        return [rule for each in gathered for rule in each.rules]
+        selected = sorted(
+            (each for each in gathered if not each.HasField("aggregationRule")), key=lambda each: each.metadata.name
+        )
+        rules = {rule.SerializeToString(deterministic=True): rule for each in selected for rule in each.rules}
+        return list(rules.values())
 
     def _extent(self, user: User, action: Action, namespace: str) -> Extent:
         scope = self._scope(namespace)
@@ -477,6 +484,8 @@ AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 _BOOTSTRAPPING = "kubernetes.io/bootstrapping"
 _GROUP = "rbac.authorization.k8s.io"
 _AGGREGATE_TO = f"{_GROUP}/aggregate-to-"
+_AGGREGATED_PREFIX = "system:aggregate-to-"
+"""The names of roles that contain the default rules of aggregated roles. Denials name the aggregated roles only."""
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
 _SCHEDULED_BY = (
@@ -496,7 +505,6 @@ _KEPT = (
     REPLICA_SETS, JOBS,
 )  # fmt: skip
 """Resources whose status controllers write."""
-_VIEW = "view"
 _METERED = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
 """Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
 
@@ -512,7 +520,6 @@ _KEYS = PolicyRule(verbs=["list", "watch"], apiGroups=[ELECTIONS_GROUP], resourc
 def cluster_roles() -> Iterator[ClusterRole]:
     see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES]), _rule(_READ, [PODS], "log"), _METERED]
     edit = [
-        *see,
         *_rules(_WRITE, _EDITED),
         *_rules((*_READ, *_WRITE), [SECRETS]),
         _rule(("patch",), [PODS], "resize"),
@@ -521,9 +528,9 @@ def cluster_roles() -> Iterator[ClusterRole]:
         _rule(("impersonate",), [SERVICE_ACCOUNTS]),
     ]
     yield _role("cluster-admin", ALL_RULES)
-    yield _gathering(_role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])]))
-    yield _gathering(_role("edit", edit), part_of="admin")
-    yield _gathering(_role(_VIEW, see), part_of="edit")
+    yield from _aggregated("admin", _rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS]))
+    yield from _aggregated("edit", edit, part_of="admin")
+    yield from _aggregated("view", see, part_of="edit")
     yield _role(
         "cluster-view",
         [*_rules(_READ, _PUBLIC), _rule(_READ, [PODS], "log"), _METERED, _elections(*_READ), _KEYS],
@@ -624,12 +631,16 @@ def _role(name: str, rules: Iterable[PolicyRule]) -> ClusterRole:
     return role
 
 
-def _gathering(role: ClusterRole, part_of: str = "") -> ClusterRole:
-    """Aggregate all roles with the role's label, and label the role for aggregation into `part_of`."""
+def _aggregated(name: str, rules: Iterable[PolicyRule], part_of: str = "") -> Iterator[ClusterRole]:
+    """Return a role that aggregates all roles with its label, and is itself labelled for aggregation into `part_of`; and the
+    role with the default rules."""
+    role, part = _role(name, ()), _role(f"{_AGGREGATED_PREFIX}{name}", rules)
+    part.metadata.labels[f"{_AGGREGATE_TO}{name}"] = "true"
     role.aggregationRule.clusterRoleSelectors.add().matchLabels[f"{_AGGREGATE_TO}{role.metadata.name}"] = "true"
     if part_of:
         role.metadata.labels[f"{_AGGREGATE_TO}{part_of}"] = "true"
-    return role
+    yield role
+    yield part
 
 
 def _binding(role: str, kind: str, *subjects: str) -> ClusterRoleBinding:

@@ -52,6 +52,7 @@ from apiserver.services.nodes import HeartbeatsService, NodeService
 from apiserver.services.pods import PodService, Streaming
 from apiserver.services.resource import EventService, NamespaceService, ResourceService, TablesService
 from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, StatsCollector
+from apiserver.services.scale import ScaledService
 from apiserver.startup import Bootstrap, Claim, ClusterIdentity, Migration, ReadinessGate
 from apiserver.storage.committer import Committer, MarkerSweeper
 from apiserver.storage.compactor import INTERVAL, Compactor
@@ -62,6 +63,7 @@ from pinnace.api.resources import (
     ALL,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    DEPLOYMENTS,
     EVENTS,
     IP_ADDRESSES,
     LEASES,
@@ -69,6 +71,7 @@ from pinnace.api.resources import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    REPLICA_SETS,
     ROLE_BINDINGS,
     ROLES,
     SERVICES,
@@ -252,6 +255,8 @@ class Assembly:
             NODES: NodeService(stores[NODES], self.cacher, audit, policy, self._heartbeats),
             LEASES: LeaseService(stores[LEASES], self.cacher, audit, policy, self._storage, self._clock),
             CLUSTER_ROLES: ClusterRoleService(stores[CLUSTER_ROLES], self.cacher, audit, policy, self._aggregator),
+            DEPLOYMENTS: ScaledService(stores[DEPLOYMENTS], self.cacher, audit, policy),
+            REPLICA_SETS: ScaledService(stores[REPLICA_SETS], self.cacher, audit, policy),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit, policy),
             EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), policy, EventRegistry(stores[EVENTS])),
         }

@@ -1,7 +1,7 @@
 """The dispatcher, which selects the handler of a request."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from gateway.api_resources import ELECTIONS, METRICS_GROUP
 from gateway.backend import Backend
@@ -9,8 +9,20 @@ from gateway.discovery import Discovery, version_info
 from gateway.elections import Elections
 from gateway.errors import to_status
 from gateway.exec import Exec, Upgrade
-from gateway.http import ANONYMOUS, ApiStatus, Request, Response, User, dump, method_not_allowed, path_not_found, unauthorized
+from gateway.http import (
+    ANONYMOUS,
+    JSON,
+    ApiStatus,
+    Request,
+    Response,
+    User,
+    dump,
+    method_not_allowed,
+    path_not_found,
+    unauthorized,
+)
 from gateway.json_codec import JsonCache
+from gateway.media_types import SERVED_TYPES
 from gateway.objects import Objects
 from gateway.openapi import OpenApi
 from gateway.portforward import PortForward
@@ -130,6 +142,7 @@ class Dispatcher:
         if request.method not in _READS:
             raise method_not_allowed()
         if path in ("/version", "/version/"):
+            check_content_type(request, (JSON,))
             return Response(200, self._version)
         if path.startswith("/openapi/"):
             return self._openapi.respond(request)
@@ -137,6 +150,7 @@ class Dispatcher:
             checks = (f"/{endpoint}/{check}" for endpoint, checks in CHECKS.items() for check in checks)
             paths = (*self._discovery.paths, *self._openapi.paths, *PUBLIC[:-1], *checks)
             return Response(200, dump({"paths": sorted(paths)}))
+        check_content_type(request, SERVED_TYPES)
         return self._discovery.respond(request)
 
     def _health(self, request: Request, endpoint: str, check: str) -> Response:
@@ -163,3 +177,11 @@ class Dispatcher:
             return Response(500, "\n".join((*lines, f"{endpoint} check failed", "")).encode(), _TEXT)
         text = "\n".join((*lines, f"{endpoint} check passed", "")) if "verbose" in request.query else "ok"
         return Response(200, text.encode(), _TEXT)
+
+
+def check_content_type(request: Request, accepted: Collection[str]) -> None:
+    """Raise ApiStatus (415) for a Content-Type that is not accepted. As in Kubernetes, reads of discovery documents and of the
+    version are restricted, and reads of objects are not."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type and content_type not in accepted:
+        raise ApiStatus(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})

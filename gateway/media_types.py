@@ -29,7 +29,7 @@ METADATA = "PartialObjectMetadata"
 METADATA_LIST = "PartialObjectMetadataList"
 _META_GROUP = "meta.k8s.io"
 _META_VERSIONS = ("v1", "v1beta1")
-_SERVED = (JSON, YAML, PROTOBUF)
+SERVED_TYPES = (JSON, YAML, PROTOBUF)
 _SERVED_TEXT = ", ".join(
     (JSON, YAML, PROTOBUF, f"{JSON};as=Table;v=v1;g=meta.k8s.io", f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
 )
@@ -82,7 +82,7 @@ def negotiate(accept: str, transforms: Iterable[str] = (TABLE, METADATA, METADAT
             continue
         if clause.media_type in ("*/*", "application/*"):
             return Format(JSON)
-        if clause.media_type in _SERVED and not (transform and clause.media_type == PROTOBUF and transform == TABLE):
+        if clause.media_type in SERVED_TYPES and not (transform and clause.media_type == PROTOBUF and transform == TABLE):
             return Format(clause.media_type, transform, version)
     message = f"only the following media types are accepted: {_SERVED_TEXT}"
     raise ApiStatus(406, "NotAcceptable", message, {})
@@ -99,8 +99,8 @@ def error_format(accept: str) -> str:
 def body_type(content_type: str) -> str:
     """Return the media type of a request body. Raises ApiStatus (415)."""
     media_type = content_type.partition(";")[0].strip().lower() or JSON
-    if media_type not in _SERVED:
-        raise unsupported(media_type, _SERVED)
+    if media_type not in SERVED_TYPES:
+        raise unsupported(media_type, SERVED_TYPES)
     return media_type
 
 

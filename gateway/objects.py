@@ -5,7 +5,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
@@ -84,30 +84,17 @@ class Objects:
         form = negotiate(request.headers.get("accept", ""))
         obj = read_object(request, route.resource, route.subresource)
         settle_namespace(route, obj)
-        if obj.metadata.name != route.name:
-            if obj.metadata.name:
-                message = f"the name of the object ({obj.metadata.name}) does not match the name on the URL ({route.name})"
-                raise bad_request(message)
-            message = f"the name of the object ({route.name} based on URL) was undeterminable: name must be provided"
-            raise bad_request(message)
+        check_name(route, obj)
         update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]
         update.options.dryRun.extend(dry_run(request))
         update.options.fieldManager = field_manager(request)
-        verb = "UpdateStatus" if route.subresource == "status" else "Update"
+        verb = f"Update{route.subresource.capitalize()}"
         return self.respond(request, route, await self.call(request, route, verb, update), form)
 
     async def patch(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        kind = PatchRequest.APPLY if media_type == APPLY_TYPE else PATCH_TYPES.get(media_type)
-        if kind is None:
-            raise unsupported(media_type, (*PATCH_TYPES, APPLY_TYPE))
-        patch = read_configuration(request) if kind == PatchRequest.APPLY else request.body
-        message = PatchRequest(
-            namespace=route.namespace, name=route.name, type=kind, patch=patch, subresource=route.subresource
-        )
-        message.options.CopyFrom(patch_options(request, applies=kind == PatchRequest.APPLY))
-        message.options.fieldValidation = field_validation(request)
+        message = patch_request(request, route, PATCH_TYPES | {APPLY_TYPE: PatchRequest.APPLY})
+        message.subresource = route.subresource
         data = await self.call(request, route, "Patch", message)
         return self.respond(request, route, data, form, code=201 if request.created else 200)
 
@@ -230,6 +217,29 @@ def settle_namespace(route: Route, obj: Any) -> None:
         if obj.metadata.namespace and obj.metadata.namespace != route.namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         obj.metadata.namespace = route.namespace
+
+
+def check_name(route: Route, obj: Any) -> None:
+    """Raise ApiStatus (400) if the name of the object is not that of the path."""
+    name = obj.metadata.name
+    if not name:
+        raise bad_request(f"the name of the object ({route.name} based on URL) was undeterminable: name must be provided")
+    if name != route.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({route.name})")
+
+
+def patch_request(request: Request, route: Route, types: Mapping[str, PatchRequest.Type]) -> PatchRequest:
+    """Read a patch. `types`: the accepted media types. Raises ApiStatus."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = types.get(media_type)
+    if kind is None:
+        raise unsupported(media_type, types)
+    applies = kind == PatchRequest.APPLY
+    patch = read_configuration(request) if applies else request.body
+    message = PatchRequest(namespace=route.namespace, name=route.name, type=kind, patch=patch)
+    message.options.CopyFrom(patch_options(request, applies=applies))
+    message.options.fieldValidation = field_validation(request)
+    return message
 
 
 def document(found: dict[str, Any], form: Format, code: int = 200) -> Response:

@@ -499,6 +499,7 @@ _EDITED = (
 )  # fmt: skip
 _SEEN = (*_EDITED, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
+_SCALED = (DEPLOYMENTS, REPLICA_SETS)
 _PUBLIC = tuple(resource for resource in ALL if resource is not SECRETS)
 _KEPT = (
     PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
@@ -518,11 +519,18 @@ _KEYS = PolicyRule(verbs=["list", "watch"], apiGroups=[ELECTIONS_GROUP], resourc
 
 
 def cluster_roles() -> Iterator[ClusterRole]:
-    see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES]), _rule(_READ, [PODS], "log"), _METERED]
+    see = [
+        *_rules(_READ, _SEEN),
+        _rule(_READ, [NAMESPACES]),
+        _rule(_READ, [PODS], "log"),
+        _rule(_READ, _SCALED, "scale"),
+        _METERED,
+    ]
     edit = [
         *_rules(_WRITE, _EDITED),
         *_rules((*_READ, *_WRITE), [SECRETS]),
-        _rule(("patch",), [PODS], "resize"),
+        _rule(("patch", "update"), [PODS], "resize"),
+        _rule(("patch", "update"), _SCALED, "scale"),
         _rule(("create",), [PODS], "eviction"),
         *(_rule(("create",), [PODS], each) for each in ("attach", "exec", "portforward")),
         _rule(("impersonate",), [SERVICE_ACCOUNTS]),
@@ -533,7 +541,14 @@ def cluster_roles() -> Iterator[ClusterRole]:
     yield from _aggregated("view", see, part_of="edit")
     yield _role(
         "cluster-view",
-        [*_rules(_READ, _PUBLIC), _rule(_READ, [PODS], "log"), _METERED, _elections(*_READ), _KEYS],
+        [
+            *_rules(_READ, _PUBLIC),
+            _rule(_READ, [PODS], "log"),
+            _rule(_READ, _SCALED, "scale"),
+            _METERED,
+            _elections(*_READ),
+            _KEYS,
+        ],
     )
     yield _role(
         "system:basic-user",

@@ -145,7 +145,7 @@ class ResourceService(Generic[T]):
             watcher.close()
 
     async def update(self, request: Any, context: Context) -> bytes:
-        by = _by(request, context)
+        by = request_of(request, context)
         updating = self.store.update([request.object], by)
         return single(await self.noted(by, "update", "", [request.object.metadata], updating)).encoded
 
@@ -156,7 +156,7 @@ class ResourceService(Generic[T]):
         return batch(await self._update_status(request.items, request, context))
 
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
-        by = _by(request, context)
+        by = request_of(request, context)
         patching = self.store.patch(request, by) if request.type != PatchRequest.APPLY else self._apply(request, by)
         return single(await self.noted(by, "patch", request.subresource, [request], patching)).encoded
 
@@ -235,11 +235,11 @@ class ResourceService(Generic[T]):
         return AuditEvent(action, namespace, outcome.name, outcome.revision)
 
     async def _create(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
-        by = _by(request, context)
+        by = request_of(request, context)
         return await self.noted(by, "create", "", (obj.metadata for obj in objs), self.store.create(objs, by))
 
     async def _update_status(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
-        by = _by(request, context)
+        by = request_of(request, context)
         updating = self.store.update_status(objs, by)
         return await self.noted(by, "update", "status", (obj.metadata for obj in objs), updating)
 
@@ -285,7 +285,8 @@ class ResourceService(Generic[T]):
         return self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
 
 
-def _by(request: Any, context: Context) -> Request:
+def request_of(request: Any, context: Context) -> Request:
+    """Return the user and options of a write. Raises Rejected."""
     return Request(context.user, is_dry_run(request.options), request.options.fieldManager)
 
 

@@ -99,6 +99,7 @@ SHOWN_WHEN_ZERO = {
         "expectedPods",
     ),
     "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
+    "pinnace.autoscaling.v1.ScaleStatus": ("replicas",),
     "pinnace.scheduling.v1.PriorityClass": ("value",),
     "pinnace.meta.v1.Condition": ("reason", "message"),
     "pinnace.core.v1.AttachedVolume": ("devicePath",),

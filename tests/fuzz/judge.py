@@ -34,7 +34,11 @@ EXPECTED: Mapping[str, set[StatusCode]] = {
     "Watch": {StatusCode.ABORTED, StatusCode.FAILED_PRECONDITION, *_READING},  # the latter: of another history
     "Update": _CHANGING,
     "UpdateStatus": _CHANGING,
+    "UpdateResize": _CHANGING,
     "Patch": _CHANGING,
+    "GetScale": {StatusCode.NOT_FOUND, *_BEHIND},
+    "UpdateScale": _CHANGING,
+    "PatchScale": _CHANGING,
     "Delete": _CHANGING,
     "DeleteCollection": _READING,
     "Bind": {StatusCode.FAILED_PRECONDITION, *_CHANGING},

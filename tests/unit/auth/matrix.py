@@ -217,12 +217,12 @@ def _request(method: Method, person: User, whose: str) -> Any:
         request.start.namespace, request.start.name, request.start.command[:] = namespace, thing, ["true"]
     elif name == "PortForward":
         request.start.namespace, request.start.name, request.start.port = namespace, thing, 80
-    elif name in ("Get", "Logs", "Attach", "Patch", "Delete", "DeleteBatch"):
+    elif name in ("Get", "GetScale", "Logs", "Attach", "Patch", "PatchScale", "Delete", "DeleteBatch"):
         wanted = request.items.add() if name == "DeleteBatch" else request
         wanted.namespace, wanted.name = namespace, thing
-        if name == "Patch":
+        if name in ("Patch", "PatchScale"):
             request.type, request.patch = PatchRequest.MERGE, b"{}"
-        if name not in ("Get", "Logs", "Attach"):
+        if name not in ("Get", "GetScale", "Logs", "Attach"):
             wanted.options.dryRun.append("All")
     else:
         obj: Any = request.items.add() if name in ("CreateBatch", "UpdateStatusBatch", "Record") else request.object

@@ -64,8 +64,10 @@ class Gateway:
         `body`: bytes, text, or a value that is sent as JSON.
         """
         url = urlsplit(target)
-        text = body if isinstance(body, str) else json.dumps(body) if body is not None else ""
-        sent = body if isinstance(body, bytes) else text.encode()
+        if isinstance(body, bytes):
+            sent = body
+        else:
+            sent = (body if isinstance(body, str) else json.dumps(body) if body is not None else "").encode()
         headers = {"accept": accept} | ({"content-type": content_type} if sent else {})
         request = Request(method, url.path, parse_qs(url.query, keep_blank_values=True), headers, sent, user)
         request.impersonation = impersonation

@@ -128,3 +128,22 @@ async def test_rules_review_contains_the_rules_for_paths() -> None:
         answer = await served.ask("POST", f"{_REVIEWS}/selfsubjectrulesreviews", {"spec": {"namespace": "default"}}, user=EVE)
         urls = {url for rule in answer.json["status"]["nonResourceRules"] for url in rule["nonResourceURLs"]}
         assert {"/api/*", "/version"} <= urls and "/metrics" not in urls
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type", "code"),
+    [
+        ("/api", "application/octet-stream", 415),
+        ("/apis/apps/v1", "application/octet-stream", 415),
+        ("/version", "application/yaml", 415),
+        ("/api", "application/yaml; charset=utf-8", 200),
+        ("/version", "application/json", 200),
+        ("/api/v1/namespaces", "application/octet-stream", 200),
+    ],
+)
+async def test_discovery_restricts_the_content_type_of_reads(path: str, content_type: str, code: int) -> None:
+    async with gateway() as served:
+        answer = await served.ask("GET", path, "{}", content_type=content_type)
+        assert answer.code == code
+        if code == 415:
+            assert (answer.json["reason"], answer.json["message"]) == ("UnsupportedMediaType", "415: Unsupported Media Type")

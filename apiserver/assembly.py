@@ -35,6 +35,7 @@ from apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
 from apiserver.registry.strategy import Strategy
 from apiserver.services import metrics
 from apiserver.services.calls import CallRunner, CallsService, RequestIds
+from apiserver.services.clusterroles import ClusterRoleService, RoleAggregator
 from apiserver.services.converting import ConvertingService
 from apiserver.services.discovery import (
     GRPCS_OWN,
@@ -53,6 +54,7 @@ from apiserver.services.nodes import HeartbeatsService, NodeService
 from apiserver.services.pods import PodService, Streaming
 from apiserver.services.resource import EventService, NamespaceService, ResourceService, TablesService
 from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, StatsCollector
+from apiserver.services.scale import ScaledService
 from apiserver.startup import Bootstrap, Claim, ClusterIdentity, Migration, ReadinessGate
 from apiserver.storage.committer import Committer, MarkerSweeper
 from apiserver.storage.compactor import INTERVAL, Compactor
@@ -64,6 +66,7 @@ from pinnace.api.resources import (
     ALL,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    DEPLOYMENTS,
     EVENTS,
     IP_ADDRESSES,
     LEASES,
@@ -71,6 +74,7 @@ from pinnace.api.resources import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    REPLICA_SETS,
     ROLE_BINDINGS,
     ROLES,
     SERVICES,
@@ -166,7 +170,9 @@ class Assembly:
         admission = chain(self.cacher, self._nodes, self._rbac, self._quotas, settings.tracer, clock)
         self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
-        bootstrap = Bootstrap(self._stores, self.cacher, clock, [str(each) for each in settings.services.networks])
+        self._aggregator = RoleAggregator(self._stores[CLUSTER_ROLES], self.cacher, self._rbac)
+        networks = [str(each) for each in settings.services.networks]
+        bootstrap = Bootstrap(self._stores, self.cacher, clock, networks, self._aggregator)
         self._migration = Migration(storage, self._stores, self.cacher, clock)
         restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
@@ -262,6 +268,9 @@ class Assembly:
             ),
             NODES: NodeService(stores[NODES], self.cacher, audit, policy, self._heartbeats),
             LEASES: LeaseService(stores[LEASES], self.cacher, audit, policy, self._storage, self._clock),
+            CLUSTER_ROLES: ClusterRoleService(stores[CLUSTER_ROLES], self.cacher, audit, policy, self._aggregator),
+            DEPLOYMENTS: ScaledService(stores[DEPLOYMENTS], self.cacher, audit, policy),
+            REPLICA_SETS: ScaledService(stores[REPLICA_SETS], self.cacher, audit, policy),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit, policy),
             EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), policy, EventRegistry(stores[EVENTS])),
         }

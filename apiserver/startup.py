@@ -22,7 +22,8 @@ match a server identifies the cluster by its ID, so its CA file can then be repl
 only by --cluster-id.
 
 **Bootstrap objects.** Every cluster has the default namespaces, roles, role bindings and system priority classes. A server
-creates missing objects, and adds missing rules, subjects, labels and annotations to existing ones. It never removes additions.
+creates missing objects, and adds missing rules, subjects, labels and annotations to existing ones. It never removes additions,
+except rules of aggregated ClusterRoles (apiserver.services.clusterroles).
 Servers of several versions can run at the same time: after a conflict, a server reads the object and tries again. A default
 binding that refers to another role is deleted and created again, because the role of a binding is immutable.
 
@@ -57,7 +58,7 @@ from apiserver.auth import rbac
 from apiserver.auth.authentication import SERVER
 from apiserver.auth.rbac import Held
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import CacheBehind, CacheEntry, SelectionPredicate
+from apiserver.cacher.store import CacheBehind, CacheEntry, CacheError, SelectionPredicate
 from apiserver.election.history import Restores
 from apiserver.election.service import ElectionsService
 from apiserver.errors import Rejected, not_loaded, shutting_down
@@ -66,6 +67,7 @@ from apiserver.registry.deletion import copy
 from apiserver.registry.mutation import Mutation, Next, Put, Version
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import policy
+from apiserver.services.clusterroles import RoleAggregator
 from apiserver.services.methods import Gate
 from apiserver.storage.committer import Conflict
 from apiserver.storage.interface import Committed, KeyValue, OutOfSpace, Storage, StorageError, Write
@@ -324,22 +326,34 @@ class Bootstrap:
     """Creates and completes the bootstrap objects."""
 
     def __init__(
-        self, stores: Mapping[Resource[Any], Store[Any]], cacher: Cacher, clock: Clock, networks: Sequence[str]
+        self,
+        stores: Mapping[Resource[Any], Store[Any]],
+        cacher: Cacher,
+        clock: Clock,
+        networks: Sequence[str],
+        aggregator: RoleAggregator,
     ) -> None:
         """`networks`: the networks of cluster IPs."""
         self._stores = stores
         self._cacher = cacher
         self._clock = clock
         self._networks = networks
+        self._aggregator = aggregator
 
     async def run(self) -> None:
         """Return when all bootstrap objects are complete. Call it when the cacher is loaded. If all objects are complete, it
         does not write, so a server can start while etcd accepts no writes."""
-        while refused := await self._provide():
+        while refused := await self._provide() or await self._aggregate():
             problems = [each.message for each in refused if each.code not in _OVERTAKEN]
             if problem := problems[0] if problems else await self._catch_up():
                 log.warning("cannot create the bootstrap objects: %s", problem, extra=BootstrapFailed(problem).extra)
                 await self._clock.sleep(BOOTSTRAP_RETRY_DELAY)
+
+    async def _aggregate(self) -> Sequence[Refusal]:
+        try:
+            return await self._aggregator.run()
+        except (StorageError, CacheError) as error:
+            return [Refusal(Code.UNAVAILABLE, "Unavailable", str(error))]
 
     async def _catch_up(self) -> str:
         """Wait until the cache contains the writes of other servers. Return the error, or ""."""

@@ -145,6 +145,9 @@ WHY = ApiResource(
 """A resource that only has a subresource."""
 SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY)
 _BY_PATH = {(each.group, each.version, each.plural): each for each in SERVED}
+_KINDS = {(each.group, each.version, each.kind) for each in SERVED} | {
+    (each.group, each.version, each.kind) for resource in SERVED for each in resource.subresources.values()
+}
 _BY_RESOURCE = {each.resource: each for each in reversed(SERVED) if each.resource is not None}
 PREFERRED = {"": 0, "apps": 1, "batch": 2}
 """The order of the first groups. Other groups follow in alphabetical order."""
@@ -154,8 +157,8 @@ def find(group: str, version: str, plural: str) -> ApiResource | None:
     return _BY_PATH.get((group, version, plural))
 
 
-def has_kind(api_version: str, kind: str) -> bool:
-    return any((each.api_version, each.kind) == (api_version, kind) for each in SERVED)
+def is_kind(group: str, version: str, kind: str) -> bool:
+    return (group, version, kind) in _KINDS
 
 
 def of_resource(resource: Resource[Any]) -> ApiResource:

@@ -17,7 +17,7 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from cryptography import x509
@@ -25,11 +25,11 @@ from cryptography import x509
 from gateway.errors import to_status
 from gateway.flow import too_many_requests
 from gateway.http import ANONYMOUS, User, bad_request, unauthorized
+from pinnace.api.users import AUTHENTICATED, MAX_GROUPS, Impersonation
 from pinnace.client.errors import ApiError, Exhausted, Unavailable
 from pinnace.pki import Subject
 from pinnace.runtime.grpc_server import Refusals
 
-AUTHENTICATED = "system:authenticated"
 MAX_REMEMBERED = 10_000
 """The maximum number of cached certificates, and of cached tokens."""
 MAX_TOKEN = 4096
@@ -121,17 +121,25 @@ class Authenticator:
         return known.user
 
 
-def impersonated(headers: Mapping[str, str], groups: Sequence[str]) -> User | None:
-    """Return the user in the impersonation headers, or None. `groups`: the values of Impersonate-Group. Raises ApiStatus."""
-    for name in headers:
+def impersonation(names: Iterable[str], users: Sequence[str], groups: Sequence[str]) -> Impersonation | None:
+    """Return the request of the impersonation headers to act as another user, or None. `names`: the names of all headers.
+    `users` and `groups`: the values of Impersonate-User and Impersonate-Group. Raises ApiStatus.
+
+    Unlike kube-apiserver, which uses the first Impersonate-User, several of them are rejected: a proxy may have checked another
+    one.
+    """
+    for name in names:
         if name.startswith(IMPERSONATE_OTHER):
             raise bad_request(f"the impersonation header {name} is not supported: use Impersonate-User and Impersonate-Group")
-    name = headers.get(IMPERSONATE_USER, "")
-    if not name:
+    if len(users) > 1:
+        raise bad_request("requested to impersonate several users: Impersonate-User must occur once")
+    if not any(users):
         if groups:
             raise bad_request("requested to impersonate groups without a user: Impersonate-User is missing")
         return None
-    return User(name, tuple(dict.fromkeys((*groups, AUTHENTICATED))))
+    if len(groups) > MAX_GROUPS:
+        raise bad_request(f"too many groups to impersonate: at most {MAX_GROUPS}")
+    return Impersonation(users[0], groups)
 
 
 def _read(der: bytes) -> _Known:

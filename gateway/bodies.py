@@ -4,8 +4,8 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#field-valid
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -15,7 +15,7 @@ from gateway.errors import invalid_options
 from gateway.http import JSON, ApiStatus, Request, bad_request, dump
 from gateway.media_types import APPLY, PROTOBUF, YAML, body_type, parse_body, unrecognized, unwrap
 from gateway.workers import LARGE_YAML, is_large_json
-from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, from_dict, readable
+from pinnace.api.codec import IGNORE, STRICT, WARN, Problem, readable
 from pinnace.api.go_time import TIME_ERROR
 from pinnace.api.meta_v1_pb2 import DeleteOptions, PatchOptions
 from pinnace.api.patch import with_reset
@@ -23,7 +23,6 @@ from pinnace.api.patch import with_reset
 M = TypeVar("M", bound=Message)
 
 _POLICIES = ("Foreground", "Background", "Orphan")
-_DELETE_OPTIONS = ("gracePeriodSeconds", "preconditions", "propagationPolicy", "dryRun")
 MAX_MANAGER = 128
 """The maximum length of a field manager's name in bytes."""
 MAX_WARNINGS = 10
@@ -43,6 +42,17 @@ def _options_kind(request: Request) -> str:
     return {"PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}.get(request.method, "CreateOptions")
 
 
+class BodyType(NamedTuple):
+    """The type of a request body. The first of the accepted API versions is the default."""
+
+    kind: str
+    api_versions: Sequence[str]
+
+
+def type_of(resource: ApiResource) -> BodyType:
+    return BodyType(resource.kind, (resource.api_version,))
+
+
 def read_object(request: Request, resource: ApiResource, subresource: str = "") -> Any:
     """Decode the object of a create or update. Raises ApiStatus.
 
@@ -50,31 +60,23 @@ def read_object(request: Request, resource: ApiResource, subresource: str = "") 
     (kubernetes#90066).
     """
     assert resource.resource is not None
-    media_type = body_type(request.headers.get("content-type", ""))
-    if media_type == PROTOBUF:
-        found = unwrap(request.body)
-        _check_type(found.api_version, found.kind, resource)
-        try:
-            return resource.resource.message.FromString(found.data)
-        except DecodeError as error:
-            raise bad_request(f"unable to decode the object: {error}") from None
-    validation = field_validation(request)
+    message: type[Any] = resource.resource.message
+    return read_message(request, message, type_of(resource), field_validation(request), resets_status=subresource != "status")
+
+
+def read_message(request: Request, message: type[M], expected: BodyType, validation: str, *, resets_status: bool = False) -> M:
+    """Decode a message of the expected type. `validation`: Strict, Warn or Ignore. `resets_status`: unknown fields of the
+    status are accepted. Raises ApiStatus."""
     complaints: list[str] = []
     note = None if validation == IGNORE else lambda key: complaints.append(f'duplicate field "{key}"')
-    data = parse_body(request.body, media_type, note, kind=resource.kind)
-    if not isinstance(data, dict):
-        raise unrecognized(request.body, resource.kind, "expected an object")
-    for name in ("apiVersion", "kind"):
-        if not isinstance(value := data.get(name) or "", str):
-            problem = f"json: cannot unmarshal {_go_type(value)} into Go struct field .{name} of type string"
-            raise unrecognized(request.body, resource.kind, f"couldn't get version/kind; json parse error: {problem}")
-    data = with_reset(data)
-    _check_type(data.get("apiVersion") or "", data.get("kind") or "", resource)
-    obj, problems = readable(resource.resource, data | {"apiVersion": resource.resource.api_version, "kind": resource.kind})
-    unknown = [each for each in problems if each.unknown and not (each.in_status and subresource != "status")]
+    data = read_typed(request, expected, note)
+    if isinstance(data, bytes):
+        return decoded(message, data)
+    obj, problems = readable(message, with_reset(data))
+    unknown = [each for each in problems if each.unknown and not (each.in_status and resets_status)]
     complaints += [f'unknown field "{each.field}"' for each in unknown]
     if wrong := [each for each in problems if not each.unknown]:
-        raise _undecodable(resource, wrong)
+        raise _undecodable(expected, wrong)
     _complain(request, validation, complaints)
     return obj
 
@@ -157,26 +159,58 @@ def patch_options(request: Request, *, applies: bool) -> PatchOptions:
     return options
 
 
+def read_typed(
+    request: Request, expected: BodyType, on_duplicate: Callable[[str], None] | None = None
+) -> bytes | dict[str, Any]:
+    """Read a body of the expected type: the encoded message of a protobuf body, or the fields of a JSON or YAML body without
+    apiVersion and kind. Raises ApiStatus: 400 for a body of another type, 415 for an unknown media type."""
+    media_type = body_type(request.headers.get("content-type", ""))
+    if media_type == PROTOBUF:
+        unwrapped = unwrap(request.body)
+        check_type(unwrapped.api_version, unwrapped.kind, expected)
+        return unwrapped.data
+    data = parse_body(request.body, media_type, on_duplicate, kind=expected.kind)
+    if not isinstance(data, dict):
+        raise unrecognized(request.body, expected.kind, "expected an object")
+    types = [data.pop(name, None) or "" for name in ("apiVersion", "kind")]
+    for name, value in zip(("apiVersion", "kind"), types, strict=True):
+        if not isinstance(value, str):
+            problem = f"json: cannot unmarshal {_go_type(value)} into Go struct field .{name} of type string"
+            raise unrecognized(request.body, expected.kind, f"couldn't get version/kind; json parse error: {problem}")
+    api_version, kind = types
+    check_type(api_version, kind, expected)
+    return data
+
+
 def _go_type(value: Any) -> str:
     """Return the type of a JSON value in the words of Go's parser."""
     return {dict: "object", list: "array", bool: "bool"}.get(type(value), "number")
 
 
-def _check_type(api_version: str, kind: str, resource: ApiResource) -> None:
-    """Raise ApiStatus (400) for an object of another type. A missing type defaults to the type of the resource."""
-    if not api_version or not kind or (api_version, kind) == (resource.api_version, resource.kind):
+def check_type(api_version: str, kind: str, expected: BodyType) -> None:
+    """Raise ApiStatus (400) for an object of another type. A missing apiVersion or kind has its default."""
+    api_version, kind = api_version or expected.api_versions[0], kind or expected.kind
+    if kind == expected.kind and api_version in expected.api_versions:
         return
-    version = api_version.rpartition("/")[2]
-    if not api_resources.has_kind(api_version, kind):
+    group, _, version = api_version.rpartition("/")
+    if not api_resources.is_kind(group, version, kind):
         problem = f'no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
-    elif kind == resource.kind:  # Kubernetes converts between the versions of a kind
+    elif kind == expected.kind:
         raise bad_request(
-            f"the API version in the data ({api_version}) does not match the expected API version ({resource.api_version})"
+            f"the API version in the data ({api_version}) does not match the expected API version ({expected.api_versions[0]})"
         )
     else:
-        package = resource.group.partition(".")[0] or "core"
-        problem = f"converting ({version}.{kind}) to ({package}.{resource.kind}): unknown conversion"
-    raise bad_request(f'{kind} in version "{version}" cannot be handled as a {resource.kind}: {problem}')
+        package = expected.api_versions[0].rpartition("/")[0].partition(".")[0] or "core"
+        problem = f"converting ({version}.{kind}) to ({package}.{expected.kind}): unknown conversion"
+    raise bad_request(f'{kind} in version "{version}" cannot be handled as a {expected.kind}: {problem}')
+
+
+def decoded(message: type[M], data: bytes) -> M:
+    """Decode a protobuf message. Raises ApiStatus (400)."""
+    try:
+        return message.FromString(data)
+    except DecodeError as error:
+        raise bad_request(f"unable to decode the object: {error}") from None
 
 
 def _complain(request: Request, validation: str, complaints: list[str]) -> None:
@@ -188,41 +222,15 @@ def _complain(request: Request, validation: str, complaints: list[str]) -> None:
     request.warnings += complaints[:MAX_WARNINGS]
 
 
-def _undecodable(resource: ApiResource, problems: list[Problem]) -> ApiStatus:
+def _undecodable(expected: BodyType, problems: list[Problem]) -> ApiStatus:
     texts = "; ".join(map(_decoding_error, problems[:MAX_WARNINGS]))
-    return bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {texts}')
+    kind, version = expected.kind, expected.api_versions[0].rpartition("/")[2]
+    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {texts}')
 
 
 def _decoding_error(problem: Problem) -> str:
     """Return the error without its field if it is Go's error about a time, which does not contain it."""
     return problem.message if problem.message.startswith(TIME_ERROR) else f"{problem.field}: {problem.message}"
-
-
-def read_message(request: Request, message: type[M], kinds: Mapping[str, str] | None = None) -> M:
-    """Decode a body that is not a stored object, such as a Scale or a review. An empty body is an empty message. `kinds`: the
-    API version of each accepted kind. Raises ApiStatus."""
-    if not request.body.strip():
-        return message()
-    media_type = body_type(request.headers.get("content-type", ""))
-    if media_type == PROTOBUF:
-        found = unwrap(request.body)
-        try:
-            return message.FromString(found.data)
-        except DecodeError as error:
-            raise bad_request(f"unable to decode the object: {error}") from None
-    data = parse_body(request.body, media_type)
-    if not isinstance(data, dict):
-        raise bad_request("the object provided is unrecognized (must be of type JSON): expected an object")
-    data = {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
-    return from_data(message, data)
-
-
-def from_data(message: type[M], data: Mapping[str, Any]) -> M:
-    """Convert data to a message. Raises ApiStatus (400)."""
-    try:
-        return from_dict(message, data)
-    except CodecError as error:
-        raise bad_request("; ".join(str(each) for each in error.problems)) from None
 
 
 def read_delete_options(request: Request) -> DeleteOptions:
@@ -231,36 +239,40 @@ def read_delete_options(request: Request) -> DeleteOptions:
     grace = request.number("gracePeriodSeconds")
     if grace is not None and not options.HasField("gracePeriodSeconds"):
         options.gracePeriodSeconds = grace
-    if (policy := request.param("propagationPolicy")) and not options.HasField("propagationPolicy"):
-        options.propagationPolicy = policy
+    if not options.HasField("propagationPolicy") and not options.HasField("orphanDependents"):
+        if policy := request.param("propagationPolicy"):
+            options.propagationPolicy = policy
+        if request.param("orphanDependents"):
+            options.orphanDependents = request.flag("orphanDependents")
     if not options.dryRun:
         options.dryRun.extend(request.query.get("dryRun", ()))
-    check_dry_run(options.dryRun, "DeleteOptions")
-    if options.propagationPolicy not in ("", *_POLICIES):
-        supported = ", ".join(f'"{each}"' for each in (*_POLICIES, "nil"))
-        message = f'Unsupported value: "{options.propagationPolicy[:32]}": supported values: {supported}'
-        raise invalid_options("DeleteOptions", "propagationPolicy", message)
+    validate_delete_options(options)
     return options
 
 
+def validate_delete_options(options: DeleteOptions) -> None:
+    """Validate the options of a delete or eviction. Raises ApiStatus (422)."""
+    policy = options.propagationPolicy
+    if options.HasField("orphanDependents") and options.HasField("propagationPolicy"):
+        message = f'Invalid value: "{policy[:32]}": orphanDependents and deletionPropagation cannot be both set'
+        raise invalid_options("DeleteOptions", "propagationPolicy", message)
+    if policy not in ("", *_POLICIES):
+        supported = ", ".join(f'"{each}"' for each in (*_POLICIES, "nil"))
+        message = f'Unsupported value: "{policy[:32]}": supported values: {supported}'
+        raise invalid_options("DeleteOptions", "propagationPolicy", message)
+    check_dry_run(options.dryRun, "DeleteOptions")
+
+
+_DELETE_OPTIONS = BodyType(
+    "DeleteOptions",
+    ("v1", "meta.k8s.io/v1", *sorted({each.api_version for each in api_resources.SERVED if each.group})),
+)
+"""Options can have the API version of any resource, as in Kubernetes."""
+
+
 def _options_of_body(request: Request) -> DeleteOptions:
-    if not request.body.strip():
-        return DeleteOptions()
-    media_type = body_type(request.headers.get("content-type", ""))
-    if media_type == PROTOBUF:
-        try:
-            return DeleteOptions.FromString(unwrap(request.body).data)
-        except DecodeError as error:
-            raise bad_request(f"unable to decode the options: {error}") from None
-    data = parse_body(request.body, media_type)
-    if not isinstance(data, dict):
-        raise bad_request("the options of a delete must be an object")
-    known = {
-        name: data[name] for name in ("gracePeriodSeconds", "preconditions", "propagationPolicy", "dryRun") if name in data
-    }
-    if data.get("orphanDependents") is not None and "propagationPolicy" not in known:
-        known["propagationPolicy"] = "Orphan" if data["orphanDependents"] else "Background"
-    return from_data(DeleteOptions, known)
+    """Unknown fields are ignored: deletes have no `fieldValidation`."""
+    return read_message(request, DeleteOptions, _DELETE_OPTIONS, IGNORE) if request.body else DeleteOptions()
 
 
 def dry_run(request: Request) -> list[str]:

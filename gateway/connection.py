@@ -110,6 +110,10 @@ class Incoming:
         """Return the first value of a header, or ""."""
         return next((value for key, value in self.headers if key == name), "")
 
+    def all_headers(self, name: str) -> list[str]:
+        """Return the values of a header."""
+        return [value for key, value in self.headers if key == name]
+
     async def body(self, user: str, budget: BodyBudget, limit: int) -> bytes:
         """Read the body. Raises ApiStatus: 413 above `limit` bytes, 408 if it does not arrive in time, 429 without memory."""
         announced = self.header("content-length")

@@ -1,7 +1,7 @@
 """The dispatcher, which selects the handler of a request."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any, cast
 
 from gateway.access import Access
@@ -13,8 +13,21 @@ from gateway.elections import Elections
 from gateway.errors import to_status
 from gateway.exec import Exec, Upgrade
 from gateway.flow import FlowControl
-from gateway.http import ANONYMOUS, ApiStatus, PageNotFound, Request, Response, dump, method_not_allowed, unauthorized
+from gateway.http import (
+    ANONYMOUS,
+    JSON,
+    ApiStatus,
+    PageNotFound,
+    Request,
+    Response,
+    User,
+    dump,
+    method_not_allowed,
+    path_not_found,
+    unauthorized,
+)
 from gateway.json_codec import JsonCache
+from gateway.media_types import SERVED_TYPES
 from gateway.objects import Objects
 from gateway.openapi import OpenApi
 from gateway.portforward import PortForward
@@ -31,8 +44,13 @@ from pinnace.runtime import build
 
 log = logging.getLogger(__name__)
 
-PUBLIC = ("/version", "/livez", "/readyz", "/healthz")
-"""Paths that need no credentials, including all subpaths."""
+PUBLIC = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+"""Paths that every client can read, without credentials and even if no API server responds."""
+_SERVER_CHECKS = ("apiserver", "etcd")
+"""Checks that fail while the gateway cannot serve. An API server is ready only with a working watch of etcd."""
+CHECKS = {"healthz": ("ping", *_SERVER_CHECKS), "livez": ("ping",), "readyz": ("ping", *_SERVER_CHECKS)}
+"""The health checks by endpoint. A check has a path of its own, for example /readyz/etcd."""
+_READS = ("GET", "HEAD")
 _DISCOVERY_SEGMENTS = {"api": 2, "apis": 3}
 """The number of segments of the longest discovery path. Paths of objects have more."""
 Handler = Callable[[Request, Route], Awaitable[Response | Upgrade]]
@@ -46,14 +64,16 @@ LISTED_PER_SEAT = 500
 """The maximum number of listed objects for one seat."""
 LIST_SEATS = 8
 """The seats of a list without a limit."""
+_TEXT = "text/plain; charset=utf-8"
 LINKS_PATH = "/timeline/links"
 Link = Callable[[Request], Awaitable[Response]]
 
 
 REVIEW_VERBS = ("create",)
 """The verbs of reviews. The API server authorizes them, and every user may send reviews of itself, so bodies are small."""
-MAX_REVIEW = 64 << 10
-"""The maximum size of a review in bytes."""
+SMALL_SUBRESOURCES = ("scale", "binding", "eviction")
+MAX_SMALL_BODY = 64 << 10
+"""The maximum size of a review, or of the body of one of the SMALL_SUBRESOURCES, in bytes."""
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -104,20 +124,20 @@ class Dispatcher:
     async def answer(self, request: Request, read_body: ReadBody | None = None) -> Response | Upgrade:
         """Handle a request. `read_body`: reads the body; None if the request has it. Raises ApiStatus."""
         path = request.path
-        if path.startswith(PUBLIC):
-            return self._public(request)
+        if path in PUBLIC and request.method in _READS:
+            return self._information(request)
         if request.user is ANONYMOUS:
             raise unauthorized()
-        if request.acting_as is not None:
-            await self._reviews.check_impersonation(request, request.acting_as)
-            request.user = request.acting_as
+        if (other := request.impersonation) is not None:
+            await self._reviews.check_impersonation(request, other)
+            request.user = User(other.user, other.all_groups())
         route = resolve(request) if _is_of_objects(path) else None
         user, seats = request.user.name, _seats(request, route)
         await self._flow.enter(user, seats)
         held = True
         try:
             if route is None:
-                return await self._answer_discovery(request)
+                return await self._answer_path(request)
             response = await self._answer_route(request, route, read_body)
             if isinstance(response, Response) and not isinstance(response.body, bytes) and not response.is_live:
                 response.body, held = self._hold_seats(response.body, user, seats), False
@@ -135,26 +155,24 @@ class Dispatcher:
             self._flow.leave(user, seats)
             await cast(Any, chunks).aclose()
 
-    async def _answer_discovery(self, request: Request) -> Response:
+    async def _answer_path(self, request: Request) -> Response:
+        """Answer a request whose path is not one of a resource. Raises ApiStatus."""
         path = request.path
         if path == LINKS_PATH and request.method == "POST":
             return await self._link(request)
-        if path.startswith("/openapi/"):
+        await self._reviews.check_path(request)
+        if path.startswith("/openapi/") and request.method in _READS:
             return await self._openapi.respond(request)
-        if path == "/":
-            return Response(200, dump({"paths": sorted((*self._discovery.paths, *self._openapi.paths, *PUBLIC))}))
-        if request.method not in ("GET", "HEAD"):
-            raise method_not_allowed()
-        return self._discovery.respond(request)
+        return self._information(request)
 
     async def _answer_route(self, request: Request, route: Route, read_body: ReadBody | None) -> Response | Upgrade:
         handler = self._handler(route)
         try:
             if read_body is not None and request.method in _WITH_BODY:
-                limit = MAX_REVIEW
-                if route.resource.verbs != REVIEW_VERBS:
+                is_review = route.resource.verbs == REVIEW_VERBS
+                if not is_review:
                     await self._access.check(request, route)
-                    limit = MAX_BODY
+                limit = MAX_SMALL_BODY if is_review or route.subresource in SMALL_SUBRESOURCES else MAX_BODY
                 request.body = await read_body(request.user.name, self._flow, limit)
                 if request.headers.get("content-encoding", "identity") == "gzip":
                     raise ApiStatus(415, "UnsupportedMediaType", "request bodies must not be compressed")
@@ -177,17 +195,56 @@ class Dispatcher:
             raise ApiStatus(501, "NotImplemented", f"the subresource {route.subresource} is not supported by this gateway")
         return self._verbs[route.verb]
 
-    def _public(self, request: Request) -> Response:
-        name, _, check = request.path.strip("/").partition("/")
-        if name == "version":
-            if check:
-                raise PageNotFound
+    def _information(self, request: Request) -> Response:
+        """Return the document of a path that is not one of a resource. Raises ApiStatus: 404, 405."""
+        path = request.path
+        endpoint, _, check = path[1:].partition("/")
+        if endpoint in CHECKS:
+            return self._health(request, endpoint, check)
+        if request.method not in _READS:
+            raise method_not_allowed()
+        if path in ("/version", "/version/"):
+            check_content_type(request, (JSON,))
             return Response(200, self._version)
-        problem = "" if name == "livez" else self._ready()
-        if problem:
-            return Response(500, f"[-]apiserver failed: {problem}\n{name} check failed\n".encode(), "text/plain")
-        text = "[+]ping ok\n[+]apiserver ok\n" + f"{name} check passed\n" if "verbose" in request.query else "ok"
-        return Response(200, text.encode(), "text/plain")
+        if path == "/":
+            checks = (f"/{endpoint}/{check}" for endpoint, checks in CHECKS.items() for check in checks)
+            paths = (*self._discovery.paths, *self._openapi.paths, *PUBLIC[:-1], *checks)
+            return Response(200, dump({"paths": sorted(paths)}))
+        check_content_type(request, SERVED_TYPES)
+        return self._discovery.respond(request)
+
+    def _health(self, request: Request, endpoint: str, check: str) -> Response:
+        """Return the result of one check, or of all checks of an endpoint. Only users with permission for the path of a check
+        receive the reason of its failure. Raises ApiStatus (404) for an unknown check."""
+        checks, problem = CHECKS[endpoint], self._ready()
+        if request.path != f"/{endpoint}":
+            if check not in checks:
+                raise path_not_found()
+            if problem and check in _SERVER_CHECKS:
+                return Response(500, f"internal server error: {problem}\n".encode(), _TEXT)
+            return Response(200, b"ok", _TEXT)
+        excluded = request.query.get("exclude", ())
+        failed = [each for each in checks if problem and each in _SERVER_CHECKS and each not in excluded]
+        lines = [
+            f"[-]{each} failed: reason withheld"
+            if each in failed
+            else f"[+]{each} excluded: ok"
+            if each in excluded
+            else f"[+]{each} ok"
+            for each in checks
+        ]
+        if failed:
+            return Response(500, "\n".join((*lines, f"{endpoint} check failed", "")).encode(), _TEXT)
+        text = "\n".join((*lines, f"{endpoint} check passed", "")) if "verbose" in request.query else "ok"
+        return Response(200, text.encode(), _TEXT)
+
+
+def check_content_type(request: Request, accepted: Collection[str]) -> None:
+    """Raise ApiStatus (415) for a Content-Type that is not accepted. As in Kubernetes, reads of discovery documents and of the
+    version are restricted, and reads of objects are not."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type and content_type not in accepted:
+        raise ApiStatus(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def _is_of_objects(path: str) -> bool:

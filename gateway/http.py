@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pinnace.api.scalars import integer
+from pinnace.api.users import ANONYMOUS as ANONYMOUS_NAME
+from pinnace.api.users import UNAUTHENTICATED, Impersonation
 
 JSON = "application/json"
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
@@ -22,7 +24,7 @@ class User:
     groups: tuple[str, ...] = ()
 
 
-ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+ANONYMOUS = User(ANONYMOUS_NAME, (UNAUTHENTICATED,))
 
 
 @dataclass(slots=True)
@@ -36,8 +38,8 @@ class Request:
     headers: Mapping[str, str]
     body: bytes = b""
     user: User = ANONYMOUS
-    acting_as: User | None = None
-    """The user in the impersonation headers."""
+    impersonation: Impersonation | None = None
+    """The request of the impersonation headers to act as another user."""
     warnings: list[str] = field(default_factory=list)
     """The `Warning` headers of the response."""
     created: bool = False

@@ -30,7 +30,7 @@ METADATA = "PartialObjectMetadata"
 METADATA_LIST = "PartialObjectMetadataList"
 _META_GROUP = "meta.k8s.io"
 _META_VERSIONS = ("v1", "v1beta1")
-_SERVED = (JSON, YAML, PROTOBUF)
+SERVED_TYPES = (JSON, YAML, PROTOBUF)
 _ANY = ("*/*", "application/*")
 _SERVED_TEXT = ", ".join(
     (JSON, YAML, PROTOBUF, f"{JSON};as=Table;v=v1;g=meta.k8s.io", f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
@@ -84,12 +84,12 @@ def negotiate(accept: str, transforms: Iterable[str] = (TABLE, METADATA, METADAT
             continue
         if clause.media_type in _ANY:
             return Format(JSON)
-        if clause.media_type in _SERVED and not (transform and clause.media_type == PROTOBUF and transform == TABLE):
+        if clause.media_type in SERVED_TYPES and not (transform and clause.media_type == PROTOBUF and transform == TABLE):
             return Format(clause.media_type, transform, version)
-    if any(clause.media_type in (*_SERVED, *_ANY) for clause in clauses(accept)):
+    if any(clause.media_type in (*SERVED_TYPES, *_ANY) for clause in clauses(accept)):
         message = f"only the following media types are accepted: {_SERVED_TEXT}"
     else:
-        message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(_SERVED)}"
+        message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(SERVED_TYPES)}"
     raise ApiStatus(406, "NotAcceptable", message, {})
 
 
@@ -104,8 +104,8 @@ def error_format(accept: str) -> str:
 def body_type(content_type: str) -> str:
     """Return the media type of a request body. Raises ApiStatus (415)."""
     media_type = content_type.partition(";")[0].strip().lower() or JSON
-    if media_type not in _SERVED:
-        raise unsupported(_SERVED)
+    if media_type not in SERVED_TYPES:
+        raise unsupported(SERVED_TYPES)
     return media_type
 
 

@@ -4,7 +4,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
@@ -57,7 +57,7 @@ PATCH_TYPES = {
     "application/strategic-merge-patch+json": PatchRequest.STRATEGIC_MERGE,
     "application/json-patch+json": PatchRequest.JSON,
 }
-_UPDATES = {"": "Update", "status": "UpdateStatus", "resize": "Update", "finalize": "Finalize"}
+_UPDATES = {"": "Update", "status": "UpdateStatus", "resize": "UpdateResize", "finalize": "Finalize"}
 """The method of an update by subresource."""
 APPLY_TYPE = "application/apply-patch+yaml"
 _RETURNED = (
@@ -96,7 +96,7 @@ class Objects:
     async def create(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
         obj = await self._read_object(request, route)
-        self._settle_namespace(route, obj)
+        settle_namespace(route, obj)
         message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]
         message.options.dryRun.extend(dry_run(request))
         message.options.fieldManager = field_manager(request)
@@ -106,12 +106,8 @@ class Objects:
     async def update(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
         obj = await self._read_object(request, route)
-        self._settle_namespace(route, obj)
-        if obj.metadata.name != route.name:
-            if obj.metadata.name:
-                message = f"the name of the object ({obj.metadata.name}) does not match the name on the URL ({route.name})"
-                raise bad_request(message)
-            raise bad_request("name must be provided")
+        settle_namespace(route, obj)
+        check_name(route, obj)
         update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]
         update.options.dryRun.extend(dry_run(request))
         update.options.fieldManager = field_manager(request)
@@ -120,16 +116,8 @@ class Objects:
 
     async def patch(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        kind = PatchRequest.APPLY if media_type == APPLY_TYPE else PATCH_TYPES.get(media_type)
-        if kind is None:
-            raise unsupported_patch()
-        patch = await self._read_configuration(request) if kind == PatchRequest.APPLY else request.body
-        message = PatchRequest(
-            namespace=route.namespace, name=route.name, type=kind, patch=patch, subresource=route.subresource
-        )
-        message.options.CopyFrom(patch_options(request, applies=kind == PatchRequest.APPLY))
-        message.options.fieldValidation = field_validation(request)
+        message = await self.patch_request(request, route, PATCH_TYPES | {APPLY_TYPE: PatchRequest.APPLY})
+        message.subresource = route.subresource
         data = await self.call(request, route, "Patch", message)
         return await self.respond(request, route, data, form, code=201 if request.created else 200)
 
@@ -172,6 +160,18 @@ class Objects:
             return await self._backend.call(request, f"/{resource.service}/{verb}", message, retry=retry)
         except ApiError as error:
             raise to_status(error, route.resource, name or route.name) from None
+
+    async def patch_request(self, request: Request, route: Route, types: Mapping[str, PatchRequest.Type]) -> PatchRequest:
+        """Read a patch. `types`: the accepted media types. Raises ApiStatus."""
+        kind = types.get(request.headers.get("content-type", "").partition(";")[0].strip().lower())
+        if kind is None:
+            raise unsupported_patch()
+        applies = kind == PatchRequest.APPLY
+        patch = await self._read_configuration(request) if applies else request.body
+        message = PatchRequest(namespace=route.namespace, name=route.name, type=kind, patch=patch)
+        message.options.CopyFrom(patch_options(request, applies=applies))
+        message.options.fieldValidation = field_validation(request)
+        return message
 
     async def _read_object(self, request: Request, route: Route) -> Any:
         """Decode the object in the body. Raises ApiStatus."""
@@ -282,13 +282,22 @@ class Objects:
             options.limit = limit
         return options
 
-    @staticmethod
-    def _settle_namespace(route: Route, obj: Any) -> None:
-        """Set the object's namespace to that of the path. Raises ApiStatus (400) if the object has a different namespace."""
-        if route.resource.namespaced:
-            if obj.metadata.namespace and obj.metadata.namespace != route.namespace:
-                raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-            obj.metadata.namespace = route.namespace
+
+def settle_namespace(route: Route, obj: Any) -> None:
+    """Set the object's namespace to that of the path. Raises ApiStatus (400) if the object has a different namespace."""
+    if route.resource.namespaced:
+        if obj.metadata.namespace and obj.metadata.namespace != route.namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        obj.metadata.namespace = route.namespace
+
+
+def check_name(route: Route, obj: Any) -> None:
+    """Raise ApiStatus (400) if the name of the object is not that of the path."""
+    name = obj.metadata.name
+    if not name:
+        raise bad_request(f"the name of the object ({route.name} based on URL) was undeterminable: name must be provided")
+    if name != route.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({route.name})")
 
 
 def _objects(resource: ApiResource, items: Iterable[bytes]) -> Iterator[Any]:

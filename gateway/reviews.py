@@ -9,11 +9,12 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from gateway.authentication import AUTHENTICATED
+from gateway.api_resources import ApiResource
 from gateway.backend import Backend
-from gateway.errors import to_status
-from gateway.http import ApiStatus, Request, Response, User, bad_request
-from gateway.media_types import PROTOBUF, body_type, negotiate, parse_body, unwrap
+from gateway.bodies import read_typed, type_of
+from gateway.errors import invalid, to_status
+from gateway.http import ApiStatus, Request, Response, bad_request
+from gateway.media_types import negotiate
 from gateway.objects import document
 from gateway.routes import Route
 from gateway.wire import WireError, fields
@@ -31,6 +32,8 @@ from pinnace.api.authorization_pb2 import (
 )
 from pinnace.api.codec import to_dict
 from pinnace.api.scalars import format_rfc3339, to_time
+from pinnace.api.status import Violation
+from pinnace.api.users import Impersonation
 from pinnace.client.errors import ApiError
 
 _Schema = Mapping[int, tuple[str, "_Schema | None"]]
@@ -55,8 +58,8 @@ _SCHEMAS: Mapping[str, _Schema] = {
 }
 _REPEATED = ("groups",)
 _SERVICE = "/pinnace.v1.Authorization/"
-_READABLE_PATHS = ("/version", "/healthz", "/livez", "/readyz", "/api", "/apis", "/openapi")
-"""Paths that every authenticated user can read, including all subpaths."""
+_EVERY_PATH = "/*"
+"""Stands for a path without a leading slash, which only rules for all paths match."""
 
 
 class Reviews:
@@ -67,7 +70,7 @@ class Reviews:
         """Return the review with its status. Raises ApiStatus."""
         form = negotiate(request.headers.get("accept", ""), ())
         kind = route.resource.kind
-        spec = _read(request, kind).get("spec") or {}
+        spec = _read(request, route.resource).get("spec") or {}
         if not isinstance(spec, Mapping):
             raise bad_request("spec: expected an object")
         status = await self._status(request, route, spec)
@@ -75,17 +78,27 @@ class Reviews:
         head = {"kind": kind, "apiVersion": route.resource.api_version, "metadata": metadata}
         return document(head | ({"spec": dict(spec)} if spec else {}) | {"status": status}, form, 201)
 
-    async def check_impersonation(self, request: Request, other: User) -> None:
-        """Raise ApiStatus (403) unless the user is allowed to impersonate the other user and each of its groups."""
-        wanted = [("users", other.name), *(("groups", group) for group in other.groups if group != AUTHENTICATED)]
-        for resource, name in wanted:
-            attributes = ResourceAttributes(verb="impersonate", resource=resource, name=name)
+    async def check_impersonation(self, request: Request, impersonation: Impersonation) -> None:
+        """Raise ApiStatus (403) unless the user is allowed to impersonate the other user and each of the named groups."""
+        checks = [(impersonation.resource, *impersonation.place), *(("groups", "", group) for group in impersonation.groups)]
+        for resource, namespace, name in checks:
+            attributes = ResourceAttributes(verb="impersonate", resource=resource, namespace=namespace, name=name)
             message = SelfSubjectAccessReviewRequest(attributes=attributes)
             review = AccessReview.FromString(await self._call(request, "SelfSubjectAccessReview", message))
             if not review.allowed:
                 what = f'{resource} "{name}" is forbidden: User "{request.user.name}" cannot impersonate resource "{resource}"'
-                message_text = f'{what} in API group "" at the cluster scope'
+                where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+                message_text = f'{what} in API group "" {where}'
                 raise ApiStatus(403, "Forbidden", message_text, {"name": name, "kind": resource})
+
+    async def check_path(self, request: Request) -> None:
+        """Raise ApiStatus (403) unless the user is allowed to use the method on a path that is not one of a resource."""
+        verb, path = request.method.lower(), request.path
+        attributes = ResourceAttributes(verb=verb, resource=path)
+        message = SelfSubjectAccessReviewRequest(attributes=attributes)
+        review = AccessReview.FromString(await self._call(request, "SelfSubjectAccessReview", message))
+        if not review.allowed:
+            raise ApiStatus(403, "Forbidden", f'forbidden: User "{request.user.name}" cannot {verb} path "{path}"', {})
 
     async def _status(self, request: Request, route: Route, spec: Mapping[str, Any]) -> dict[str, Any]:
         kind = route.resource.kind
@@ -99,16 +112,14 @@ class Reviews:
         if kind == "TokenReview":
             token = TokenReviewRequest(token=_text(spec, "token"))
             return _token_status(TokenReviewResponse.FromString(await self._call(request, "TokenReview", token)))
-        if path := _path(spec):
-            return {"allowed": path.startswith(_READABLE_PATHS), "reason": ""}
-        attributes = _attributes(spec)
+        attributes = _attributes(route, spec)
         if kind == "LocalSubjectAccessReview" and attributes.namespace != route.namespace:
             raise bad_request(f"spec.resourceAttributes.namespace must match namespace: {route.namespace}")
         if kind == "SelfSubjectAccessReview":
             message: Message = SelfSubjectAccessReviewRequest(attributes=attributes)
             data = await self._call(request, "SelfSubjectAccessReview", message)
         else:
-            groups = spec.get("groups") or []
+            groups = _texts(spec, "groups")
             message = SubjectAccessReviewRequest(user=_text(spec, "user"), groups=groups, attributes=attributes)
             data = await self._call(request, "SubjectAccessReview", message)
         review = AccessReview.FromString(data)
@@ -127,18 +138,13 @@ def _token_status(review: TokenReviewResponse) -> dict[str, Any]:
     return {"authenticated": True, "user": {"username": review.user.username, "groups": list(review.user.groups)}}
 
 
-def _read(request: Request, kind: str) -> Mapping[str, Any]:
-    if not request.body.strip():
-        return {}
-    media_type = body_type(request.headers.get("content-type", ""))
-    if media_type == PROTOBUF:
+def _read(request: Request, resource: ApiResource) -> Mapping[str, Any]:
+    data = read_typed(request, type_of(resource))
+    if isinstance(data, bytes):
         try:
-            return _decode(unwrap(request.body).data, _SCHEMAS[kind])
+            return _decode(data, _SCHEMAS[resource.kind])
         except (WireError, UnicodeDecodeError) as error:
-            raise bad_request(f"unable to decode the {kind}: {error}") from None
-    data = parse_body(request.body, media_type)
-    if not isinstance(data, Mapping):
-        raise bad_request("expected an object")
+            raise bad_request(f"unable to decode the {resource.kind}: {error}") from None
     return data
 
 
@@ -156,18 +162,37 @@ def _decode(data: bytes, schema: _Schema) -> dict[str, Any]:
     return found
 
 
-def _attributes(spec: Mapping[str, Any]) -> ResourceAttributes:
-    given = spec.get("resourceAttributes")
-    if not isinstance(given, Mapping):
-        raise bad_request("spec: exactly one of resourceAttributes and nonResourceAttributes must be given")
+def _attributes(route: Route, spec: Mapping[str, Any]) -> ResourceAttributes:
+    """Return the attributes to review. Those of a path have the path as their resource. Raises ApiStatus (422)."""
+    resource, path = _part(spec, "resourceAttributes"), _part(spec, "nonResourceAttributes")
+    violations = []
+    if resource is not None and path is not None:
+        both = "Invalid value: cannot be specified in combination with resourceAttributes"
+        violations.append(Violation("spec.nonResourceAttributes", both))
+    if resource is None and path is None:
+        neither = 'Invalid value: "null": exactly one of nonResourceAttributes or resourceAttributes must be specified'
+        violations.append(Violation("spec.resourceAttributes", neither))
+    if route.resource.kind != "SelfSubjectAccessReview" and not spec.get("user") and not spec.get("groups"):
+        violations.append(Violation("spec.user", 'Invalid value: "": at least one of user or group must be specified'))
+    if route.resource.kind == "LocalSubjectAccessReview" and path is not None:
+        local = "Invalid value: disallowed on this kind of request"
+        violations.append(Violation("spec.nonResourceAttributes", local))
+    if violations:
+        raise invalid(route.resource, "", tuple(violations))
+    if path is not None:
+        url = _text(path, "path")
+        return ResourceAttributes(verb=_text(path, "verb"), resource=url if url.startswith("/") else _EVERY_PATH)
+    assert resource is not None
     return ResourceAttributes(
-        **{name: _text(given, name) for name in ("namespace", "verb", "group", "resource", "subresource", "name")}
+        **{name: _text(resource, name) for name in ("namespace", "verb", "group", "resource", "subresource", "name")}
     )
 
 
-def _path(spec: Mapping[str, Any]) -> str:
-    given = spec.get("nonResourceAttributes")
-    return _text(given, "path") if isinstance(given, Mapping) else ""
+def _part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    part = spec.get(name)
+    if part is not None and not isinstance(part, Mapping):
+        raise bad_request(f"spec.{name}: expected an object")
+    return part
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:
@@ -177,10 +202,15 @@ def _text(data: Mapping[str, Any], name: str) -> str:
     return value
 
 
+def _texts(data: Mapping[str, Any], name: str) -> list[str]:
+    values = data.get(name) or []
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise bad_request(f"{name}: expected a list of strings")
+    return values
+
+
 def _rules(review: RulesReview) -> dict[str, Any]:
     resource_rules, other = list[dict[str, Any]](), list[dict[str, Any]]()
     for rule in review.rules:
-        found = to_dict(rule)
-        (other if rule.nonResourceURLs else resource_rules).append(found)
-    other.append({"verbs": ["get"], "nonResourceURLs": [f"{path}*" for path in _READABLE_PATHS]})
+        (other if rule.nonResourceURLs else resource_rules).append(to_dict(rule))
     return {"resourceRules": resource_rules, "nonResourceRules": other, "incomplete": False}

@@ -48,8 +48,11 @@ def resolve(request: Request) -> Route:
         raise path_not_found()
     name = rest[1] if len(rest) > 1 else ""
     subresource = rest[2] if len(rest) > 2 else ""
-    if name and resource.namespaced and not namespace:
+    everywhere = resource.namespaced and not namespace
+    if everywhere and (name or "list" not in resource.verbs):
         raise path_not_found()
+    if everywhere and request.method not in ("GET", "HEAD"):  # across namespaces, objects are only listed and watched
+        raise method_not_allowed()
     return Route(_verb(request, resource, name, subresource, deprecated_watch), resource, namespace, name, subresource)
 
 

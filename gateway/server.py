@@ -25,7 +25,7 @@ from typing import Any, cast
 from aiohttp import WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.authentication import IMPERSONATE_GROUP, Authenticator, impersonated
+from gateway.authentication import IMPERSONATE_GROUP, IMPERSONATE_USER, Authenticator, impersonation
 from gateway.connection import MAX_BODY, PIECE, Connections, HttpConnection, Incoming
 from gateway.dispatch import Dispatcher
 from gateway.exec import Upgrade
@@ -139,8 +139,8 @@ class Server:
 
     async def _respond(self, connection: HttpConnection, incoming: Incoming, request: Request) -> Response | Upgrade:
         request.user = await self._authenticator.user(_certificate(connection), request.headers)
-        groups = [value for name, value in incoming.headers if name == IMPERSONATE_GROUP]
-        request.acting_as = impersonated(request.headers, groups)
+        users, groups = map(incoming.all_headers, (IMPERSONATE_USER, IMPERSONATE_GROUP))
+        request.impersonation = impersonation(request.headers, users, groups)
         return await self._dispatcher.answer(request, incoming.body)
 
     async def _send(self, connection: HttpConnection, incoming: Incoming, request: Request, response: Response) -> bool:

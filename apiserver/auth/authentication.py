@@ -28,14 +28,13 @@ from cryptography import x509
 from apiserver.errors import Rejected
 from pinnace.api.names import NodeNames
 from pinnace.api.status import Code, Refusal
+from pinnace.api.users import AUTHENTICATED
 from pinnace.pki import Subject
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 MASTERS = "system:masters"
 """The group whose members have all permissions, independently of RBAC."""
 NODES_GROUP = "system:nodes"
-AUTHENTICATED = "system:authenticated"
-"""The group of all authenticated users."""
 NODE_PREFIX = "system:node:"
 
 

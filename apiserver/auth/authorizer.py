@@ -11,18 +11,18 @@ pinnace.io/fleet. The admission plugin NodeRestriction (apiserver.admission) lim
 Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
 
 Impersonation: a caller such as the gateway can act as another user. The metadata of the call contain the user and the groups.
-The caller needs the verb "impersonate" on these users and groups. Authorization and flow control then apply to the impersonated
-user. The audit log contains both users.
+The caller needs the verb "impersonate" on the user, or on the service account in its namespace, and on each group in the
+metadata (pinnace.api.users). Authorization and flow control then apply to the impersonated user. The audit log contains both
+users.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from apiserver.auth.audit import Audit, AuditEvent, NoAudit
-from apiserver.auth.authentication import AUTHENTICATED, MASTERS, Credential, User
+from apiserver.auth.authentication import MASTERS, Credential, User
 from apiserver.auth.permissions import DENIED, HEARTBEAT, Action, Decision, Target, action_on
 from apiserver.auth.rbac import ALL_RULES, Rbac
 from apiserver.cacher.cacher import ResourceCache
@@ -32,6 +32,7 @@ from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.resources import EVENTS, EVENTS_V1, LEASES, NODE_LEASE_NAMESPACE, NODES, PODS, SERVICES
 from pinnace.api.selectors import FIELDS, SelectorError, parse_fields, parse_labels
 from pinnace.api.status import Code, Refusal
+from pinnace.api.users import MAX_GROUPS, Impersonation
 from pinnace.api.wellknown import FLEET_LABEL, IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
 
 _ALLOWED = "node authorizer: the object belongs to the fleet"
@@ -208,9 +209,7 @@ def _first(roles: Sequence[str]) -> str:
     return f"{', '.join(roles[:_MOST])}{others}"
 
 
-USERS, GROUPS = Action("impersonate", "users"), Action("impersonate", "groups")
-MAX_GROUPS = 100
-"""Maximum number of impersonated groups per call."""
+GROUPS = Action("impersonate", "groups")
 
 
 class Impersonated(NamedTuple):
@@ -225,29 +224,31 @@ class Impersonated(NamedTuple):
         return self.acting_as
 
 
-def requested(metadata: Iterable[tuple[str, str | bytes]]) -> User | None:
-    """Return the user to impersonate; None if there is none. Raises Rejected if the metadata contain groups without a user, or
-    too many groups."""
-    name, groups = "", list[str]()
+def requested(metadata: Iterable[tuple[str, str | bytes]]) -> Impersonation | None:
+    """Return the user to impersonate; None if there is none. Raises Rejected if the metadata contain several users, groups
+    without a user, or too many groups."""
+    users, groups = list[str](), list[str]()
     for key, value in metadata:
         if key == IMPERSONATE_USER_KEY:
-            name = str(value)
+            users.append(str(value))
         elif key == IMPERSONATE_GROUP_KEY:
             groups.append(str(value))
-    if not name:
+    if len(users) > 1:
+        raise Rejected(bad_request("requested impersonation of several users"))
+    if not any(users):
         if groups:
             raise Rejected(bad_request("requested impersonation of groups without impersonating a user"))
         return None
     if len(groups) > MAX_GROUPS:
         raise Rejected(bad_request(f"too many groups to impersonate: at most {MAX_GROUPS}"))
-    return User(name, tuple(dict.fromkeys((*groups, AUTHENTICATED))))
+    return Impersonation(users[0], groups)
 
 
-async def impersonate(credential: Credential, acting_as: User, authorizer: Authorizer) -> Impersonated:
+async def impersonate(credential: Credential, impersonation: Impersonation, authorizer: Authorizer) -> Impersonated:
     """Return the credential for the impersonation. Raises Rejected (PERMISSION_DENIED) if the caller lacks the permission."""
     caller = credential.user()
-    await authorizer.check(caller, USERS, lambda: (Target(name=acting_as.name),))
-    groups = [Target(name=each) for each in acting_as.groups if each != AUTHENTICATED]
-    if groups:
+    action, target = Action("impersonate", impersonation.resource), Target(*impersonation.place)
+    await authorizer.check(caller, action, lambda: (target,))
+    if groups := [Target(name=group) for group in impersonation.groups]:
         await authorizer.check(caller, GROUPS, lambda: groups)
-    return Impersonated(credential, replace(acting_as, impersonator=caller.name))
+    return Impersonated(credential, User(impersonation.user, impersonation.all_groups(), impersonator=caller.name))

@@ -248,6 +248,10 @@ _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "UpdateStatus": ("update", "status", _of_object),
     "UpdateStatusBatch": ("update", "status", _of_items),
     "Finalize": ("update", "finalize", _of_object),
+    "UpdateResize": ("update", "resize", _of_object),
+    "GetScale": ("get", "scale", _named),
+    "UpdateScale": ("update", "scale", _of_object),
+    "PatchScale": ("patch", "scale", _named),
     "Delete": ("delete", "", _named),
     "DeleteBatch": ("delete", "", _named_items),
     "DeleteCollection": ("deletecollection", "", _collected),
@@ -286,7 +290,7 @@ _SPECIAL: Mapping[str, Permission] = {
         _always(Action("get", REFLECTION)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectReview": Permission(
-        _always(Action("create", "selfsubjectreviews", REVIEWS_GROUP)), _any_target
+        _always(Action("create", "selfsubjectreviews", AUTHENTICATION_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectAccessReview": Permission(
         _always(Action("create", "selfsubjectaccessreviews", REVIEWS_GROUP)), _any_target

@@ -4,8 +4,8 @@ The decisions for one user and action are computed once for all names. They are 
 in the same scope, changes. A change in one namespace does not invalidate the cache of another. Each version of a binding is
 parsed once, because a binding can have thousands of subjects and change often.
 
-A ClusterRole with an aggregationRule has its own rules and, recursively, the rules of all selected roles. The rules are
-computed when they are used; no controller copies them.
+A ClusterRole with an aggregationRule has, recursively, the rules of all selected roles, and no rules of its own. The rules are
+computed when they are used, so that a change takes effect at once. `apiserver.services.clusterroles` also stores them.
 
 `Held` reports whether a set of rules covers another rule, to prevent privilege escalation. One rule can allow millions of
 combinations of verb, group and resource. So sets of rules are bit masks: `&` of the masks of a verb, a group and a resource
@@ -17,7 +17,7 @@ The default roles and bindings have Kubernetes' names. Each server restores miss
 administrators. Objects with the annotation rbac.authorization.kubernetes.io/autoupdate: "false" are not changed.
 
     view --> edit --> admin      each role aggregates the previous one, and all roles with the label
-                                 rbac.authorization.k8s.io/aggregate-to-<role>: "true"
+                                 rbac.authorization.k8s.io/aggregate-to-<role>: "true", such as system:aggregate-to-<role>
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings
 """
@@ -28,7 +28,7 @@ from functools import partial
 from itertools import compress, count, product
 from typing import Any, NamedTuple
 
-from apiserver.auth.authentication import AUTHENTICATED, MASTERS, User
+from apiserver.auth.authentication import MASTERS, User
 from apiserver.auth.permissions import (
     AUTHENTICATION_GROUP,
     DENIED,
@@ -76,6 +76,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.selectors import from_message
+from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 
 Look = Callable[[], Sequence[CacheEntry[Any]]]
@@ -288,6 +289,7 @@ class Rbac:
             known[action] = [
                 (role.metadata.name, rule)
                 for role in _all(CLUSTER_ROLES, self._cluster_roles)
+                if not role.metadata.name.startswith(_AGGREGATED_PREFIX)
                 for rule in self._with_aggregated(role)
                 if WILDCARD not in rule.verbs and _allows(rule, action)
             ]
@@ -300,18 +302,24 @@ class Rbac:
             self._gathered = version, {}
         known = self._gathered[1]
         if role.metadata.name not in known:
-            known[role.metadata.name] = self._gather(role)
+            known[role.metadata.name] = self.aggregated(role)
         return known[role.metadata.name]
 
-    def _gather(self, role: ClusterRole) -> Sequence[PolicyRule]:
-        gathered, others = [role], [each for each in _all(CLUSTER_ROLES, self._cluster_roles) if each is not role]
+    def aggregated(self, role: ClusterRole) -> Sequence[PolicyRule]:
+        """Return the rules of a role with an aggregationRule, each once, by the names of their roles."""
+        gathered = [role]
+        others = [each for each in _all(CLUSTER_ROLES, self._cluster_roles) if each.metadata.name != role.metadata.name]
         for gathering in gathered:  # the loop appends to this list
             selectors = [from_message(each) for each in gathering.aggregationRule.clusterRoleSelectors]
             if selectors:
                 chosen = [any(selector.matches(each.metadata.labels) for selector in selectors) for each in others]
                 gathered += compress(others, chosen)
                 others = [each for each, is_chosen in zip(others, chosen, strict=True) if not is_chosen]
-        return [rule for each in gathered for rule in each.rules]
+        selected = sorted(
+            (each for each in gathered if not each.HasField("aggregationRule")), key=lambda each: each.metadata.name
+        )
+        rules = {rule.SerializeToString(deterministic=True): rule for each in selected for rule in each.rules}
+        return list(rules.values())
 
     def _extent(self, user: User, action: Action, namespace: str) -> Extent:
         scope = self._scope(namespace)
@@ -477,6 +485,8 @@ AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 _BOOTSTRAPPING = "kubernetes.io/bootstrapping"
 _GROUP = "rbac.authorization.k8s.io"
 _AGGREGATE_TO = f"{_GROUP}/aggregate-to-"
+_AGGREGATED_PREFIX = "system:aggregate-to-"
+"""The names of roles that contain the default rules of aggregated roles. Denials name the aggregated roles only."""
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
 _SCHEDULED_BY = (
@@ -490,40 +500,67 @@ _EDITED = (
 )  # fmt: skip
 _SEEN = (*_EDITED, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
 """Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
+_SCALED = (DEPLOYMENTS, REPLICA_SETS)
 _PUBLIC = (*(resource for resource in ALL if resource is not SECRETS), EVENTS_V1)
 _KEPT = (
     PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
     REPLICA_SETS, JOBS,
 )  # fmt: skip
 """Resources whose status controllers write."""
-_VIEW = "view"
 _METERED = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
 """Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
 
+_INFORMATION = (HEALTH, "/livez", "/readyz", VERSION, f"{VERSION}/")
+_DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", REFLECTION)
+_MONITORING = (
+    HEALTH, f"{HEALTH}/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*",
+)  # fmt: skip
 _KEYS = PolicyRule(verbs=["list", "watch"], apiGroups=[ELECTIONS_GROUP], resources=["keys"])
 """The keys of the store without secrets (apiserver.services.keys). The gateway shows them to users with this permission."""
 
 
 def cluster_roles() -> Iterator[ClusterRole]:
-    see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES]), _rule(_READ, [PODS], "log"), _METERED]
+    see = [
+        *_rules(_READ, _SEEN),
+        _rule(_READ, [NAMESPACES]),
+        _rule(_READ, [PODS], "log"),
+        _rule(_READ, _SCALED, "scale"),
+        _METERED,
+    ]
     edit = [
-        *see,
         *_rules(_WRITE, _EDITED),
         *_rules((*_READ, *_WRITE), [SECRETS]),
-        _rule(("patch",), [PODS], "resize"),
-        *(_rule(("create",), [PODS], each) for each in ("eviction", "exec")),
+        _rule(("patch", "update"), [PODS], "resize"),
+        _rule(("patch", "update"), _SCALED, "scale"),
+        _rule(("create",), [PODS], "eviction"),
+        *(_rule(("create",), [PODS], each) for each in ("attach", "exec", "portforward")),
+        _rule(("impersonate",), [SERVICE_ACCOUNTS]),
     ]
     yield _role("cluster-admin", ALL_RULES)
-    yield _gathering(_role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])]))
-    yield _gathering(_role("edit", edit), part_of="admin")
-    yield _gathering(_role(_VIEW, see), part_of="edit")
+    yield from _aggregated("admin", _rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS]))
+    yield from _aggregated("edit", edit, part_of="admin")
+    yield from _aggregated("view", see, part_of="edit")
     yield _role(
         "cluster-view",
-        [*_rules(_READ, _PUBLIC), _rule(_READ, [PODS], "log"), _METERED, _elections(*_READ), _KEYS],
+        [
+            *_rules(_READ, _PUBLIC),
+            _rule(_READ, [PODS], "log"),
+            _rule(_READ, _SCALED, "scale"),
+            _METERED,
+            _elections(*_READ),
+            _KEYS,
+        ],
     )
-    yield _role("system:basic-user", [_reviews("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")])
-    yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, VERSION])])
-    yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, REFLECTION, VERSION])])
+    yield _role(
+        "system:basic-user",
+        [
+            PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["selfsubjectreviews"]),
+            _reviews("selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+        ],
+    )
+    yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=_INFORMATION)])
+    yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[*_INFORMATION, *_DISCOVERY])])
+    yield _role("system:monitoring", [PolicyRule(verbs=["get"], nonResourceURLs=_MONITORING)])
     yield _role("system:kube-scheduler", _scheduler())
     yield _role("system:kube-controller-manager", _controllers())
     yield _role("system:gateway", _gateway())
@@ -532,8 +569,10 @@ def cluster_roles() -> Iterator[ClusterRole]:
 
 def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
     yield _binding("cluster-admin", "Group", MASTERS)
-    for role in ("system:basic-user", "system:public-info-viewer", "system:discovery"):
+    for role in ("system:basic-user", "system:discovery"):
         yield _binding(role, "Group", AUTHENTICATED)
+    yield _binding("system:public-info-viewer", "Group", AUTHENTICATED, UNAUTHENTICATED)
+    yield _binding("system:monitoring", "Group", "system:monitoring")
     for component in ("system:kube-scheduler", "system:kube-controller-manager", "system:gateway"):
         yield _binding(component, "User", component)
     yield _binding("system:node-proxier", "User", "system:kube-proxy")
@@ -541,7 +580,7 @@ def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
 
 def _gateway() -> list[PolicyRule]:
     return [
-        PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups"]),
+        PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups", SERVICE_ACCOUNTS.plural]),
         PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["tokenreviews"]),
         _KEYS,
     ]
@@ -608,19 +647,24 @@ def _role(name: str, rules: Iterable[PolicyRule]) -> ClusterRole:
     return role
 
 
-def _gathering(role: ClusterRole, part_of: str = "") -> ClusterRole:
-    """Aggregate all roles with the role's label, and label the role for aggregation into `part_of`."""
+def _aggregated(name: str, rules: Iterable[PolicyRule], part_of: str = "") -> Iterator[ClusterRole]:
+    """Return a role that aggregates all roles with its label, and is itself labelled for aggregation into `part_of`; and the
+    role with the default rules."""
+    role, part = _role(name, ()), _role(f"{_AGGREGATED_PREFIX}{name}", rules)
+    part.metadata.labels[f"{_AGGREGATE_TO}{name}"] = "true"
     role.aggregationRule.clusterRoleSelectors.add().matchLabels[f"{_AGGREGATE_TO}{role.metadata.name}"] = "true"
     if part_of:
         role.metadata.labels[f"{_AGGREGATE_TO}{part_of}"] = "true"
-    return role
+    yield role
+    yield part
 
 
-def _binding(role: str, kind: str, subject: str) -> ClusterRoleBinding:
+def _binding(role: str, kind: str, *subjects: str) -> ClusterRoleBinding:
     binding = ClusterRoleBinding()
     _mark(binding, role)
     binding.roleRef.apiGroup, binding.roleRef.kind, binding.roleRef.name = _GROUP, "ClusterRole", role
-    binding.subjects.add(apiGroup=_GROUP, kind=kind, name=subject)
+    for subject in subjects:
+        binding.subjects.add(apiGroup=_GROUP, kind=kind, name=subject)
     return binding
 
 

@@ -119,10 +119,15 @@ def _finalizers(resource: Resource[Any], present: Iterable[str], options: Delete
 
     Objects that the garbage collector does not watch lose its finalizers, because no controller would remove them.
     """
-    wanted = _FINALIZERS.get(options.propagationPolicy)
-    if wanted is None and options.propagationPolicy:
+    policy = options.propagationPolicy
+    if options.HasField("orphanDependents"):
+        if options.HasField("propagationPolicy"):
+            raise Rejected(errors.bad_request("propagationPolicy: orphanDependents and deletionPropagation cannot be both set"))
+        policy = "Orphan" if options.orphanDependents else "Background"
+    wanted = _FINALIZERS.get(policy)
+    if wanted is None and policy:
         known = ", ".join(_FINALIZERS)
-        raise Rejected(errors.bad_request(f'propagationPolicy "{options.propagationPolicy[:32]}": expected one of {known}'))
+        raise Rejected(errors.bad_request(f'propagationPolicy "{policy[:32]}": expected one of {known}'))
     collected = resource in COLLECTED
     if wanted is None and collected:
         return list(present)

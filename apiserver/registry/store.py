@@ -163,15 +163,31 @@ class Store(Generic[T]):
         await self._prepare_dry_run(by)
         return await self.mutate([self._update(obj, by, Operation.FINALIZE) for obj in objs], dry_run=by.dry_run)
 
+    async def update_resize(self, objs: Sequence[T], by: Request) -> list[Outcome]:
+        """Replace the resources of the containers of pods."""
+        await self._prepare_dry_run(by)
+        return await self.mutate([self._update(obj, by, Operation.RESIZE) for obj in objs], dry_run=by.dry_run)
+
     async def patch(self, request: PatchRequest, by: Request) -> list[Outcome]:
         """Patch spec and metadata, or a subresource, of the latest version. A conflict with another write is retried until
         the call's deadline. Patches of one object run one after another, because concurrent ones would conflict."""
+        return await self._repeat(self._patch(request, by), by)
+
+    async def modify(self, namespace: str, name: str, change: Callable[[Version[T]], T], by: Request) -> list[Outcome]:
+        """Update the latest version to the result of `change`, as `patch` does. `change` may raise Rejected."""
+
+        def step(version: Version[T] | None) -> Next[T]:
+            present = self._present(name, version)
+            return self._next(change(present), present, by, Operation.UPDATE)
+
+        return await self._repeat(Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step), by)
+
+    async def _repeat(self, mutation: Mutation[T], by: Request) -> list[Outcome]:
         await self._prepare_dry_run(by)
-        mutation = self._patch(request, by)
         async with self._turns.setdefault(mutation.key, asyncio.Lock()):
             while True:
                 outcomes = await self.mutate([mutation], dry_run=by.dry_run)
-                if outcomes != [errors.contended(self.resource, request.name)]:
+                if outcomes != [errors.contended(self.resource, mutation.name)]:
                     return outcomes
 
     async def create_applied(self, request: PatchRequest, by: Request) -> list[Outcome]:

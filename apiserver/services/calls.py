@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
-from apiserver.auth.authentication import Credential, User
+from apiserver.auth.authentication import Credential
 from apiserver.auth.authorizer import Authorizer, impersonate, requested
 from apiserver.errors import Rejected, bad_request, forbidden
 from apiserver.flow.control import TOO_MANY_REQUESTS
@@ -32,6 +32,7 @@ from apiserver.registry.strategy import Gathered, gathering
 from apiserver.services.methods import Context, Method
 from pinnace.api.calls_pb2 import Call, CallBatch, Result, ResultBatch
 from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.users import Impersonation
 from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.runtime import logs, tracing
 from pinnace.runtime.grpc_server import Refusals, let_go
@@ -78,9 +79,9 @@ class CallContext:
         self.user = credential.user()
         self.time_remaining = time_remaining
 
-    async def act_as(self, other: User, authorizer: Authorizer) -> None:
+    async def act_as(self, impersonation: Impersonation, authorizer: Authorizer) -> None:
         """Impersonate another user for this call. Raises Rejected (PERMISSION_DENIED)."""
-        self.credential = await impersonate(self.credential, other, authorizer)
+        self.credential = await impersonate(self.credential, impersonation, authorizer)
         self.user = self.credential.user()
 
     def when_taken(self, callback: Callable[[], None]) -> None:
@@ -107,10 +108,10 @@ class CallRunner:
 
     async def impersonate(self, context: CallContext, metadata: Metadata) -> None:
         """Act as the user in the metadata, if there is one. Raises Rejected."""
-        if other := requested(metadata):
+        if impersonation := requested(metadata):
             if self._authorizer is None:
                 raise Rejected(forbidden("this server does not support impersonation"))
-            await context.act_as(other, self._authorizer)
+            await context.act_as(impersonation, self._authorizer)
 
     async def run(self, method: Method, data: bytes, context: CallContext, metadata: Metadata) -> tuple[bytes, Gathered]:
         """Return the encoded response and the warnings. Raises Rejected."""

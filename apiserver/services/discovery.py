@@ -146,8 +146,8 @@ class AuthorizationService:
         return await self._review(context.user, request.attributes)
 
     async def subject_access_review(self, request: SubjectAccessReviewRequest, context: Context) -> AccessReview:
-        if not request.user:
-            raise Rejected(errors.bad_request("user: Required value"))
+        if not request.user and not request.groups:
+            raise Rejected(errors.bad_request("user: Required value: at least one of user or group must be specified"))
         if request.ByteSize() > MAX_QUESTION:
             raise Rejected(_too_long())
         return await self._review(User(request.user, tuple(request.groups)), request.attributes)

@@ -43,7 +43,7 @@ from google.protobuf.message import DecodeError, Message
 from apiserver.auth.audit import AuditEvent, CallAudit, NoAudit
 from apiserver.auth.authentication import MASTERS, Credential, User
 from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import REVIEWS_GROUP, Action, Target, permission_of
+from apiserver.auth.permissions import AUTHENTICATION_GROUP, REVIEWS_GROUP, Action, Target, permission_of
 from apiserver.cacher.store import CacheError
 from apiserver.errors import Rejected, bad_request, caller_left, to_refusal
 from apiserver.flow.control import MAX_STREAMS, Exempt, FlowControl, Seat, StreamAdmission, set_current_seat
@@ -112,7 +112,8 @@ class Method:
         action = self.permission.actions(self._message())[0]
         self._writes = not self.server_streaming and action.verb not in ("get", "list")
         self._audit = audit
-        self._audited = self._writes and audit.wanted and action.resource != EVENTS.plural and action.group != REVIEWS_GROUP
+        reviews = action.group in (REVIEWS_GROUP, AUTHENTICATION_GROUP)
+        self._audited = self._writes and audit.wanted and action.resource != EVENTS.plural and not reviews
         self._level_of = level_of(action, pulse=self.client_streaming)
         about_nothing = action.resource.startswith("/")
         self._discovers = self.client_streaming and about_nothing

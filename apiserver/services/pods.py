@@ -63,6 +63,7 @@ from pinnace.api.pods_pb2 import (
     LogsRequest,
     PortForwardRequest,
     PortForwardStart,
+    UpdatePodRequest,
 )
 from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import DEFAULT_NAMESPACE, NODES, POD_DISRUPTION_BUDGETS, PODS, election_key
@@ -99,6 +100,11 @@ class PodService(ResourceService[Pod]):
 
     async def bind_batch(self, request: BindBatchRequest, context: Context) -> BatchResponse:
         return batch(await self._bind(request.items, _fence(request), context.user))
+
+    async def update_resize(self, request: UpdatePodRequest, context: Context) -> bytes:
+        by = self.by(request, context)
+        updating = self.store.update_resize([request.object], by)
+        return single(await self.noted(by, "update", "resize", [request.object.metadata], updating)).encoded
 
     async def evict(self, request: EvictRequest, context: Context) -> BatchItem:
         stored = single(await self._evict([request.eviction], context))

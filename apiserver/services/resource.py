@@ -149,7 +149,7 @@ class ResourceService(Generic[T]):
             watcher.close()
 
     async def update(self, request: Any, context: Context) -> bytes:
-        by = self._by(request, context)
+        by = self.by(request, context)
         updating = self.store.update([request.object], by)
         return single(await self.noted(by, "update", "", [request.object.metadata], updating)).encoded
 
@@ -160,7 +160,7 @@ class ResourceService(Generic[T]):
         return batch(await self._update_status(request.items, request, context))
 
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
-        by = self._by(request, context)
+        by = self.by(request, context)
         patching = self.store.patch(request, by) if request.type != PatchRequest.APPLY else self._apply(request, by)
         return single(await self.noted(by, "patch", request.subresource, [request], patching)).encoded
 
@@ -239,11 +239,11 @@ class ResourceService(Generic[T]):
         return AuditEvent(action, namespace, outcome.name, outcome.revision)
 
     async def _create(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
-        by = self._by(request, context)
+        by = self.by(request, context)
         return await self.noted(by, "create", "", (obj.metadata for obj in objs), self.store.create(objs, by))
 
     async def _update_status(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
-        by = self._by(request, context)
+        by = self.by(request, context)
         updating = self.store.update_status(objs, by)
         return await self.noted(by, "update", "status", (obj.metadata for obj in objs), updating)
 
@@ -285,7 +285,8 @@ class ResourceService(Generic[T]):
             since = await self._cacher.fresh(READ_TIMEOUT)
         return None if initial else since
 
-    def _by(self, request: Any, context: Context) -> Request:
+    def by(self, request: Any, context: Context) -> Request:
+        """Return the user and options of a write. Raises Rejected."""
         return Request(context.user, is_dry_run(request.options), request.options.fieldManager)
 
     def _key(self, request: NamedObject) -> str:
@@ -401,7 +402,7 @@ class NamespaceService(ResourceService[Namespace]):
             return ending.encoded
 
     async def finalize(self, request: UpdateNamespaceRequest, context: Context) -> bytes:
-        return single(await self._finalize(request.object, self._by(request, context))).encoded
+        return single(await self._finalize(request.object, self.by(request, context))).encoded
 
     async def _finalize(self, namespace: Namespace, by: Request) -> Sequence[Outcome]:
         return await self.noted(by, "update", FINALIZE, [namespace.metadata], self.store.finalize([namespace], by))

@@ -101,6 +101,7 @@ SHOWN_WHEN_ZERO = {
         "expectedPods",
     ),
     "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
+    "pinnace.autoscaling.v1.ScaleStatus": ("replicas",),
     "pinnace.scheduling.v1.PriorityClass": ("value",),
     "pinnace.meta.v1.Condition": ("reason", "message"),
     "pinnace.core.v1.AttachedVolume": ("devicePath",),
@@ -211,11 +212,14 @@ def as_written(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]
     return said | _written(cast(Message, obj), data)
 
 
-def readable(resource: Resource[T], data: object, path: FieldPath = ()) -> tuple[T, Sequence[Problem]]:
+@overload
+def readable(target: Resource[T], data: object, path: FieldPath = ()) -> tuple[T, Sequence[Problem]]: ...
+@overload
+def readable(target: type[M], data: object, path: FieldPath = ()) -> tuple[M, Sequence[Problem]]: ...
+def readable(target: Any, data: object, path: FieldPath = ()) -> Any:
     """Decode the valid part of an object. Return the object and the problems. Invalid values are skipped; invalid messages are
     empty."""
-    message, problems = _read(resource, data, path)
-    return message, problems
+    return _read(target, data, path)
 
 
 def _read(target: Any, data: object, path: FieldPath) -> tuple[Any, Sequence[Problem]]:

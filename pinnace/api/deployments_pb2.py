@@ -23,25 +23,26 @@ _sym_db = _symbol_database.Default()
 
 
 from pinnace.api import apps_v1_pb2 as pinnace_dot_api_dot_apps__v1__pb2
+from pinnace.api import autoscaling_v1_pb2 as pinnace_dot_api_dot_autoscaling__v1__pb2
 from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
 from pinnace.api import verbs_pb2 as pinnace_dot_api_dot_verbs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpinnace/api/deployments.proto\x12\npinnace.v1\x1a\x19pinnace/api/apps_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x17pinnace/api/verbs.proto\"w\n\x17\x43reateDeploymentRequest\x12+\n\x06object\x18\x01 \x01(\x0b\x32\x1b.pinnace.apps.v1.Deployment\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"w\n\x17UpdateDeploymentRequest\x12+\n\x06object\x18\x01 \x01(\x0b\x32\x1b.pinnace.apps.v1.Deployment\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"m\n\x14\x44\x65ploymentWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12+\n\x06object\x18\x02 \x01(\x0b\x32\x1b.pinnace.apps.v1.Deployment\"u\n\x17\x44\x65ploymentWatchResponse\x12\x30\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .pinnace.v1.DeploymentWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\x0c\x32\x95\x05\n\x0b\x44\x65ployments\x12J\n\x06\x43reate\x12#.pinnace.v1.CreateDeploymentRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12:\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12@\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x1f.pinnace.apps.v1.DeploymentList\x12H\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a#.pinnace.v1.DeploymentWatchResponse0\x01\x12J\n\x06Update\x12#.pinnace.v1.UpdateDeploymentRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12P\n\x0cUpdateStatus\x12#.pinnace.v1.UpdateDeploymentRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12>\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12@\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dpinnace/api/deployments.proto\x12\npinnace.v1\x1a\x19pinnace/api/apps_v1.proto\x1a pinnace/api/autoscaling_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x17pinnace/api/verbs.proto\"w\n\x17\x43reateDeploymentRequest\x12+\n\x06object\x18\x01 \x01(\x0b\x32\x1b.pinnace.apps.v1.Deployment\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"w\n\x17UpdateDeploymentRequest\x12+\n\x06object\x18\x01 \x01(\x0b\x32\x1b.pinnace.apps.v1.Deployment\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"m\n\x14\x44\x65ploymentWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12+\n\x06object\x18\x02 \x01(\x0b\x32\x1b.pinnace.apps.v1.Deployment\"u\n\x17\x44\x65ploymentWatchResponse\x12\x30\n\x06\x65vents\x18\x01 \x03(\x0b\x32 .pinnace.v1.DeploymentWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\x0c\x32\xed\x06\n\x0b\x44\x65ployments\x12J\n\x06\x43reate\x12#.pinnace.v1.CreateDeploymentRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12:\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12@\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x1f.pinnace.apps.v1.DeploymentList\x12H\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a#.pinnace.v1.DeploymentWatchResponse0\x01\x12J\n\x06Update\x12#.pinnace.v1.UpdateDeploymentRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12P\n\x0cUpdateStatus\x12#.pinnace.v1.UpdateDeploymentRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12>\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12\x41\n\x08GetScale\x12\x16.pinnace.v1.GetRequest\x1a\x1d.pinnace.autoscaling.v1.Scale\x12L\n\x0bUpdateScale\x12\x1e.pinnace.v1.UpdateScaleRequest\x1a\x1d.pinnace.autoscaling.v1.Scale\x12\x45\n\nPatchScale\x12\x18.pinnace.v1.PatchRequest\x1a\x1d.pinnace.autoscaling.v1.Scale\x12@\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x1b.pinnace.apps.v1.Deployment\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pinnace.api.deployments_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CREATEDEPLOYMENTREQUEST']._serialized_start=124
-  _globals['_CREATEDEPLOYMENTREQUEST']._serialized_end=243
-  _globals['_UPDATEDEPLOYMENTREQUEST']._serialized_start=245
-  _globals['_UPDATEDEPLOYMENTREQUEST']._serialized_end=364
-  _globals['_DEPLOYMENTWATCHEVENT']._serialized_start=366
-  _globals['_DEPLOYMENTWATCHEVENT']._serialized_end=475
-  _globals['_DEPLOYMENTWATCHRESPONSE']._serialized_start=477
-  _globals['_DEPLOYMENTWATCHRESPONSE']._serialized_end=594
-  _globals['_DEPLOYMENTS']._serialized_start=597
-  _globals['_DEPLOYMENTS']._serialized_end=1258
+  _globals['_CREATEDEPLOYMENTREQUEST']._serialized_start=158
+  _globals['_CREATEDEPLOYMENTREQUEST']._serialized_end=277
+  _globals['_UPDATEDEPLOYMENTREQUEST']._serialized_start=279
+  _globals['_UPDATEDEPLOYMENTREQUEST']._serialized_end=398
+  _globals['_DEPLOYMENTWATCHEVENT']._serialized_start=400
+  _globals['_DEPLOYMENTWATCHEVENT']._serialized_end=509
+  _globals['_DEPLOYMENTWATCHRESPONSE']._serialized_start=511
+  _globals['_DEPLOYMENTWATCHRESPONSE']._serialized_end=628
+  _globals['_DEPLOYMENTS']._serialized_start=631
+  _globals['_DEPLOYMENTS']._serialized_end=1508
 # @@protoc_insertion_point(module_scope)

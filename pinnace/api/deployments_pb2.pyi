@@ -1,4 +1,5 @@
 from pinnace.api import apps_v1_pb2 as _apps_v1_pb2
+from pinnace.api import autoscaling_v1_pb2 as _autoscaling_v1_pb2
 from pinnace.api import meta_v1_pb2 as _meta_v1_pb2
 from pinnace.api import verbs_pb2 as _verbs_pb2
 from google.protobuf.internal import containers as _containers

@@ -204,16 +204,18 @@ class PatchOptions(_message.Message):
     def __init__(self, dryRun: _Optional[_Iterable[str]] = ..., force: _Optional[bool] = ..., fieldManager: _Optional[str] = ..., fieldValidation: _Optional[str] = ...) -> None: ...
 
 class DeleteOptions(_message.Message):
-    __slots__ = ("gracePeriodSeconds", "preconditions", "propagationPolicy", "dryRun")
+    __slots__ = ("gracePeriodSeconds", "preconditions", "orphanDependents", "propagationPolicy", "dryRun")
     GRACEPERIODSECONDS_FIELD_NUMBER: _ClassVar[int]
     PRECONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ORPHANDEPENDENTS_FIELD_NUMBER: _ClassVar[int]
     PROPAGATIONPOLICY_FIELD_NUMBER: _ClassVar[int]
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     gracePeriodSeconds: int
     preconditions: Preconditions
+    orphanDependents: bool
     propagationPolicy: str
     dryRun: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, gracePeriodSeconds: _Optional[int] = ..., preconditions: _Optional[_Union[Preconditions, _Mapping]] = ..., propagationPolicy: _Optional[str] = ..., dryRun: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, gracePeriodSeconds: _Optional[int] = ..., preconditions: _Optional[_Union[Preconditions, _Mapping]] = ..., orphanDependents: _Optional[bool] = ..., propagationPolicy: _Optional[str] = ..., dryRun: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Preconditions(_message.Message):
     __slots__ = ("uid", "resourceVersion")

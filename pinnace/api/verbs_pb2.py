@@ -23,40 +23,43 @@ _sym_db = _symbol_database.Default()
 
 
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
+from pinnace.api import autoscaling_v1_pb2 as pinnace_dot_api_dot_autoscaling__v1__pb2
 from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pinnace/api/verbs.proto\x12\npinnace.v1\x1a\x17google/rpc/status.proto\x1a\x19pinnace/api/meta_v1.proto\"[\n\nGetRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12,\n\x07options\x18\x03 \x01(\x0b\x32\x1b.pinnace.meta.v1.GetOptions\"O\n\x0bListRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12-\n\x07options\x18\x02 \x01(\x0b\x32\x1c.pinnace.meta.v1.ListOptions\"\x8d\x01\n\x0cWatchRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12-\n\x07options\x18\x02 \x01(\x0b\x32\x1c.pinnace.meta.v1.ListOptions\x12\x19\n\x11\x61nnounceElections\x18\x03 \x01(\x08\x12 \n\x05known\x18\x04 \x01(\x0b\x32\x11.pinnace.v1.Known\"1\n\x05Known\x12\x17\n\x0fresourceVersion\x18\x01 \x01(\t\x12\x0f\n\x07history\x18\x02 \x01(\x0c\"\xfe\x01\n\x0cPatchRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12.\n\x07options\x18\x03 \x01(\x0b\x32\x1d.pinnace.meta.v1.PatchOptions\x12+\n\x04type\x18\x04 \x01(\x0e\x32\x1d.pinnace.v1.PatchRequest.Type\x12\r\n\x05patch\x18\x05 \x01(\x0c\x12\x13\n\x0bsubresource\x18\x06 \x01(\t\"L\n\x04Type\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\t\n\x05MERGE\x10\x01\x12\x13\n\x0fSTRATEGIC_MERGE\x10\x02\x12\x08\n\x04JSON\x10\x03\x12\t\n\x05\x41PPLY\x10\x04\"\x8d\x01\n\rDeleteRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12/\n\x07options\x18\x03 \x01(\x0b\x32\x1e.pinnace.meta.v1.DeleteOptions\x12*\n\ndisruption\x18\x04 \x01(\x0b\x32\x16.pinnace.v1.Disruption\"-\n\nDisruption\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\">\n\x12\x44\x65leteBatchRequest\x12(\n\x05items\x18\x01 \x03(\x0b\x32\x19.pinnace.v1.DeleteRequest\"\x92\x01\n\x17\x44\x65leteCollectionRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12-\n\x07options\x18\x02 \x01(\x0b\x32\x1c.pinnace.meta.v1.ListOptions\x12\x35\n\rdeleteOptions\x18\x03 \x01(\x0b\x32\x1e.pinnace.meta.v1.DeleteOptions\"b\n\tBatchItem\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.google.rpc.Status\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\x12\x17\n\x0fresourceVersion\x18\x04 \x01(\t\"G\n\rBatchResponse\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.pinnace.v1.BatchItem\x12\x10\n\x08\x63ontinue\x18\x02 \x01(\t*G\n\x0eWatchEventType\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\t\n\x05\x41\x44\x44\x45\x44\x10\x01\x12\x0c\n\x08MODIFIED\x10\x02\x12\x0b\n\x07\x44\x45LETED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pinnace/api/verbs.proto\x12\npinnace.v1\x1a\x17google/rpc/status.proto\x1a pinnace/api/autoscaling_v1.proto\x1a\x19pinnace/api/meta_v1.proto\"[\n\nGetRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12,\n\x07options\x18\x03 \x01(\x0b\x32\x1b.pinnace.meta.v1.GetOptions\"O\n\x0bListRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12-\n\x07options\x18\x02 \x01(\x0b\x32\x1c.pinnace.meta.v1.ListOptions\"\x8d\x01\n\x0cWatchRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12-\n\x07options\x18\x02 \x01(\x0b\x32\x1c.pinnace.meta.v1.ListOptions\x12\x19\n\x11\x61nnounceElections\x18\x03 \x01(\x08\x12 \n\x05known\x18\x04 \x01(\x0b\x32\x11.pinnace.v1.Known\"1\n\x05Known\x12\x17\n\x0fresourceVersion\x18\x01 \x01(\t\x12\x0f\n\x07history\x18\x02 \x01(\x0c\"\xfe\x01\n\x0cPatchRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12.\n\x07options\x18\x03 \x01(\x0b\x32\x1d.pinnace.meta.v1.PatchOptions\x12+\n\x04type\x18\x04 \x01(\x0e\x32\x1d.pinnace.v1.PatchRequest.Type\x12\r\n\x05patch\x18\x05 \x01(\x0c\x12\x13\n\x0bsubresource\x18\x06 \x01(\t\"L\n\x04Type\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\t\n\x05MERGE\x10\x01\x12\x13\n\x0fSTRATEGIC_MERGE\x10\x02\x12\x08\n\x04JSON\x10\x03\x12\t\n\x05\x41PPLY\x10\x04\"t\n\x12UpdateScaleRequest\x12-\n\x06object\x18\x01 \x01(\x0b\x32\x1d.pinnace.autoscaling.v1.Scale\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"\x8d\x01\n\rDeleteRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12/\n\x07options\x18\x03 \x01(\x0b\x32\x1e.pinnace.meta.v1.DeleteOptions\x12*\n\ndisruption\x18\x04 \x01(\x0b\x32\x16.pinnace.v1.Disruption\"-\n\nDisruption\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\">\n\x12\x44\x65leteBatchRequest\x12(\n\x05items\x18\x01 \x03(\x0b\x32\x19.pinnace.v1.DeleteRequest\"\x92\x01\n\x17\x44\x65leteCollectionRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12-\n\x07options\x18\x02 \x01(\x0b\x32\x1c.pinnace.meta.v1.ListOptions\x12\x35\n\rdeleteOptions\x18\x03 \x01(\x0b\x32\x1e.pinnace.meta.v1.DeleteOptions\"b\n\tBatchItem\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.google.rpc.Status\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\x12\x17\n\x0fresourceVersion\x18\x04 \x01(\t\"G\n\rBatchResponse\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.pinnace.v1.BatchItem\x12\x10\n\x08\x63ontinue\x18\x02 \x01(\t*G\n\x0eWatchEventType\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\t\n\x05\x41\x44\x44\x45\x44\x10\x01\x12\x0c\n\x08MODIFIED\x10\x02\x12\x0b\n\x07\x44\x45LETED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pinnace.api.verbs_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WATCHEVENTTYPE']._serialized_start=1294
-  _globals['_WATCHEVENTTYPE']._serialized_end=1365
-  _globals['_GETREQUEST']._serialized_start=91
-  _globals['_GETREQUEST']._serialized_end=182
-  _globals['_LISTREQUEST']._serialized_start=184
-  _globals['_LISTREQUEST']._serialized_end=263
-  _globals['_WATCHREQUEST']._serialized_start=266
-  _globals['_WATCHREQUEST']._serialized_end=407
-  _globals['_KNOWN']._serialized_start=409
-  _globals['_KNOWN']._serialized_end=458
-  _globals['_PATCHREQUEST']._serialized_start=461
-  _globals['_PATCHREQUEST']._serialized_end=715
-  _globals['_PATCHREQUEST_TYPE']._serialized_start=639
-  _globals['_PATCHREQUEST_TYPE']._serialized_end=715
-  _globals['_DELETEREQUEST']._serialized_start=718
-  _globals['_DELETEREQUEST']._serialized_end=859
-  _globals['_DISRUPTION']._serialized_start=861
-  _globals['_DISRUPTION']._serialized_end=906
-  _globals['_DELETEBATCHREQUEST']._serialized_start=908
-  _globals['_DELETEBATCHREQUEST']._serialized_end=970
-  _globals['_DELETECOLLECTIONREQUEST']._serialized_start=973
-  _globals['_DELETECOLLECTIONREQUEST']._serialized_end=1119
-  _globals['_BATCHITEM']._serialized_start=1121
-  _globals['_BATCHITEM']._serialized_end=1219
-  _globals['_BATCHRESPONSE']._serialized_start=1221
-  _globals['_BATCHRESPONSE']._serialized_end=1292
+  _globals['_WATCHEVENTTYPE']._serialized_start=1446
+  _globals['_WATCHEVENTTYPE']._serialized_end=1517
+  _globals['_GETREQUEST']._serialized_start=125
+  _globals['_GETREQUEST']._serialized_end=216
+  _globals['_LISTREQUEST']._serialized_start=218
+  _globals['_LISTREQUEST']._serialized_end=297
+  _globals['_WATCHREQUEST']._serialized_start=300
+  _globals['_WATCHREQUEST']._serialized_end=441
+  _globals['_KNOWN']._serialized_start=443
+  _globals['_KNOWN']._serialized_end=492
+  _globals['_PATCHREQUEST']._serialized_start=495
+  _globals['_PATCHREQUEST']._serialized_end=749
+  _globals['_PATCHREQUEST_TYPE']._serialized_start=673
+  _globals['_PATCHREQUEST_TYPE']._serialized_end=749
+  _globals['_UPDATESCALEREQUEST']._serialized_start=751
+  _globals['_UPDATESCALEREQUEST']._serialized_end=867
+  _globals['_DELETEREQUEST']._serialized_start=870
+  _globals['_DELETEREQUEST']._serialized_end=1011
+  _globals['_DISRUPTION']._serialized_start=1013
+  _globals['_DISRUPTION']._serialized_end=1058
+  _globals['_DELETEBATCHREQUEST']._serialized_start=1060
+  _globals['_DELETEBATCHREQUEST']._serialized_end=1122
+  _globals['_DELETECOLLECTIONREQUEST']._serialized_start=1125
+  _globals['_DELETECOLLECTIONREQUEST']._serialized_end=1271
+  _globals['_BATCHITEM']._serialized_start=1273
+  _globals['_BATCHITEM']._serialized_end=1371
+  _globals['_BATCHRESPONSE']._serialized_start=1373
+  _globals['_BATCHRESPONSE']._serialized_end=1444
 # @@protoc_insertion_point(module_scope)

@@ -1,4 +1,5 @@
 from google.rpc import status_pb2 as _status_pb2
+from pinnace.api import autoscaling_v1_pb2 as _autoscaling_v1_pb2
 from pinnace.api import meta_v1_pb2 as _meta_v1_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -85,6 +86,14 @@ class PatchRequest(_message.Message):
     patch: bytes
     subresource: str
     def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.PatchOptions, _Mapping]] = ..., type: _Optional[_Union[PatchRequest.Type, str]] = ..., patch: _Optional[bytes] = ..., subresource: _Optional[str] = ...) -> None: ...
+
+class UpdateScaleRequest(_message.Message):
+    __slots__ = ("object", "options")
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    object: _autoscaling_v1_pb2.Scale
+    options: _meta_v1_pb2.UpdateOptions
+    def __init__(self, object: _Optional[_Union[_autoscaling_v1_pb2.Scale, _Mapping]] = ..., options: _Optional[_Union[_meta_v1_pb2.UpdateOptions, _Mapping]] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
     __slots__ = ("namespace", "name", "options", "disruption")

@@ -370,10 +370,18 @@ class _Json(logging.Formatter):
         return json.dumps(line)
 
 
+def _is_departed_peer(record: logging.LogRecord) -> bool:
+    """Report whether gRPC logs the failure to send a message of a call that has ended. Each client that leaves during an
+    answer, such as the output of exec, causes it. gRPC means to ignore it, but may not know yet that the call has ended."""
+    error = record.exc_info[0] if record.exc_info else None
+    return record.name == "grpc._cython.cygrpc" and error is not None and error.__name__ == "ExecuteBatchError"
+
+
 def configure(component: str, verbosity: int = 0, form: Format = "text") -> None:
     """Configure the root logger. `verbosity`: 0 logs info and above; 1 or more logs debug as well."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json(component) if form == "json" else _OneLine(component))
+    handler.addFilter(lambda record: not _is_departed_peer(record))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if verbosity else logging.INFO)

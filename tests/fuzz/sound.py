@@ -15,6 +15,7 @@ from apiserver.registry.strategies import STRATEGIES
 from apiserver.services.discovery import HEALTH, REFLECTION
 from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.authorization_pb2 import ResourceAttributes
+from pinnace.api.autoscaling_v1_pb2 import Scale
 from pinnace.api.calls_pb2 import Call, CallBatch
 from pinnace.api.codec import from_dict
 from pinnace.api.conversion import SERVED_VERSIONS
@@ -74,7 +75,10 @@ def _samples() -> Mapping[str, Message]:
     binding.target.kind, binding.target.name = "Node", "edge-0"
     eviction = Eviction()
     eviction.metadata.namespace, eviction.metadata.name = "default", "a"
+    scale = Scale()
+    scale.metadata.namespace, scale.metadata.name, scale.spec.replicas = "default", "a", 1
     samples: list[Message] = [
+        scale,
         binding,
         eviction,
         Fence(election="scheduler", token=1),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.auth.authentication import AUTHENTICATED, User
+from apiserver.auth.authentication import User
 from apiserver.errors import Rejected
 from apiserver.registry import fencing
 from pinnace.api import fences
@@ -21,6 +21,7 @@ from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Electio
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS, election_key
 from pinnace.api.status import Code, Refusal
+from pinnace.api.users import AUTHENTICATED
 from pinnace.api.verbs_pb2 import BatchResponse
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage

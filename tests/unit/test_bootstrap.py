@@ -11,13 +11,13 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.auth import rbac
-from apiserver.auth.authentication import AUTHENTICATED
 from apiserver.errors import Rejected
 from pinnace.api.core_v1_pb2 import NamespaceList
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Resource
 from pinnace.api.status import Code
+from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED
 from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.runtime.logs import BootstrapFailed
 from tests.logged import logged
@@ -142,24 +142,26 @@ async def test_aggregation_rules_are_completed_and_additions_kept(monkeypatch: p
 
 async def test_changes_by_an_administrator_are_kept() -> None:
     """Changed rules and labels stay. A removed autoupdate annotation is restored, as in Kubernetes."""
-    storage, part_of = MemoryStorage(), "rbac.authorization.k8s.io/aggregate-to-edit"
+    storage, part_of = MemoryStorage(), "rbac.authorization.k8s.io/aggregate-to-view"
+    name, other = "system:aggregate-to-view", "cluster-view"
     async with servers(storage, "old") as (server,):
-        view = found(server, CLUSTER_ROLES, "view")
+        view = found(server, CLUSTER_ROLES, name)
         view.metadata.labels[part_of] = "false"
         view.metadata.annotations.clear()
         del view.rules[:]
         view.rules.add(verbs=["*"], apiGroups=["*"], resources=["*"])
         await call(server, "ClusterRoles/Update", object=view)
-        own = found(server, CLUSTER_ROLES, "edit")
+        own = found(server, CLUSTER_ROLES, other)
         own.metadata.annotations[rbac.AUTOUPDATE] = "false"
         del own.rules[:]
         await call(server, "ClusterRoles/Update", object=own)
     async with servers(storage, "new") as (server,):
-        await eventually(lambda: found(server, CLUSTER_ROLES, "view").metadata.annotations[rbac.AUTOUPDATE] == "true")
-        after = found(server, CLUSTER_ROLES, "view")
+        await eventually(lambda: found(server, CLUSTER_ROLES, name).metadata.annotations[rbac.AUTOUPDATE] == "true")
+        after = found(server, CLUSTER_ROLES, name)
         assert after.metadata.labels[part_of] == "false"
         assert after.rules == view.rules, "the rules include the default ones"
-        assert not found(server, CLUSTER_ROLES, "edit").rules
+        assert not found(server, CLUSTER_ROLES, other).rules
+        assert not found(server, CLUSTER_ROLES, "view").rules, "the label no longer selects the role"
 
 
 async def test_election_permissions_of_an_older_server_are_kept(
@@ -216,7 +218,7 @@ async def test_bootstrap_does_not_bind_users_to_a_changed_role(
             await server.cacher.fresh(PATIENCE)
             binding = found(server, CLUSTER_ROLE_BINDINGS, name)
             given = binding.roleRef.name, [subject.name for subject in binding.subjects]
-            assert given == (("cluster-view", ["auditor"]) if stays else (name, [AUTHENTICATED]))
+            assert given == (("cluster-view", ["auditor"]) if stays else (name, [AUTHENTICATED, UNAUTHENTICATED]))
     assert not logged(caplog, BootstrapFailed)
 
 

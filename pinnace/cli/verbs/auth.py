@@ -4,6 +4,7 @@ import click
 
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.resources import NAMESPACES
+from pinnace.api.users import Impersonation
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.objects.arguments import complete_target, one_of
 from pinnace.cli.objects.query import parse_resource
@@ -17,7 +18,7 @@ UNSTORED = {**dict.fromkeys(SHORT.values(), False), "nodes.metrics.k8s.io": Fals
 """Resources of permissions that are not kinds of objects, and whether they are namespaced."""
 VERBS = (
     "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
-    "bind", "escalate", "campaign", "transfer", "bypass-fence", "*",
+    "bind", "escalate", "impersonate", "campaign", "transfer", "bypass-fence", "*",
 )  # fmt: skip
 
 
@@ -71,12 +72,13 @@ def can_i(
     if groups and not user:
         raise usage("--as-group requires --as", hint="name the user with --as")
     wanted, namespaced = attributes(action, resource, subresource)
+    all_groups = Impersonation(user, groups).all_groups()
 
     async def ask(session: Session) -> None:
         if namespaced and not all_namespaces:
             wanted.namespace = session.namespace
         reviews = session.client.authorization
-        review = await (reviews.can(user, groups, wanted) if user else reviews.can_i(wanted))
+        review = await (reviews.can(user, all_groups, wanted) if user else reviews.can_i(wanted))
         if not quiet:
             answer = "yes" if review.allowed else "no"
             out(f"{answer} - {review.reason}\n" if review.reason else f"{answer}\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from apiserver.assembly import Assembly
-from apiserver.auth.authentication import AUTHENTICATED, MASTERS, NODES_GROUP, Credential, User
+from apiserver.auth.authentication import MASTERS, NODES_GROUP, Credential, User
 from apiserver.errors import Rejected
 from apiserver.registry.strategies.policy import SYSTEM_CLASSES
 from apiserver.services.methods import Method
@@ -34,6 +34,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.status import Code
+from pinnace.api.users import AUTHENTICATED
 from pinnace.api.verbs_pb2 import BatchResponse, PatchRequest
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, FLEET_LABEL, SCHEDULER_ELECTION
 from tests.builders import make_node, make_pod
@@ -217,12 +218,12 @@ def _request(method: Method, person: User, whose: str) -> Any:
         request.start.namespace, request.start.name, request.start.command[:] = namespace, thing, ["true"]
     elif name == "PortForward":
         request.start.namespace, request.start.name, request.start.port = namespace, thing, 80
-    elif name in ("Get", "Logs", "Attach", "Patch", "Delete", "DeleteBatch"):
+    elif name in ("Get", "GetScale", "Logs", "Attach", "Patch", "PatchScale", "Delete", "DeleteBatch"):
         wanted = request.items.add() if name == "DeleteBatch" else request
         wanted.namespace, wanted.name = namespace, thing
-        if name == "Patch":
+        if name in ("Patch", "PatchScale"):
             request.type, request.patch = PatchRequest.MERGE, b"{}"
-        if name not in ("Get", "Logs", "Attach"):
+        if name not in ("Get", "GetScale", "Logs", "Attach"):
             wanted.options.dryRun.append("All")
     else:
         obj: Any = request.items.add() if name in ("CreateBatch", "UpdateStatusBatch", "Record") else request.object

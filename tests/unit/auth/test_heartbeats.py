@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.auth.authentication import AUTHENTICATED, NODES_GROUP, User
+from apiserver.auth.authentication import NODES_GROUP, User
 from apiserver.auth.authorizer import NodeAuthorizer
 from apiserver.auth.permissions import HEARTBEAT, Action, Decision, Target
 from apiserver.errors import Rejected
@@ -18,6 +18,7 @@ from pinnace.api.names import NodeNames
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.rbac_v1_pb2 import PolicyRule, Role, RoleBinding, RoleRef, Subject
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
+from pinnace.api.users import AUTHENTICATED
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.auth.authentication import AUTHENTICATED, CHECK_INTERVAL, TokenFile, User
+from apiserver.auth.authentication import CHECK_INTERVAL, TokenFile, User
+from pinnace.api.users import AUTHENTICATED
 from tests.clock import FakeClock
 
 

@@ -14,6 +14,7 @@ from gateway.exec import Upgrade
 from gateway.http import JSON, ApiStatus, Request, Response, User
 from gateway.server import error_response
 from gateway.workers import Workers
+from pinnace.api.users import Impersonation
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
@@ -58,6 +59,7 @@ class Gateway:
         content_type: str = JSON,
         user: User = ADMIN,
         agent: str = "",
+        impersonation: Impersonation | None = None,
     ) -> Answer:
         """Send a request and read its response, including a stream to its end.
 
@@ -70,6 +72,7 @@ class Gateway:
             sent = (body if isinstance(body, str) else json.dumps(body) if body is not None else "").encode()
         headers = {"accept": accept, "user-agent": agent} | ({"content-type": content_type} if sent else {})
         request = Request(method, url.path, parse_qs(url.query, keep_blank_values=True), headers, sent, user)
+        request.impersonation = impersonation
         async with asyncio.timeout(DEADLINE):
             try:
                 response: Response | Upgrade = await self.dispatcher.answer(request)

@@ -265,3 +265,21 @@ async def test_stream_is_cancelled_if_its_start_is_cancelled_or_fails() -> None:
     with pytest.raises(Unavailable):
         await opening(failing, DEADLINE)
     assert failing.cancelled
+
+
+class EchoHeaders:
+    """Answers with the Accept header, and the impersonated user."""
+
+    async def answer(self, request: Request, read_body: ReadBody) -> Response:
+        user = request.impersonation.user if request.impersonation else ""
+        return Response(200, f"{request.headers['accept']} {user}".encode())
+
+
+async def test_first_value_of_a_repeated_header_is_used_and_repeated_users_are_refused(tmp_path: Path) -> None:
+    """The last value was used: a proxy in front of the gateway may have checked the first one."""
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, EchoHeaders()) as (reader, writer):
+        head = b"GET /api HTTP/1.1\r\nHost: a\r\nAccept: first\r\nAccept: last\r\nImpersonate-User: ada\r\n"
+        writer.write(head + b"\r\n")
+        assert (await reader.readuntil(b"first ada")).startswith(b"HTTP/1.1 200")
+        writer.write(head + b"Impersonate-User: bob\r\n\r\n")
+        assert (await reader.readuntil(b'"code":400}')).startswith(b"HTTP/1.1 400")

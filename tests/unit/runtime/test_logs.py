@@ -46,3 +46,14 @@ def test_json_record_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         "requestID": "mine-7",
         "err": "ValueError: no",
     }
+
+
+def test_departed_client_of_a_stream_is_not_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each client that left during the output of exec caused an error with a traceback, in the API server and the kubelet."""
+    logs.configure("apiserver")
+    left = type("ExecuteBatchError", (Exception,), {})('Failed "execute_batch": (<SendMessageOperation>,)')
+    log = logging.getLogger("grpc._cython.cygrpc")
+    log.error("ExecuteBatchError raised in core by servicer method [/pinnace.v1.Pods/Exec]", exc_info=left)
+    assert capsys.readouterr().err == ""
+    log.error("ValueError raised in core by servicer method [/pinnace.v1.Pods/Exec]", exc_info=ValueError("a bug"))
+    assert "a bug" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.auth.authentication import AUTHENTICATED, User
+from apiserver.auth.authentication import User
 from apiserver.auth.permissions import Action, Target
 from apiserver.errors import Rejected
 from apiserver.services import methods
@@ -18,6 +18,7 @@ from apiserver.storage.interface import Unavailable
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.status import Code, Refusal
+from pinnace.api.users import AUTHENTICATED
 from pinnace.api.verbs_pb2 import DeleteRequest, WatchRequest
 from tests.clock import FakeClock
 from tests.contract.servers import AlwaysAllow

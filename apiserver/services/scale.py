@@ -1,0 +1,123 @@
+"""The subresource `scale` of Deployments and ReplicaSets: their replicas as a Scale of autoscaling/v1.
+
+A Scale is derived from the object in each call. A patch applies to the Scale of the latest version. The uid and resourceVersion
+of the new Scale are preconditions, so a stale Scale does not overwrite the replicas of another client.
+
+Source: pkg/registry/apps/deployment/storage/storage.go of Kubernetes 1.36, which also defines the messages.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from apiserver import errors
+from apiserver.errors import Rejected
+from apiserver.registry.mutation import Version
+from apiserver.registry.store import single
+from apiserver.registry.strategy import warn
+from apiserver.services.methods import Context
+from apiserver.services.resource import ResourceService
+from pinnace.api.autoscaling_v1_pb2 import Scale
+from pinnace.api.codec import IGNORE, STRICT, readable, to_dict
+from pinnace.api.patch import PatchError, parse, patched
+from pinnace.api.resources import Object
+from pinnace.api.selectors import from_message
+from pinnace.api.status import Violation
+from pinnace.api.verbs_pb2 import GetRequest, PatchRequest, UpdateScaleRequest
+
+T = TypeVar("T", bound=Object)
+API_VERSION, KIND = "autoscaling/v1", "Scale"
+_TYPE = {"apiVersion": API_VERSION, "kind": KIND}
+_METADATA = ("name", "namespace", "uid", "resourceVersion")
+
+
+class ScaledService(ResourceService[T]):
+    async def get_scale(self, request: GetRequest, context: Context) -> bytes:
+        return self._encoded(await self.get(request, context))
+
+    async def update_scale(self, request: UpdateScaleRequest, context: Context) -> bytes:
+        metadata = request.object.metadata
+        return await self._scale(request, "update", metadata, lambda old: request.object, context)
+
+    async def patch_scale(self, request: PatchRequest, context: Context) -> bytes:
+        return await self._scale(request, "patch", request, self._patching(request), context)
+
+    async def _scale(self, request: Any, verb: str, named: Any, change: Callable[[Scale], Scale], context: Context) -> bytes:
+        """Replace the replicas. `change` returns the new Scale for the present one."""
+        by = self.by(request, context)
+
+        def scaled(present: Version[T]) -> T:
+            wanted = change(scale_of(present.obj))
+            return self._with(present.obj, wanted)
+
+        writing = self.store.modify(named.namespace, named.name, scaled, by)
+        return self._encoded(single(await self.noted(by, verb, "scale", [named], writing)).encoded)
+
+    def _with(self, obj: T, scale: Scale) -> T:
+        """Return the object with the replicas, and the preconditions of the Scale. Raises Rejected."""
+        replicas = scale.spec.replicas
+        if replicas < 0:
+            violation = Violation("spec.replicas", f"Invalid value: {replicas}: must be greater than or equal to 0")
+            raise Rejected(errors.invalid(self._resource, obj.metadata.name, [violation]))
+        new: Any = self._resource.message()
+        new.CopyFrom(obj)
+        new.spec.replicas = replicas
+        new.metadata.uid, new.metadata.resourceVersion = scale.metadata.uid, scale.metadata.resourceVersion
+        result: T = new
+        return result
+
+    def _patching(self, request: PatchRequest) -> Callable[[Scale], Scale]:
+        """Return a function that returns the patched Scale. Both functions raise Rejected."""
+        if request.type not in (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON) or request.subresource:
+            raise Rejected(errors.bad_request("type: expected MERGE, STRATEGIC_MERGE or JSON, without a subresource"))
+        try:
+            patch = parse(request.patch, request.type)
+        except PatchError as error:
+            raise Rejected(errors.bad_request(f"patch: {error}")) from None
+
+        def apply(old: Scale) -> Scale:
+            try:
+                form = patched(_TYPE | to_dict(old), request.type, patch)
+            except PatchError as error:
+                raise Rejected(errors.invalid(self._resource, request.name, [Violation("patch", str(error))])) from None
+            return self._read(form, old, request)
+
+        return apply
+
+    def _read(self, form: Any, old: Scale, request: PatchRequest) -> Scale:
+        """Decode a patched Scale. Raises Rejected."""
+        if not isinstance(form, Mapping) or any(form.get(name) != value for name, value in _TYPE.items()):
+            raise Rejected(errors.bad_request(f"the patched object is not a {KIND} of {API_VERSION}"))
+        scale, problems = readable(Scale, {name: value for name, value in form.items() if name not in _TYPE})
+        if wrong := [Violation(problem.field, problem.message) for problem in problems if not problem.unknown]:
+            raise Rejected(errors.invalid(self._resource, request.name, wrong))
+        unknown = [f'unknown field "{problem.field}"' for problem in problems]
+        if unknown and request.options.fieldValidation == STRICT:
+            raise Rejected(errors.bad_request(f"strict decoding error: {', '.join(unknown)}"))
+        if request.options.fieldValidation != IGNORE:
+            warn(unknown)
+        name, namespace = scale.metadata.name, scale.metadata.namespace
+        if name != old.metadata.name:
+            message = f"the name of the object ({name}) does not match the name on the URL ({old.metadata.name})"
+            raise Rejected(errors.bad_request(message))
+        if namespace != old.metadata.namespace:
+            place = f"the namespace on the request ({old.metadata.namespace})"
+            raise Rejected(errors.bad_request(f"the namespace of the object ({namespace}) does not match {place}"))
+        return scale
+
+    def _encoded(self, data: bytes) -> bytes:
+        message: Any = self._resource.message
+        return scale_of(message.FromString(data)).SerializeToString()
+
+
+def scale_of(obj: Any) -> Scale:
+    """Return the Scale of a Deployment or ReplicaSet."""
+    scale = Scale()
+    for name in _METADATA:
+        setattr(scale.metadata, name, getattr(obj.metadata, name))
+    scale.metadata.creationTimestamp.CopyFrom(obj.metadata.creationTimestamp)
+    scale.spec.replicas = obj.spec.replicas
+    scale.spec.SetInParent()
+    scale.status.replicas = obj.status.replicas
+    scale.status.selector = str(from_message(obj.spec.selector))
+    scale.status.SetInParent()
+    return scale

@@ -122,7 +122,8 @@ def _percentage(amount: FloatArray, capacity: FloatArray) -> FloatArray:
     """Return 0 to 100, truncated; 0 on nodes without the resource."""
     clipped = np.clip(amount, 0, capacity)
     clipped *= MAX_SCORE
-    return np.floor(np.divide(clipped, capacity, out=np.zeros(len(clipped)), where=capacity > 0))
+    np.divide(clipped, capacity, out=clipped, where=capacity > 0)
+    return np.floor(clipped, out=clipped)
 
 
 def strategy_scorer(strategy: Mapping[str, Any]) -> Callable[[Requests, NodeTable], FloatArray]:
@@ -154,7 +155,7 @@ def _heights(points: Sequence[tuple[int, int]]) -> FloatArray:
     if not points:
         return np.zeros(0)
     utilizations, scores = zip(*points, strict=True)
-    heights = np.interp(np.arange(int(MAX_SCORE) + 1), utilizations, scores)
+    heights: FloatArray = np.interp(np.arange(int(MAX_SCORE) + 1), utilizations, scores)
     for (left, low), (right, high) in pairwise(points):
         for utilization in range(left, right):
             heights[utilization] = low + int((high - low) * (utilization - left) / (right - left))
@@ -362,7 +363,8 @@ def _half_difference(used: Sequence[FloatArray], nodes: NodeTable) -> FloatArray
     for scored, amount in enumerate(used):
         amount /= nodes.capacity(scored)
         np.minimum(amount, 1, out=amount)
-    difference = np.subtract(*used, out=used[0])
+    difference, memory = used
+    difference -= memory
     np.abs(difference, out=difference)
     difference *= 0.5
     return difference
@@ -387,4 +389,5 @@ def _deviation(counted: Sequence[Use], nodes: int) -> FloatArray:
     mean = reduce(np.add, shares) / np.maximum(count, 1)
     squares = reduce(np.add, np.where(has, (shares - mean) ** 2, 0))
     half = np.maximum(shares.max(axis=0) - np.where(has, shares, 1).min(axis=0), 0) / 2
-    return np.where(count > 2, np.sqrt(squares / np.maximum(count, 1)), half)
+    deviation: FloatArray = np.where(count > 2, np.sqrt(squares / np.maximum(count, 1)), half)
+    return deviation

@@ -16,7 +16,7 @@ import resource
 from dataclasses import dataclass
 
 DESCRIPTORS_RESERVED = 512
-"""File descriptors for listeners, API servers, the status server, health checks and DNS_CONNECTIONS."""
+"""File descriptors for listeners, API servers, the status server, HEALTH_CHECK_CONNECTIONS and DNS_CONNECTIONS."""
 DESCRIPTORS_PER_CONNECTION = 6
 """File descriptors of a TCP connection: two sockets, and two pipes if both directions carry large streams."""
 UDP_SHARE_MIN = 1 / 16
@@ -45,6 +45,9 @@ MAX_AFFINITIES = 10_000
 """Client IPs per rule with session affinity. If it is exceeded, the client that was seen least recently is forgotten."""
 WARN_INTERVAL = 10.0
 """Seconds between two warnings of one kind."""
+
+HEALTH_CHECK_CONNECTIONS = 16
+"""Open connections to a health check node port. A new one replaces the oldest one."""
 
 DNS_CONNECTIONS = 128
 """Open TCP connections of the DNS server. A new one replaces the one that is idle for the longest time (RFC 7766, 6.2.3)."""

@@ -18,7 +18,7 @@ BUFFER = 64 * 1024
 PIPE = 1024 * 1024
 """The size of the pipe in bytes: the default limit of Linux (fs.pipe-max-size)."""
 _SPLICE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
-_RESET = b"\x01\x00\x00\x00\x00\x00\x00\x00"
+RESET = b"\x01\x00\x00\x00\x00\x00\x00\x00"
 """struct linger: on, 0 seconds. close() then sends a reset."""
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 60, 10, 6
 """Seconds, seconds, probes: a connection whose peer has vanished ends after two minutes."""
@@ -159,7 +159,7 @@ class Forwarding:
             self._loop.remove_writer(each)
             if reset:
                 with suppress(OSError):
-                    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             each.close()
         self._up.close()
         self._down.close()
@@ -185,5 +185,5 @@ def keep_alive(each: socket.socket) -> None:
 def reset(each: socket.socket) -> None:
     """Close a socket with a reset."""
     with suppress(OSError):
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     each.close()

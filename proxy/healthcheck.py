@@ -5,11 +5,13 @@ Status 200 if there are local endpoints, otherwise 503, with kube-proxy's JSON b
 Source: https://github.com/kubernetes/kubernetes/blob/master/pkg/proxy/healthcheck/service_health.go
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
 from aiohttp import web
 
+from proxy.limits import HEALTH_CHECK_CONNECTIONS
 from proxy.plan import HealthCheck, ServiceRules
 
 log = logging.getLogger(__name__)
@@ -20,15 +22,14 @@ class HealthChecks:
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._servers: dict[str, tuple[HealthCheck, web.AppRunner]] = {}
+        self._servers: dict[str, tuple[HealthCheck, asyncio.Server, web.AppRunner]] = {}
         self._counts: dict[str, int] = {}
 
     async def apply(self, changes: Mapping[str, ServiceRules]) -> None:
         for service, rules in changes.items():
             check, known = rules.health_check, self._servers.get(service)
             if known is not None and (check is None or check.port != known[0].port):
-                del self._servers[service]
-                await known[1].cleanup()
+                await self._stop(service)
                 known = None
             if check is None:
                 self._counts.pop(service, None)
@@ -38,9 +39,13 @@ class HealthChecks:
                 await self._start(service, check)
 
     async def close(self) -> None:
-        for _, runner in self._servers.values():
-            await runner.cleanup()
-        self._servers.clear()
+        for service in list(self._servers):
+            await self._stop(service)
+
+    async def _stop(self, service: str) -> None:
+        _, server, runner = self._servers.pop(service)
+        server.close()
+        await runner.cleanup()
 
     async def _start(self, service: str, check: HealthCheck) -> None:
         async def answer(request: web.Request) -> web.Response:
@@ -57,10 +62,19 @@ class HealthChecks:
         app.router.add_get("/{path:.*}", answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
+        http = runner.server
+        assert http is not None
+
+        def connect() -> asyncio.BaseProtocol:
+            connections = http.connections  # also those that are closing
+            for oldest in connections[: max(0, len(connections) - HEALTH_CHECK_CONNECTIONS + 1)]:
+                oldest.force_close()
+            return http()
+
         try:
-            await web.TCPSite(runner, self._host, check.port, reuse_port=True).start()
+            server = await asyncio.get_running_loop().create_server(connect, self._host, check.port, reuse_port=True)
         except OSError as error:
             log.warning("cannot listen on health check node port %d of service %s: %s", check.port, service, error.strerror)
             await runner.cleanup()
             return
-        self._servers[service] = check, runner
+        self._servers[service] = check, server, runner

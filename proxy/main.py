@@ -5,11 +5,12 @@ import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 import click
 import uvloop
 
-from pinnace.api.core_v1_pb2 import Service
+from pinnace.api.core_v1_pb2 import Namespace, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
@@ -18,9 +19,11 @@ from pinnace.client.flags import Servers, servers
 from pinnace.client.informer import RestartSupervisor
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import Check, StatusServer, format_address, parse_address
-from proxy.dns import DnsServer, Resolver
+from proxy.dns import DnsServer
+from proxy.dns_records import Resolver
 from proxy.handover import Handover, Predecessor
 from proxy.healthcheck import HealthChecks
+from proxy.limits import SWITCH_INTERVAL
 from proxy.nftables import NfTables
 from proxy.proxier import Backend, Proxier
 from proxy.userspace import Userspace
@@ -34,6 +37,17 @@ DRAIN_GRACE = 2.0
 SUCCESSOR_TIMEOUT = 6.0
 """Seconds for which a proxy that is asked to stop waits for a successor that is starting."""
 SYNC_POLL = 0.01
+
+
+def _with_ip_address(
+    context: click.Context, parameter: click.Parameter, address: tuple[str, int] | None
+) -> tuple[str, int] | None:
+    if address is not None:
+        try:
+            ip_address(address[0])
+        except ValueError:
+            raise click.BadParameter(f"expected an IP address and a port, got {address[0]!r}") from None
+    return address
 
 
 @click.command("pinnace-proxy", cls=flags.Component)
@@ -67,6 +81,13 @@ SYNC_POLL = 0.01
 )
 @click.option("--dns", type=flags.address, help="Address of the DNS server (UDP and TCP).  [default: none]", show_default=False)
 @click.option("--cluster-domain", default="cluster.local", help="The domain of the DNS server.")
+@click.option(
+    "--gateway",
+    type=flags.address,
+    callback=_with_ip_address,
+    help="Address of the gateway, for the name kubernetes.default.  [default: none]",
+    show_default=False,
+)
 def main(
     name: str,
     servers: Servers,
@@ -78,9 +99,12 @@ def main(
     take_over: bool,
     dns: tuple[str, int] | None,
     cluster_domain: str,
+    gateway: tuple[str, int] | None,
 ) -> None:
     """Forward connections to the addresses of services to their endpoints."""
-    options = Options(name, servers(), http, mode, node, nodeport_addresses, max_connections, take_over, dns, cluster_domain)
+    options = Options(
+        name, servers(), http, mode, node, nodeport_addresses, max_connections, take_over, dns, cluster_domain, gateway
+    )
     sys.exit(process.run(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
 
 
@@ -96,6 +120,7 @@ class Options:
     take_over: bool
     dns: tuple[str, int] | None
     cluster_domain: str
+    gateway: tuple[str, int] | None
 
 
 class _Current:
@@ -107,6 +132,10 @@ class _Current:
     @property
     def services(self) -> Mapping[str, Service]:
         return self._lives.now.services
+
+    @property
+    def namespaces(self) -> Mapping[str, Namespace]:
+        return self._lives.now.namespaces
 
     @property
     def synced(self) -> bool:
@@ -131,10 +160,14 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         backend = Userspace(addresses, max_connections=options.max_connections, inherited=inherited)
     connection = Connection(options.servers.endpoints, tls=options.servers.tls)
     health = HealthChecks((options.nodeport_addresses or ("0.0.0.0" if options.mode == NFTABLES else LOOPBACK[0],))[0])
-    lives = RestartSupervisor(lambda: Proxier(Client(connection), backend, options.node, applied=health.apply))
+    watches_namespaces = options.dns is not None
+    lives = RestartSupervisor(
+        lambda: Proxier(Client(connection), backend, options.node, applied=health.apply, watch_namespaces=watches_namespaces)
+    )
     status = _Status(options.http, lives.checks)
-    server = DnsServer(Resolver(_Current(lives), options.cluster_domain))
+    server = DnsServer(Resolver(_Current(lives), options.cluster_domain, options.gateway))
     if options.dns is not None:
+        sys.setswitchinterval(SWITCH_INTERVAL)
         await server.start(*options.dns, inherited)
         log.info("DNS of %s on %s", options.cluster_domain, format_address(options.dns))
     await status.start()
@@ -146,10 +179,11 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
             running = group.create_task(lives.run())
             taken_over = group.create_task(_succeed(lives, predecessor, handover))
             stopped = group.create_task(stop.wait())
-            await asyncio.wait((running, taken_over, stopped), return_when=asyncio.FIRST_COMPLETED)
+            tasks = (running, taken_over, stopped, group.create_task(server.wait()))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             await handover.settled(SUCCESSOR_TIMEOUT)
-            for each in (running, taken_over, stopped):
-                each.cancel()
+            for task in tasks:
+                task.cancel()
     finally:
         if predecessor is not None:
             predecessor.close()

@@ -12,9 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pinnace.api.core_v1_pb2 import Node, Service
+from pinnace.api.core_v1_pb2 import Namespace, Node, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
-from pinnace.api.resources import ENDPOINT_SLICES, NODES, SERVICES, store_key
+from pinnace.api.resources import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES, store_key
 from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Index, Informer, first_problem
@@ -24,7 +24,7 @@ from pinnace.runtime.http import Check
 from pinnace.runtime.supervise import supervise, unending
 from pinnace.runtime.tasks import TimeSlice
 from proxy import metrics
-from proxy.dns import AddressIndex
+from proxy.dns_records import AddressIndex
 from proxy.plan import NO_RULES, Frontend, NodeInfo, ServiceRules, plan_service, service_of
 
 log = logging.getLogger(__name__)
@@ -78,9 +78,11 @@ class Proxier:
         node: str | None,
         *,
         applied: Callable[[Mapping[str, ServiceRules]], Awaitable[None]] | None = None,
+        watch_namespaces: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`applied` is called after each sync with the changes, for health check node ports."""
+        """`applied` is called after each sync with the changes, for health check node ports. `watch_namespaces`: for the DNS
+        server; the rules do not depend on namespaces."""
         self._backend = backend
         self._applied = applied
         self._clock = clock
@@ -92,6 +94,9 @@ class Proxier:
         if node is not None:
             self._nodes = Informer(client.of(NODES), fields=f"metadata.name={node}", clock=clock)
             self._nodes.add_handler(self._node_changed)
+        self._namespaces: Informer[Namespace] | None = None
+        if watch_namespaces:
+            self._namespaces = Informer(client.of(NAMESPACES), clock=clock)
         self._informers: Sequence[Informer[Any]] = [
             each for each in (self._services, self._slices, self._nodes) if each is not None
         ]
@@ -109,7 +114,16 @@ class Proxier:
 
     @property
     def checks(self) -> Mapping[str, Check]:
-        return {"informers": lambda: first_problem(self._informers), "rules": self._problem}
+        return {"informers": lambda: first_problem(self._all_informers), "rules": self._problem}
+
+    @property
+    def _all_informers(self) -> Sequence[Informer[Any]]:
+        return self._informers if self._namespaces is None else [*self._informers, self._namespaces]
+
+    @property
+    def namespaces(self) -> Mapping[str, Namespace]:
+        """The namespaces by name. Empty without `watch_namespaces`."""
+        return self._namespaces.store if self._namespaces is not None else {}
 
     @property
     def services(self) -> Mapping[str, Service]:
@@ -118,8 +132,8 @@ class Proxier:
 
     @property
     def synced(self) -> bool:
-        """The rules of all services have been applied once."""
-        return self._synced
+        """The rules of all services have been applied once, and the namespaces have been read."""
+        return self._synced and (self._namespaces is None or bool(self._namespaces.revision))
 
     def slices_of(self, service: str) -> Mapping[str, EndpointSlice]:
         """Return the slices of "namespace/name" by UID."""
@@ -132,7 +146,7 @@ class Proxier:
     async def run(self) -> None:
         """Run until cancelled. Raises OtherHistory."""
         async with asyncio.TaskGroup() as group:
-            for informer in self._informers:
+            for informer in self._all_informers:
                 group.create_task(unending("informer", informer.run))
             group.create_task(
                 supervise(

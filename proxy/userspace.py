@@ -5,7 +5,8 @@
 
 A frontend without endpoints has no listener, so that the kernel refuses connections at once. A removed endpoint gets no new
 connection and keeps its connections. UDP datagrams of one client address form a flow, which keeps its endpoint until it is idle
-for UDP_IDLE, or its endpoint is removed or refuses a datagram.
+for UDP_IDLE, its endpoint is removed or refuses a datagram, or newer flows need its place (proxy/flows.py). All connections and
+flows have descriptors from one budget (proxy/limits.py).
 
 A new proxy takes the listening sockets over before the old one ends (proxy/handover.py). `close` accepts all connections that
 wait and lets open connections finish.
@@ -15,43 +16,30 @@ import asyncio
 import errno
 import logging
 import random
-import resource
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
 
 from proxy import metrics
+from proxy.flows import Client, Flow, FlowTable, family_of
 from proxy.forward import Forwarding, reset
+from proxy.limits import (
+    ACCEPTS,
+    BACKLOG,
+    CONNECT_TIMEOUT,
+    DATAGRAMS,
+    HALF_CLOSE_TIMEOUT,
+    MAX_AFFINITIES,
+    SWEEP_INTERVAL,
+    UDP_IDLE,
+    WARN_INTERVAL,
+    Budget,
+    descriptors,
+)
 from proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
 
 log = logging.getLogger(__name__)
-
-CONNECT_TIMEOUT = 5.0
-"""Seconds for which an endpoint may take to accept a connection before the next one is tried."""
-HALF_CLOSE_TIMEOUT = 300.0
-"""Seconds without data after which a connection that one side has closed ends."""
-UDP_IDLE = 30.0
-"""Seconds, as in Linux' connection tracking."""
-SWEEP_INTERVAL = 10.0
-BACKLOG = 1024
-ACCEPTS = 64
-"""Connections that are accepted per event."""
-DATAGRAMS = 64
-MAX_AFFINITIES = 10_000
-"""Client IPs per rule with session affinity. If it is exceeded, the client that was seen least recently is forgotten."""
-MAX_FLOWS = 10_000
-DESCRIPTORS_PER_CONNECTION = 6
-DESCRIPTORS_RESERVED = 512
-WARN_INTERVAL = 10.0
-"""Seconds between two warnings of one kind."""
-
-
-def connection_limit() -> int:
-    """Return the number of connections for which the process has file descriptors."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, (min(soft, 1 << 20) - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_CONNECTION)
 
 
 class Balancer:
@@ -112,7 +100,8 @@ class Userspace:
         """`inherited`: listening sockets of the previous process. They are taken out when they are used."""
         self._loop = asyncio.get_running_loop()
         self._node = tuple(nodeport_addresses)
-        self.limit = max_connections or connection_limit()
+        self._budget = Budget.of(descriptors(), max_connections)
+        self.flows = FlowTable(lambda: self._budget.flows(self.open_connections))
         self._inherited = inherited if inherited is not None else {}
         self.clock = clock
         self.random = random.Random(seed)
@@ -260,14 +249,15 @@ class Userspace:
 
     def admit(self) -> bool:
         """Return False if there are too many connections."""
-        if self.open_connections < self.limit:
+        if self.open_connections < (limit := self._budget.connections):
             return True
         metrics.REJECTED.inc()
-        self.warn("limit", f"{self.limit} connections are open: closing new ones; raise the limit of open files (ulimit -n)")
+        self.warn("limit", f"{limit} connections are open: closing new ones; raise the limit of open files (ulimit -n)")
         return False
 
     def connecting(self, change: int) -> None:
         self._connecting += change
+        self.flows.make_room()
         self._count()
 
     def _count(self) -> None:
@@ -304,9 +294,7 @@ class Userspace:
                 each.seen, each.since = each.moved, now
             elif now - each.since >= HALF_CLOSE_TIMEOUT:
                 each.close(reset=True)
-        for listener in self._listeners.values():
-            if isinstance(listener, _UdpListener):
-                listener.sweep(now)
+        self.flows.end_idle(now - UDP_IDLE)
         self._sweeping = self._loop.call_later(SWEEP_INTERVAL, self._sweep)
 
 
@@ -315,14 +303,10 @@ def _text(frontend: Frontend) -> str:
     return f"{host}:{frontend.port}/{frontend.protocol}"
 
 
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
-
-
 def _bind(frontend: Frontend, kind: socket.SocketKind) -> socket.socket:
     """Raises OSError, also for an invalid address."""
     try:
-        family = _family(frontend.address)
+        family = family_of(frontend.address)
     except ValueError as error:
         raise OSError(errno.EADDRNOTAVAIL, str(error)) from None
     made = socket.socket(family, kind | socket.SOCK_NONBLOCK)
@@ -404,7 +388,7 @@ class _Connecting:
         for endpoint in self._left:
             self._now = endpoint
             try:
-                self._server = socket.socket(_family(endpoint.address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+                self._server = socket.socket(family_of(endpoint.address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
                 code = self._server.connect_ex(endpoint)
             except OSError as error:
                 code = error.errno or errno.EIO
@@ -457,27 +441,13 @@ class _Connecting:
             self._server = None
 
 
-class _Flow:
-    __slots__ = ("endpoint", "socket", "used")
-
-    def __init__(self, endpoint: Endpoint, used: float) -> None:
-        """Raises OSError."""
-        self.endpoint, self.used = endpoint, used
-        self.socket = socket.socket(_family(endpoint.address), socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        try:
-            self.socket.connect(endpoint)
-        except OSError:
-            self.socket.close()
-            raise
-
-
 class _UdpListener:
     def __init__(self, proxy: Userspace, loop: asyncio.AbstractEventLoop, frontend: Frontend, rule: Rule) -> None:
         """Raises OSError."""
         self._proxy, self._loop = proxy, loop
+        self._flows = proxy.flows
         self.balancer = Balancer(rule, proxy.clock, proxy.random)
         self._socket = proxy.take(frontend) or _bind(frontend, socket.SOCK_DGRAM)
-        self._flows: dict[tuple[str, int], _Flow] = {}
         loop.add_reader(self._socket, self._from_clients)
 
     @property
@@ -486,17 +456,14 @@ class _UdpListener:
 
     @property
     def flows(self) -> int:
-        return len(self._flows)
+        return len(self._flows.of(self))
 
     def update(self, rule: Rule) -> None:
         """End flows to removed endpoints: the next datagram of the client gets another endpoint."""
         self.balancer.update(rule)
-        for client in [client for client, flow in self._flows.items() if flow.endpoint not in rule.endpoints]:
-            self._end(client)
-
-    def sweep(self, now: float) -> None:
-        for client in [client for client, flow in self._flows.items() if now - flow.used >= UDP_IDLE]:
-            self._end(client)
+        for flow in self._flows.of(self):
+            if flow.endpoint not in rule.endpoints:
+                self._flows.end(flow)
 
     def pause(self) -> None:
         """Receive nothing from clients, and continue to forward answers."""
@@ -504,14 +471,9 @@ class _UdpListener:
 
     def close(self) -> None:
         self._loop.remove_reader(self._socket)
-        for client in list(self._flows):
-            self._end(client)
+        for flow in self._flows.of(self):
+            self._flows.end(flow)
         self._socket.close()
-
-    def _end(self, client: tuple[str, int]) -> None:
-        if flow := self._flows.pop(client, None):
-            self._loop.remove_reader(flow.socket)
-            flow.socket.close()
 
     def _from_clients(self) -> None:
         for _ in range(DATAGRAMS):
@@ -521,43 +483,45 @@ class _UdpListener:
                 return
             client = address[:2]
             for _ in range(len(self.balancer.rule.endpoints)):  # an endpoint that is known to be dead refuses the datagram
-                flow = self._flows.get(client) or self._open(client)
+                flow = self._flows.get(self, client) or self._open(client)
                 if flow is None:
                     break
-                flow.used = self._loop.time()
+                self._flows.use(flow, self._loop.time())
                 try:
                     flow.socket.send(data)
                     break
                 except BlockingIOError:  # the buffer is full: drop it, as a network does
                     break
                 except OSError:
-                    self._end(client)
+                    self._flows.end(flow)
 
-    def _open(self, client: tuple[str, int]) -> _Flow | None:
-        if len(self._flows) >= MAX_FLOWS:
-            self._end(min(self._flows, key=lambda each: self._flows[each].used))
+    def _open(self, client: Client) -> Flow | None:
+        service = self.balancer.rule.service.partition(":")[0]
+        self._flows.make_room(service, client)
         for endpoint in self.balancer.candidates(client[0]):
             try:
-                flow = _Flow(endpoint, self._loop.time())
+                flow = Flow(self, service, client, endpoint, self._ended, self._loop.time())
             except OSError as error:
                 self._proxy.warn("udp", f"cannot open a UDP flow to {endpoint.address}:{endpoint.port}: {error.strerror}")
                 continue
-            self._flows[client] = flow
+            self._flows.add(flow)
             self.balancer.connected(client[0], endpoint)
-            self._loop.add_reader(flow.socket, self._from_endpoint, client, flow)
+            self._loop.add_reader(flow.socket, self._from_endpoint, flow)
             return flow
         return None
 
-    def _from_endpoint(self, client: tuple[str, int], flow: _Flow) -> None:
+    def _ended(self, flow: Flow) -> None:
+        self._loop.remove_reader(flow.socket)
+
+    def _from_endpoint(self, flow: Flow) -> None:
         for _ in range(DATAGRAMS):
             try:
                 data = flow.socket.recv(65536)
             except BlockingIOError:
                 return
             except OSError:  # the endpoint refuses datagrams
-                if self._flows.get(client) is flow:
-                    self._end(client)
+                self._flows.end(flow)
                 return
-            flow.used = self._loop.time()
+            self._flows.use(flow, self._loop.time())
             with suppress(OSError):  # the client is gone, or the buffer is full
-                self._socket.sendto(data, client)
+                self._socket.sendto(data, flow.client)

@@ -4,7 +4,8 @@ A dry run removes victims from the table and runs the profile's filters. If the 
 is computed. As in Kubernetes, a search ends after a percentage of the nodes, but not before a minimum number of candidates. It
 starts at a row derived from the seed and the pod's template, and continues until one candidate violates no PodDisruptionBudget.
 
-The result for a node is reused for equivalent pods until the node or the objects that plugins read change.
+The result for a node is reused for equivalent pods until the node or the objects that plugins read change. If preemption
+does not help, the message has the reasons that remain without the pods of lower priority, as in Kubernetes.
 
 `Evictions` deletes victims concurrently with later scheduling cycles. PostFilter plugins request it through `PreemptionHandle`.
 """
@@ -13,7 +14,9 @@ import asyncio
 import logging
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, overload
 from zlib import crc32
 
@@ -39,10 +42,13 @@ from scheduler.cache.table import NodeTable, SomeNodes
 from scheduler.cache.what_if import Freed, WhatIf
 from scheduler.framework.filtering import SingleNodeFilter
 from scheduler.framework.profile import Filters
-from scheduler.framework.results import Diagnosis, FilterResult, PluginRejection, Rank, Victims
+from scheduler.framework.results import Diagnosis, FilterResult, NodeReasons, PluginRejection, Rank, Victims
 from scheduler.framework.runtime import Framework, Profiles
 
 log = logging.getLogger(__name__)
+
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NO_VICTIMS = "No preemption victims found for incoming pod"
 
 
 class Budgets:
@@ -86,27 +92,35 @@ class Budgets:
         return numbers
 
 
-def select_victims(
-    lower: Iterable[PlacedPod], budgets: Budgets, what_if: WhatIf | Freed, fits: Callable[[], bool]
-) -> Victims | None:
-    """Select the victims among the node's pods of lower priority. Return None if no pod must be or can usefully be evicted.
+Reasons = tuple[str, ...]
+"""The reasons why a node refuses the pod. Empty: they are unknown."""
+Refusal = Callable[[], Reasons]
+"""Returns the reasons. It is valid until the next change of the table."""
 
-    `fits` returns True if the pod fits on the node in the state of `what_if`. On return, `what_if` lacks all victims.
+
+def select_victims(
+    lower: Iterable[PlacedPod], budgets: Budgets, what_if: WhatIf | Freed, refusal: Callable[[], Refusal | None]
+) -> Victims | Reasons:
+    """Select the victims among the node's pods of lower priority, or return the reasons that remain without all of them.
+
+    `refusal` returns None if the pod fits on the node in the state of `what_if`. On return, `what_if` lacks all victims.
     """
     potential = by_importance(lower)
     for pod in potential:
         what_if.lift(pod)
-    if not potential or not fits():
-        return None
+    if not potential:
+        return (NO_VICTIMS,)
+    if (remaining := refusal()) is not None:
+        return remaining()
     protected = budgets.protected(potential)
     victims = []
     for pod in (*(each for each in potential if each in protected), *(each for each in potential if each not in protected)):
         what_if.put_back(pod)
-        if not fits():
+        if refusal() is not None:
             what_if.lift(pod)
             victims.append(pod)
     if not victims:
-        return None
+        return ()
     return Victims(victims[0].node, by_importance(victims), sum(pod in protected for pod in victims))
 
 
@@ -171,6 +185,8 @@ class Search:
         """Places that help without a violated budget."""
         self._victims: dict[int, Victims] = {}
         """The victims by place, for places that help."""
+        self._reasons: dict[int, Reasons] = {}
+        """The remaining reasons by place, for places that were tried and do not help."""
         self._ranked: list[tuple[Rank, int]] = []
         """The places that help, the best first."""
 
@@ -196,7 +212,7 @@ class Search:
         self._drop(places)
         self._versions, self._curable = versions, curable
 
-    def run(self, enough: int, attempt: Callable[[int], Victims | None]) -> Found:
+    def run(self, enough: int, attempt: Callable[[int], Victims | Reasons]) -> Found:
         """Return the first candidates in order, up to a sufficient number, or all candidates.
 
         Only places without a known result are tried. When `attempt` raises SearchExhausted, return the known candidates,
@@ -217,28 +233,44 @@ class Search:
             for place in (unknown[:missing] if missing > 0 else unknown).tolist():
                 self.last = place
                 try:
-                    victims = attempt((place + self._start) % len(self._tried))
+                    result = attempt(self._row(place))
                 except SearchExhausted:
                     if not tried:
-                        self._note(place, None)
+                        self._note(place, ())
                         self.last = place + 1
                     found = (self._promising & self._helps).nonzero()[0]
                     if not len(found):
                         raise
                     return Found(found, self._victims, self._ranked)
                 tried = True
-                self._note(place, victims)
+                self._note(place, result)
                 if missing <= 0 and self._harmless[place]:
                     break
 
-    def _note(self, place: int, victims: Victims | None) -> None:
+    def explain(self, rows: BoolArray, attempt: Callable[[int], Victims | Reasons]) -> None:
+        """Try these rows too, for their reasons, until `attempt` raises SearchExhausted."""
+        with suppress(SearchExhausted):
+            for place in (self._in_order(rows) & ~self._tried).nonzero()[0].tolist():
+                self._note(place, attempt(self._row(place)))
+
+    def reasons(self) -> dict[int, Reasons]:
+        """Return the reasons that remain by row, for rows that were tried and do not help."""
+        return {self._row(place): reasons for place, reasons in self._reasons.items() if self._tried[place]}
+
+    def _row(self, place: int) -> int:
+        return (place + self._start) % len(self._tried)
+
+    def _note(self, place: int, result: Victims | Reasons) -> None:
         """Store the result of a dry run."""
         self._tried[place] = True
-        if victims is not None:
-            self._helps[place] = True
-            self._harmless[place] = not victims.violations
-            self._victims[place] = victims
-            insort(self._ranked, (victims.rank, place))
+        if not isinstance(result, Victims):
+            self._reasons[place] = result
+            return
+        self._helps[place] = True
+        self._reasons.pop(place, None)
+        self._harmless[place] = not result.violations
+        self._victims[place] = result
+        insort(self._ranked, (result.rank, place))
 
     def _drop(self, places: IntArray) -> None:
         """Discard the results of these places."""
@@ -258,8 +290,6 @@ def _enough(found: IntArray, enough: int, harmless: BoolArray) -> int:
     return max(enough, int(harmless_at[0]) + 1) if len(harmless_at) else 0
 
 
-NOT_HELPFUL = "Preemption is not helpful for scheduling"
-NO_VICTIMS = "No preemption victims found for incoming pod"
 _FIT = "NodeResourcesFit"
 _TEMPLATES = 8
 BUDGET = 0.2
@@ -331,9 +361,10 @@ class Candidates:
             search.forget(own)
         if found:
             return found
-        unresolvable = FilterResult.refusing(filters.unresolvable(diagnosis), NOT_HELPFUL)
-        refusals = [("", unresolvable), *without.refusals(), *filters.lasting(diagnosis), *diagnosis.refusals]
-        return Diagnosis(len(nodes), refusals)
+        unresolvable, lasting = filters.unresolvable(diagnosis), filters.lasting(diagnosis)
+        search.explain(without.unclear(diagnosis, lasting) & ~unresolvable, dry_runs.on)
+        refusals = [("", FilterResult.refusing(unresolvable, NOT_HELPFUL)), ("", _of_rows(search.reasons(), len(nodes)))]
+        return Diagnosis(len(nodes), [*refusals, *without.refusals(), *lasting, *diagnosis.refusals])
 
     def _consequences(self, diagnosis: Diagnosis, filters: Filters) -> tuple[BoolArray, SingleNodeFilter | None]:
         """Return the mask of curable nodes and the single-node filter, cached by diagnosis."""
@@ -357,6 +388,16 @@ class Candidates:
         return search
 
 
+def _of_rows(remaining: Mapping[int, Reasons], nodes: int) -> FilterResult:
+    """Return the result of dry runs. Rows without reasons pass."""
+    listed = list(dict.fromkeys(reasons for reasons in remaining.values() if reasons))
+    code_of = {reasons: number for number, reasons in enumerate(listed, start=1)}
+    codes = np.zeros(nodes, np.int64)
+    for row, reasons in remaining.items():
+        codes[row] = code_of.get(reasons, 0)
+    return FilterResult(codes == 0, lambda: NodeReasons(codes, lambda code: listed[code - 1]))
+
+
 class _Without:
     """The nodes without their pods of lower priority. Methods raise the errors of the filter."""
 
@@ -376,6 +417,21 @@ class _Without:
         room = self._room(ALL)
         refusals = [("", FilterResult.refusing(~self._inhabited(ALL), NO_VICTIMS))]
         return refusals if room is None else [*refusals, (_FIT, room)]
+
+    def unclear(self, diagnosis: Diagnosis, lasting: Iterable[tuple[str, FilterResult]]) -> BoolArray:
+        """Return the rows of which only a dry run says which refusal remains.
+
+        A plugin other than NodeResourcesFit refuses them because of pods, and NodeResourcesFit does not stay the first one.
+        """
+        stays = {plugin: result.passed for plugin, result in lasting}
+        unclear = np.zeros(len(self._nodes), np.bool_)
+        short_first = unclear.copy()
+        for plugin, result in diagnosis.refusals:
+            if plugin != _FIT:
+                unclear |= ~result.passed & stays.get(plugin, True)
+            elif (room := self._room(ALL)) is not None:
+                short_first = ~result.passed & ~room.passed & ~unclear
+        return unclear & ~short_first & self._inhabited(ALL)
 
     def _inhabited(self, rows: Rows) -> BoolArray:
         return self._lower[PODS][rows] > 0 if PODS in self._lower else np.zeros(len(self._nodes), np.bool_)[rows]
@@ -407,8 +463,9 @@ class _DryRuns:
         self._left = BUDGET
         self._runs = 0
 
-    def on(self, row: int) -> Victims | None:
-        """Return the victims on this node, or None if preemption does not help. Raise PluginError or SearchExhausted."""
+    def on(self, row: int) -> Victims | Reasons:
+        """Return the victims on this node, or the reasons that remain without all pods of lower priority. Raise PluginError or
+        SearchExhausted."""
         if self._left <= 0 and self._runs >= _AT_LEAST:
             raise SearchExhausted
         self._runs += 1
@@ -418,10 +475,10 @@ class _DryRuns:
         self._left -= len(self._budgets) * (1 + len(lower)) * _HELD
         if one_by_one is not None and one_by_one.see_room and not nodes.nominated.ahead_of(self._pod, name):
             freed = Freed(nodes, row)
-            return select_victims(lower, self._budgets, freed, lambda: self._passes(one_by_one, row, freed))
+            return select_victims(lower, self._budgets, freed, lambda: self._row_refusal(one_by_one, row, freed))
         node = SomeNodes(nodes, slice(row, row + 1))
         with self._cache.what_if() as what_if:
-            return select_victims(lower, self._budgets, what_if, lambda: self._fits(row, node, what_if))
+            return select_victims(lower, self._budgets, what_if, lambda: self._refusal(row, node, what_if))
 
     def _spend(self) -> None:
         """Subtract one evaluation from the budget. A node is evaluated once per potential victim."""
@@ -429,12 +486,19 @@ class _DryRuns:
             raise SearchExhausted
         self._left -= self._ask
 
-    def _passes(self, one_by_one: SingleNodeFilter, row: int, node: NodeTable) -> bool:
+    def _row_refusal(self, one_by_one: SingleNodeFilter, row: int, node: NodeTable) -> Refusal | None:
         self._spend()
-        return one_by_one.passes(self._pod, row, node)
+        if one_by_one.passes(self._pod, row, node):
+            return None
 
-    def _fits(self, row: int, node: NodeTable, what_if: WhatIf) -> bool:
-        """Return True if the pod fits both with and without the nominated pods that have precedence on the node.
+        def reasons() -> Reasons:
+            self._spend()
+            return one_by_one.reasons(self._pod, row, node)
+
+        return reasons
+
+    def _refusal(self, row: int, node: NodeTable, what_if: WhatIf) -> Refusal | None:
+        """Return None if the pod fits both with and without the nominated pods that have precedence on the node.
 
         It must also fit without them, because nominated pods may never be bound. `node` is the row as a table of its own.
         """
@@ -444,15 +508,17 @@ class _DryRuns:
         if ahead:
             for each in ahead:
                 what_if.add(each, name)
-            crowded = self._judged(row)  # all filters: a nominated pod may add constraints that one_by_one ignores
+            crowded = self._full_refusal(row)  # all filters: a nominated pod may add constraints that one_by_one ignores
+            reasons = crowded() if crowded is not None else ()
             what_if.clear()
-            if not crowded:
-                return False
-        return self._judged(row) if self._one_by_one is None else self._passes(self._one_by_one, row, node)
+            if crowded is not None:
+                return lambda: reasons
+        return self._full_refusal(row) if self._one_by_one is None else self._row_refusal(self._one_by_one, row, node)
 
-    def _judged(self, row: int) -> bool:
+    def _full_refusal(self, row: int) -> Refusal | None:
         self._spend()
-        return self._filters.run_filters({}, self._pod, self._cache.nodes).passes(row)
+        diagnosis = self._filters.run_filters({}, self._pod, self._cache.nodes)
+        return None if diagnosis.passes(row) else partial(diagnosis.first_reasons, row)
 
 
 BATCH = 1_000

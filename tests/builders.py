@@ -108,6 +108,12 @@ class PodBuilder:
         self._fill(self._pod.spec.containers.add(name=f"c{number}", image="app:1"), requests, limits)
         return self
 
+    def pod_level(self, **requests: Amount) -> Self:
+        """Sets the requests of the pod as a whole, spec.resources."""
+        for resource, quantity in quantities(requests).items():
+            self._pod.spec.resources.requests[resource].CopyFrom(quantity)
+        return self
+
     def init(self, sidecar: bool = False, **requests: Amount) -> Self:
         """Adds an init container; a sidecar is one that keeps running (restartPolicy Always)."""
         number = len(self._pod.spec.initContainers)

@@ -564,7 +564,9 @@ def cluster_roles() -> Iterator[ClusterRole]:
     yield _role("system:kube-scheduler", _scheduler())
     yield _role("system:kube-controller-manager", _controllers())
     yield _role("system:gateway", _gateway())
-    yield _role("system:node-proxier", [*_rules(("list", "watch"), [SERVICES, ENDPOINT_SLICES]), _rule(_READ, [NODES])])
+    yield _role(
+        "system:node-proxier", [*_rules(("list", "watch"), [SERVICES, ENDPOINT_SLICES, NAMESPACES]), _rule(_READ, [NODES])]
+    )
 
 
 def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:

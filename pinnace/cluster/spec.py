@@ -266,6 +266,7 @@ def plan(
             )  # fmt: skip
             plans.append(Plan(component, name, http, http, argv))
 
+    gateway: tuple[str, ...] = ()
     for i in range(spec.gateways):
         name, listen, http = f"{GATEWAY}-{i}", address(), address()
         argv = _module(
@@ -274,12 +275,13 @@ def plan(
             "--kubeconfig", str(certificates.configuration(pki, GATEWAY)),
         )  # fmt: skip
         plans.append(Plan(GATEWAY, name, listen, http, argv))
+        gateway = gateway or ("--gateway", listen)
 
     if spec.proxy:
         name, http = f"{PROXY}-0", address()
         argv = _module(
             PROXY, "--name", name, "--server", reaching(name, endpoints), "--http", http,
-            "--kubeconfig", str(certificates.configuration(pki, PROXY)), DNS, address(), TAKE_OVER,
+            "--kubeconfig", str(certificates.configuration(pki, PROXY)), DNS, address(), *gateway, TAKE_OVER,
         )  # fmt: skip
         plans.append(Plan(PROXY, name, http, http, argv))
 

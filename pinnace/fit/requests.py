@@ -74,6 +74,18 @@ def pod_requests(pod: Pod, serialized: bytes | None = None) -> Requests:
     return _of_bytes(spec) if len(spec) <= MAX_SPEC else spec_requests(counted)
 
 
+def container_requests(spec: PodSpec) -> Requests:
+    """Return the requests of a spec as if spec.resources were empty.
+
+    NodeResourcesFit scores the pod by them. It filters by the pod-level requests, and pods on nodes count with theirs: in
+    Kubernetes 1.36, NodeResourcesFit does not pass the feature PodLevelResources on to its scorer.
+    """
+    containers = PodSpec()
+    containers.CopyFrom(spec)
+    containers.ClearField("resources")
+    return spec_requests(containers)
+
+
 def is_resizing(pod: Pod) -> bool:
     """Return True while the kubelet may have allocated resources that differ from the spec.
 

@@ -20,6 +20,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods import Tolerations
 from pinnace.api.wire import read_only
 from pinnace.fit import Requests, pod_requests
+from pinnace.fit.requests import container_requests
 from pinnace.fit.table import IntArray
 from scheduler.cache.columns import Column, PodVolumes, pod_volumes
 from scheduler.cache.pod_index import PodGroup, Term, identity_of, pod_terms
@@ -48,6 +49,11 @@ class PodInfo:
     def requests(self) -> Requests:
         """The pod's requests, computed on first use because a pod can have thousands of containers."""
         return pod_requests(self.raw, self.template)
+
+    @cached_property
+    def container_requests(self) -> Requests:
+        """The requests without those of the pod as a whole (spec.resources), which NodeResourcesFit scores."""
+        return container_requests(self.raw.spec) if self.raw.spec.HasField("resources") else self.requests
 
     @cached_property
     def pod(self) -> Pod:

@@ -52,7 +52,7 @@ class NodeTable:
         self._allocatable: dict[str, Column] = {}
         self._free: dict[str, Column] = {}
         self._slack = tuple(Column(np.float64) for _ in SCORED)
-        self._inverse = tuple(Column(np.float64) for _ in SCORED)
+        self._capacity = tuple(Column(np.float64) for _ in SCORED)
         self._unschedulable = Column(np.bool_)
         self._taints: Coded[tuple[Taint, ...]] = Coded(())
         self._texts: dict[tuple[str, str], Coded[str | None]] = {}
@@ -122,9 +122,10 @@ class NodeTable:
         default."""
         return self._slack[scored].array
 
-    def inverse(self, scored: int) -> FloatArray:
-        """Return 1 / allocatable of SCORED[scored], or 0 for nodes without the resource, so that their share is 0."""
-        return self._inverse[scored].array
+    def capacity(self, scored: int) -> FloatArray:
+        """Return the allocatable amount of SCORED[scored], or infinity for nodes without the resource, so that their share
+        is 0."""
+        return self._capacity[scored].array
 
     @property
     def versions(self) -> IntArray:
@@ -224,7 +225,7 @@ class NodeTable:
             self._column(self._free, resource).array[row] += more
         for scored, resource in enumerate(SCORED):
             self._slack[scored].array[row] += new.get(resource, 0) - old.get(resource, 0)
-            self._inverse[scored].array[row] = 1 / new[resource] if new.get(resource, 0) > 0 else 0
+            self._capacity[scored].array[row] = new.get(resource, 0) or np.inf
         self._unschedulable.array[row] = node.spec.unschedulable
         self.taints.set(row, tuple((taint.key, taint.value, taint.effect) for taint in node.spec.taints))
         for where, texts in self._texts.items():
@@ -305,7 +306,7 @@ class NodeTable:
         yield self._none
         yield self._unschedulable
         yield from self._slack
-        yield from self._inverse
+        yield from self._capacity
         yield from self._allocatable.values()
         yield from self._free.values()
 
@@ -397,8 +398,8 @@ class SomeNodes(NodeTable):
     def slack(self, scored: int) -> FloatArray:
         return self._all.slack(scored)[self._some]
 
-    def inverse(self, scored: int) -> FloatArray:
-        return self._all.inverse(scored)[self._some]
+    def capacity(self, scored: int) -> FloatArray:
+        return self._all.capacity(scored)[self._some]
 
     @property
     def unschedulable(self) -> BoolArray:

@@ -89,7 +89,8 @@ class SingleNodeFilter:
     on the row.
     """
 
-    def __init__(self, by_nodes: Sequence[BoolArray], by_rows: RowFilters) -> None:
+    def __init__(self, by_nodes: Sequence[FilterResult], by_rows: RowFilters) -> None:
+        """`by_nodes`: the results that depend only on nodes."""
         self._by_nodes = by_nodes
         self._by_rows = by_rows
 
@@ -100,7 +101,15 @@ class SingleNodeFilter:
 
     def passes(self, pod: PodInfo, row: int, node: NodeTable) -> bool:
         """Return True if the row passes. `node` is the row as a table of one row. Raise PluginError."""
-        return all(passed[row] for passed in self._by_nodes) and self._by_rows.pass_row(pod, 0, node)
+        return all(result.passed[row] for result in self._by_nodes) and self._by_rows.pass_row(pod, 0, node)
+
+    def reasons(self, pod: PodInfo, row: int, node: NodeTable) -> tuple[str, ...]:
+        """Return the reasons of the first filter that refuses the row; those that depend only on nodes are last. Raise
+        PluginError."""
+        for result in self._by_rows.results({}, pod, node):
+            if not result.passed[0]:
+                return result.reasons_at(0)
+        return next((result.reasons_at(row) for result in self._by_nodes if not result.passed[row]), ())
 
 
 _ONE: BoolArray = np.ones(1, np.bool_)

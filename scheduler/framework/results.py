@@ -202,6 +202,11 @@ class FilterResult:
     needs_pods: bool = False
     """True if nodes pass because of their pods. Such a node may be refused after its pods are removed."""
 
+    def reasons_at(self, row: int) -> tuple[str, ...]:
+        """Return the reasons for a refused node."""
+        verdicts = self.explain()
+        return tuple(verdicts.reasons(verdicts.codes[row]))
+
     @classmethod
     def refusing(cls, refused: BoolArray, reason: str) -> "FilterResult":
         """Create the result of a filter with a single reason."""
@@ -284,6 +289,16 @@ class Diagnosis:
                 with _named(plugin):
                     found.append((plugin, _only(row, result.explain())))
         return found
+
+    def first_reasons(self, row: int) -> tuple[str, ...]:
+        """Return the reasons of the first plugin that refuses the node. Raise PluginError."""
+        if self.pre_filter:
+            return (self.pre_filter[1],)
+        for plugin, result in self.refusals:
+            if not result.passed[row]:
+                with _named(plugin):
+                    return result.reasons_at(row)
+        return ()
 
     @cached_property
     def counts(self) -> dict[str, Counter[str]]:

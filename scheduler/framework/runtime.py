@@ -357,7 +357,7 @@ class Framework:
     def one_by_one(self, diagnosis: Diagnosis) -> SingleNodeFilter | None:
         """Return the filters for single nodes, or None if a filter that did not skip the pod depends on more than one node."""
         said = dict(diagnosis.refusals)
-        by_nodes: list[BoolArray] = []
+        by_nodes: list[FilterResult] = []
         by_rows: list[FilterPlugin] = []
         for filterer in self.filters:
             seen, result = dependency(filterer, "filter_depends_on"), said.pop(filterer.name, None)
@@ -365,7 +365,7 @@ class Framework:
                 if seen is Dependency.EVERYTHING and dependency(filterer, "skip_depends_on") is not Dependency.NODES:
                     return None
             elif seen is Dependency.NODES:
-                by_nodes.append(result.passed)
+                by_nodes.append(result)
             elif seen in BY_ROWS:
                 by_rows.append(filterer)
             else:

@@ -6,11 +6,18 @@ memory. `scoringStrategy` selects MostAllocated or RequestedToCapacityRatio.
 
 The balance of a node is the standard deviation of the used shares of its resources, with and without the pod. The score grows
 with the decrease of the deviation and is 75 if it does not change. Resources that a node does not have are not counted.
+
+All percentages are truncated where kube-scheduler truncates them, and computed with its floating-point operations in its order,
+so that the scores are equal to its scores. Amounts are below 2**46 (64 TiB), so that quotients of exact amounts are truncated
+correctly.
+
+Source: https://github.com/kubernetes/kubernetes/tree/release-1.36/pkg/scheduler/framework/plugins/noderesources
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,7 +42,6 @@ from scheduler.framework import (
     NodeTable,
     PodInfo,
     Status,
-    whole,
 )
 from scheduler.plugins.helper import check_names, fields, items, label_key, whole_number
 
@@ -86,18 +92,20 @@ class Use:
     """The pod's own request, which is included in `used`."""
 
 
-def uses(wanted: Sequence[Mapping[str, Any]], pod: PodInfo, nodes: NodeTable, *, assuming: bool = True) -> Iterator[Use]:
-    """Yield the use of the resources that count for the pod.
+def uses(
+    resources: Sequence[Mapping[str, Any]], requests: Requests, nodes: NodeTable, *, assuming: bool = True
+) -> Iterator[Use]:
+    """Yield the use of the resources that count for a pod with these requests.
 
     With `assuming`, a container without a CPU or memory request counts with a default amount.
     """
-    requested = dict(pod.requests.amounts)
-    for each in wanted:
-        resource, weight = each["name"], each["weight"]
+    requested = dict(requests.amounts)
+    for counted in resources:
+        resource, weight = counted["name"], counted["weight"]
         capacity = nodes.allocatable(resource).astype(np.float64)
         if assuming and resource in SCORED:
             scored = SCORED.index(resource)
-            own = pod.requests.scored[scored]
+            own = requests.scored[scored]
             yield Use(weight, capacity - nodes.slack(scored) + own, capacity, own)
         elif resource in requested or resource in _NATIVE:
             own = requested.get(resource, 0)
@@ -106,41 +114,52 @@ def uses(wanted: Sequence[Mapping[str, Any]], pod: PodInfo, nodes: NodeTable, *,
 
 def without_capacity(nodes: NodeTable) -> BoolArray | None:
     """Return the nodes that lack a resource of SCORED, or None if there are none."""
-    inverses = [nodes.inverse(scored) for scored in range(len(SCORED))]
-    if all(inverse.all() for inverse in inverses):
-        return None
-    found: BoolArray = ~np.logical_and.reduce(inverses)
-    return found
+    lacking: BoolArray = np.isinf(reduce(np.add, (nodes.capacity(scored) for scored in range(len(SCORED)))))
+    return lacking if lacking.any() else None
 
 
-def share(use: Use) -> FloatArray:
-    """Return the used share, at most 1, or 0 on nodes without the resource."""
-    found: FloatArray = np.divide(use.used, use.capacity, out=np.zeros(len(use.used)), where=use.capacity > 0)
-    return np.clip(found, 0, 1, out=found)
+def _percentage(amount: FloatArray, capacity: FloatArray) -> FloatArray:
+    """Return 0 to 100, truncated; 0 on nodes without the resource."""
+    clipped = np.clip(amount, 0, capacity)
+    clipped *= MAX_SCORE
+    np.divide(clipped, capacity, out=clipped, where=capacity > 0)
+    return np.floor(clipped, out=clipped)
 
 
-def strategy_scorer(strategy: Mapping[str, Any]) -> Callable[[PodInfo, NodeTable], FloatArray]:
+def strategy_scorer(strategy: Mapping[str, Any]) -> Callable[[Requests, NodeTable], FloatArray]:
     """Return the scoring function of a strategy with all defaults."""
-    wanted, kind = strategy["resources"], strategy["type"]
+    counted, kind = strategy["resources"], strategy["type"]
     shape = strategy["requestedToCapacityRatio"]["shape"] if kind == RATIO else []
-    utilizations = [point["utilization"] for point in shape]
-    heights = [point["score"] * MAX_SCORE / _TOP for point in shape]
+    heights = _heights([(point["utilization"], point["score"] * int(MAX_SCORE) // _TOP) for point in shape])
 
-    def score(pod: PodInfo, nodes: NodeTable) -> FloatArray:
+    def score(requests: Requests, nodes: NodeTable) -> FloatArray:
         total, weights = np.zeros(len(nodes)), np.zeros(len(nodes))
-        for use in uses(wanted, pod, nodes):
+        for use in uses(counted, requests, nodes):
             counts = use.capacity > 0
             if kind == RATIO:
-                liked = np.interp(whole(share(use) * 100), utilizations, heights)
+                liked = heights[_percentage(use.used, use.capacity).astype(np.int64)]
                 counts &= liked > 0
             else:
-                liked = (share(use) if kind == MOST else 1 - share(use)) * MAX_SCORE
-            total += np.where(counts, whole(liked), 0) * use.weight
+                liked = _percentage(use.used if kind == MOST else use.capacity - use.used, use.capacity)
+            total += np.where(counts, liked, 0) * use.weight
             weights += counts * use.weight
         mean: FloatArray = total / np.maximum(weights, 1)
-        return np.rint(mean) if kind == RATIO else mean
+        return np.floor(mean + 0.5) if kind == RATIO else mean
 
     return score
+
+
+def _heights(points: Sequence[tuple[int, int]]) -> FloatArray:
+    """Return the score of each utilization from 0 to 100. Between two (utilization, score), the difference to the first is
+    truncated."""
+    if not points:
+        return np.zeros(0)
+    utilizations, scores = zip(*points, strict=True)
+    heights: FloatArray = np.interp(np.arange(int(MAX_SCORE) + 1), utilizations, scores)
+    for (left, low), (right, high) in pairwise(points):
+        for utilization in range(left, right):
+            heights[utilization] = low + int((high - low) * (utilization - left) / (right - left))
+    return heights
 
 
 def _shape(listed: Any, path: str) -> list[dict[str, int]]:
@@ -229,9 +248,8 @@ class NodeResourcesFit:
         return row is not None and not self.lacking(pod, partial(nodes.free_at, row))
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        if not self._usual:
-            return self._score(pod, nodes)
-        return _least_allocated(pod, nodes)
+        score = _least_allocated if self._usual else self._score
+        return score(pod.container_requests, nodes)
 
     def _requests(self, pod: PodInfo) -> Requests:
         """Return the pod's requests without ignored resources."""
@@ -245,17 +263,20 @@ class NodeResourcesFit:
         return bool(extended) and (resource in self._ignored or group in self._ignored_groups)
 
 
-def _least_allocated(pod: PodInfo, nodes: NodeTable) -> FloatArray:
+def _least_allocated(requests: Requests, nodes: NodeTable) -> FloatArray:
     """Return the LeastAllocated score over SCORED with equal weights.
 
     Containers without requests count with default amounts. Their sum can exceed the capacity of the node; the free share
     is then 0.
     """
-    cpu, memory = (
-        whole(np.maximum((nodes.slack(scored) - pod.requests.scored[scored]) * nodes.inverse(scored) * MAX_SCORE, 0))
-        for scored in range(len(SCORED))
-    )
-    scores: FloatArray = (cpu + memory) / 2
+    percentages = []
+    for scored, own in enumerate(requests.scored):
+        free = nodes.slack(scored) - own
+        np.maximum(free, 0, out=free)
+        free *= MAX_SCORE
+        free /= nodes.capacity(scored)
+        percentages.append(np.floor(free, out=free))
+    scores: FloatArray = (percentages[0] + percentages[1]) / 2
     if (lacking := without_capacity(nodes)) is not None:
         scores[lacking] *= 2  # only the other resource counts there
     return scores
@@ -315,37 +336,58 @@ class NodeResourcesBalancedAllocation:
         return None if requested.intersection(self._names) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        with_pod, without = self._deviations(pod, nodes)
-        scores: FloatArray = (without - with_pod) * (MAX_SCORE / 2)
-        scores += 0.75 * MAX_SCORE
-        return scores
+        with_pod, without = (_balance(deviation) for deviation in self._deviations(pod, nodes))
+        scores = np.subtract(with_pod, without, out=with_pod)
+        scores += 1.5 * MAX_SCORE
+        scores *= 0.5
+        return np.floor(scores, out=scores)
 
     def _deviations(self, pod: PodInfo, nodes: NodeTable) -> tuple[FloatArray, FloatArray]:
         """Return the standard deviations of the used shares with the pod and without it. They are at most 0.5."""
         if not self._usual:
-            found = list(uses(self._resources, pod, nodes, assuming=False))
-            before = [replace(each, used=each.used - each.requested) for each in found]
-            return _deviation(found, len(nodes)), _deviation(before, len(nodes))
-        # The deviation of two numbers is half their difference. It is the same for used and free shares.
+            counted = list(uses(self._resources, pod.requests, nodes, assuming=False))
+            before = [replace(use, used=use.used - use.requested) for use in counted]
+            return _deviation(counted, len(nodes)), _deviation(before, len(nodes))
         requested = dict(pod.requests.amounts)
-        deviations = []
-        for counted in (requested, {}):
-            cpu, memory = (
-                np.maximum((nodes.free(resource) - counted.get(resource, 0)) * nodes.inverse(scored), 0)
-                for scored, resource in enumerate(SCORED)
-            )
-            deviations.append(np.abs(cpu - memory) / 2)
+        used = [(nodes.allocatable(resource) - nodes.free(resource)).astype(np.float64) for resource in SCORED]
+        with_pod = [amount + requested.get(resource, 0) for resource, amount in zip(SCORED, used, strict=True)]
+        deviations = _half_difference(with_pod, nodes), _half_difference(used, nodes)
         if (absent := without_capacity(nodes)) is not None:
-            for each in deviations:
-                each[absent] = 0
-        return deviations[0], deviations[1]
+            for deviation in deviations:
+                deviation[absent] = 0
+        return deviations
 
 
-def _deviation(found: Sequence[Use], nodes: int) -> FloatArray:
-    """Return the standard deviation of the used shares of the resources that each node has."""
-    shares = np.array([share(use) for use in found]).reshape(len(found), nodes)
-    has = np.array([use.capacity > 0 for use in found]).reshape(shares.shape)
-    count = np.maximum(has.sum(axis=0), 1)
-    mean = (shares * has).sum(axis=0) / count
-    deviation: FloatArray = np.sqrt(((shares - mean) ** 2 * has).sum(axis=0) / count)
+def _half_difference(used: Sequence[FloatArray], nodes: NodeTable) -> FloatArray:
+    """Return the standard deviation of the used shares of SCORED. It overwrites `used`."""
+    for scored, amount in enumerate(used):
+        amount /= nodes.capacity(scored)
+        np.minimum(amount, 1, out=amount)
+    difference, memory = used
+    difference -= memory
+    np.abs(difference, out=difference)
+    difference *= 0.5
+    return difference
+
+
+def _balance(deviation: FloatArray) -> FloatArray:
+    """Return the balance of nodes in percent, truncated. It overwrites `deviation`."""
+    np.subtract(1, deviation, out=deviation)
+    deviation *= MAX_SCORE
+    return np.floor(deviation, out=deviation)
+
+
+def _deviation(counted: Sequence[Use], nodes: int) -> FloatArray:
+    """Return the standard deviation of the used shares of the resources that each node has. The sums are in the order of the
+    resources. Two resources have half their difference, which is not rounded as the general formula is."""
+    if not counted:
+        return np.zeros(nodes)
+    has = np.array([use.capacity > 0 for use in counted])
+    used, capacity = (np.array([getattr(use, field) for use in counted]) for field in ("used", "capacity"))
+    shares = np.minimum(np.divide(used, capacity, out=np.zeros(has.shape), where=has), 1)
+    count = has.sum(axis=0)
+    mean = reduce(np.add, shares) / np.maximum(count, 1)
+    squares = reduce(np.add, np.where(has, (shares - mean) ** 2, 0))
+    half = np.maximum(shares.max(axis=0) - np.where(has, shares, 1).min(axis=0), 0) / 2
+    deviation: FloatArray = np.where(count > 2, np.sqrt(squares / np.maximum(count, 1)), half)
     return deviation

@@ -33,7 +33,14 @@ pytestmark = [pytest.mark.stories, pytest.mark.timeout(240), pytest.mark.xdist_g
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     spec = ClusterSpec(
-        nodes=3, schedulers=1, apiservers=1, controllers=1, runtime=PROCESS, proxy=True, data_dir=tmp_path / "cluster"
+        nodes=3,
+        schedulers=1,
+        apiservers=1,
+        controllers=1,
+        runtime=PROCESS,
+        proxy=True,
+        gateways=1,
+        data_dir=tmp_path / "cluster",
     )
     cluster = Cluster(spec)
     await cluster.up()
@@ -91,6 +98,8 @@ async def test_a_page_of_three_pods_is_served_evenly_through_crashes_and_updates
         assert {await pages.request("127.0.0.1", node_port) for _ in range(6)} == set(counts)
 
         assert await asyncio.to_thread(_resolve, cluster, "web.default.svc.cluster.local") == address
+        assert await asyncio.to_thread(_resolve, cluster, "kubernetes.default.svc.cluster.local") == "127.0.0.1"
+        assert await asyncio.to_thread(_resolve, cluster, "10-0-0-1.kube-system.pod.cluster.local") == "10.0.0.1"
 
         # a rolling update under load: no request fails
         async with PageLoad(address, 80, interval=0.01) as load:

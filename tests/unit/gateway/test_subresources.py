@@ -65,13 +65,19 @@ def eviction(**fields: Any) -> dict[str, Any]:
         ),
         (
             eviction(kind="Evict"),
-            'Evict in version "v1" cannot be handled as a Eviction: no kind "Evict" is registered for version "policy/v1"',
+            'Evict in version "v1" cannot be handled as a Eviction: no kind "Evict" is registered for version "policy/v1" '
+            'in scheme "pkg/api/legacyscheme/scheme.go:30"',
         ),
         (
             {"kind": "Eviction", "apiVersion": "v2", "metadata": {"name": "a"}},
-            'Eviction in version "v2" cannot be handled as a Eviction: no kind "Eviction" is registered for version "v2"',
+            'Eviction in version "v2" cannot be handled as a Eviction: no kind "Eviction" is registered for version "v2" '
+            'in scheme "pkg/api/legacyscheme/scheme.go:30"',
         ),
-        (eviction(kind=5), "couldn't get version/kind; json parse error: apiVersion and kind must be strings"),
+        (
+            eviction(kind=5),
+            "the object provided is unrecognized (must be of type Eviction): couldn't get version/kind; json parse error: json: "
+            'cannot unmarshal number into Go struct field .kind of type string ({"apiVersion": "policy/v1", "k ...)',
+        ),
     ],
 )
 async def test_eviction_of_another_object_or_type_is_refused(body: Any, message: str) -> None:

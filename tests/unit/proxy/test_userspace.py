@@ -364,5 +364,5 @@ async def test_idle_udp_flows_end(monkeypatch: pytest.MonkeyPatch) -> None:
             listener = it._listeners[Frontend(ADDRESS, port, "UDP")]
             assert isinstance(listener, userspace._UdpListener)
             await asyncio.sleep(0.1)
-            assert listener._flows == {}
+            assert listener.flows == 0
     transport.close()

@@ -1,7 +1,7 @@
 """The plugins once more, about one node at a time and as plainly as can be: what the native form must agree with."""
 
 from collections.abc import Sequence
-from statistics import pstdev
+from math import sqrt
 
 from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
@@ -27,16 +27,22 @@ def least_allocated(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
     return sum(left) / len(left) if left else 0
 
 
-def balanced(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
-    return 75 + 50 * (_deviation(node, pods) - _deviation(node, [pod, *pods]))
+def balanced(pod: Pod, node: Node, pods: Sequence[Pod], resources: Sequence[str] = ("cpu", "memory")) -> float:
+    """The balance with the pod against the balance without it, each truncated."""
+    with_pod, without = (int((1 - _deviation(node, each, resources, pod)) * 100) for each in ([*pods, pod], pods))
+    return 50 + (50 + with_pod - without) // 2
 
 
-def _deviation(node: Node, pods: Sequence[Pod]) -> float:
-    """Of the used shares of cpu and memory."""
+def _deviation(node: Node, pods: Sequence[Pod], resources: Sequence[str], pod: Pod) -> float:
+    """Of the used shares of cpu, memory and the extended resources that the pod requests."""
     has = fit.allocatable(node)
-    used = [sum(dict(fit.pod_requests(each).amounts).get(name, 0) for each in pods) for name in ("cpu", "memory")]
-    shares = [min(1.0, amount / has[name]) for amount, name in zip(used, ("cpu", "memory"), strict=True) if has.get(name)]
-    return pstdev(shares) if shares else 0.0
+    counted = [name for name in resources if "/" not in name or name in dict(fit.pod_requests(pod).amounts)]
+    used = [sum(dict(fit.pod_requests(each).amounts).get(name, 0) for each in pods) for name in counted]
+    shares = [min(1.0, amount / has[name]) for amount, name in zip(used, counted, strict=True) if has.get(name)]
+    if len(shares) == 2:
+        return abs(shares[0] - shares[1]) / 2
+    mean = sum(shares) / max(len(shares), 1)
+    return sqrt(sum((share - mean) * (share - mean) for share in shares) / max(len(shares), 1))
 
 
 def _left(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[int]:

@@ -1,9 +1,9 @@
 """The native plugins say what the plain ones say, whatever the cluster and the pod."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,6 +109,26 @@ def verdicts(pod: PodInfo, table: NodeTable) -> list[list[str]]:
     return found
 
 
+QUANTITIES = {"cpu": st.integers(1, 4000).map(lambda cpu: f"{cpu}m"), "memory": st.integers(1, 8 << 30)}
+requests = st.fixed_dictionaries({}, optional=QUANTITIES | {"example.com/gpu": st.integers(1, 4)})
+
+
+@settings(max_examples=150)
+@given(requests, st.lists(requests, min_size=1, max_size=8))
+def test_balance_is_that_of_a_single_node_for_any_amounts(new: dict[str, Any], used: list[dict[str, Any]]) -> None:
+    """Amounts with remainders, for which each truncation counts."""
+    capacity = {"cpu": 4, "memory": "8Gi", "pods": 9}
+    nodes = [make_node(f"n{number}").capacity(**capacity).extended("example.com/gpu", 4) for number in range(len(used))]
+    placed = [make_pod(f"p{number}").container(requests=each).node(f"n{number}") for number, each in enumerate(used)]
+    pod, table = make_pod("new").container(requests=new).build(), cache_of(*nodes, placed=placed).nodes
+    for resources in (["cpu", "memory"], ["cpu", "memory", "example.com/gpu"]):
+        plugin = NodeResourcesBalancedAllocation({"resources": [{"name": name} for name in resources]})
+        scores = plugin.score({}, PodInfo(pod), table, np.ones(len(nodes), np.bool_))
+        assert scores.tolist() == [
+            reference.balanced(pod, node.build(), [there.build()], resources) for node, there in zip(nodes, placed, strict=True)
+        ]
+
+
 @given(clusters(), pods("new"))
 def test_scores(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: PodBuilder) -> None:
     builders, placed = cluster
@@ -122,4 +142,4 @@ def test_scores(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: Pod
         for row, builder in enumerate(builders):
             node = builder.build()
             on_node = [each for other in placed if (each := other.build()).spec.nodeName == node.metadata.name]
-            assert native[row] == pytest.approx(plain(pod, node, on_node), rel=1e-9, abs=1e-6)
+            assert native[row] == plain(pod, node, on_node)

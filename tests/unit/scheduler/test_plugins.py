@@ -207,7 +207,7 @@ def test_a_pod_that_balances_a_node_is_preferred_there() -> None:
     there = make_pod("there").req(memory="3Gi").node("lopsided")
     table = cache_of(*nodes, placed=[there]).nodes
     lopsided, balanced = NodeResourcesBalancedAllocation().score({}, info(pod().req(cpu=1)), table, np.ones(2, np.bool_))
-    assert (lopsided, balanced) == (81.25, 68.75)
+    assert (lopsided, balanced) == (81, 68)
 
 
 @pytest.mark.parametrize("args", [{}, {"resources": [{"name": name} for name in ("cpu", "memory", "example.com/gpu")]}])
@@ -217,12 +217,26 @@ def test_balance_is_of_what_is_requested(args: Mapping[str, Any]) -> None:
     crowd = [make_pod(f"idle{number}").req().node("crowded") for number in range(30)]
     table = cache_of(*nodes, placed=[*crowd, make_pod("there").req(memory="2Gi").node("used")]).nodes
     scores = NodeResourcesBalancedAllocation(args).score({}, info(pod().req(cpu=2)), table, np.ones(3, np.bool_))
-    assert scores.tolist() == [62.5, 87.5, 62.5]
+    assert scores.tolist() == [62, 87, 62]
 
 
 def test_a_node_without_memory_is_balanced() -> None:
     table = cache_of(make_node("n").capacity(cpu=4, pods=9)).nodes
     assert NodeResourcesBalancedAllocation().score({}, info(pod().req(cpu=1)), table, np.ones(1, np.bool_)) == 75
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"), [({"cpu": "100m", "memory": "1792Mi"}, 77), ({"cpu": "500m", "memory": "128Mi"}, 73)]
+)
+@pytest.mark.parametrize("args", [{}, {"resources": [{"name": name} for name in ("cpu", "memory", "example.com/gpu")]}])
+def test_balances_are_truncated_before_they_are_compared(
+    args: Mapping[str, Any], used: Mapping[str, str], expected: int
+) -> None:
+    """Scores of kube-scheduler 1.36.2. Without the inner truncation they are 76 and 72."""
+    node = make_node("n").capacity(cpu=4, memory="8Gi", pods=9)
+    table = cache_of(node, placed=[make_pod("there").req(**used).node("n")]).nodes
+    pod_ = info(pod().req(cpu="800m", memory="960Mi"))
+    assert NodeResourcesBalancedAllocation(args).score({}, pod_, table, np.ones(1, np.bool_)) == expected
 
 
 def test_balance_does_not_matter_to_a_pod_that_requests_nothing() -> None:

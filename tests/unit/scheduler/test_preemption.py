@@ -115,6 +115,54 @@ def test_why_it_does_not_help(nodes: list[NodeBuilder], placed: list[PodBuilder]
     assert bench.preempt(HIGH) == Status(MESSAGE.format(len(nodes), reasons)) and not bench.evicted
 
 
+ALONE = make_pod("high").req(cpu=1).priority(1000).anti_affinity("app=x", "kubernetes.io/hostname")
+PORT = make_pod("high").req(cpu=1).priority(1000).host_port(80)
+NO_PORTS = "1 node(s) didn't have free ports for the requested pod ports"
+NOT_ALONE = "1 node(s) didn't match pod anti-affinity rules"
+
+
+def full(important: PodBuilder, cpu: int = 3) -> list[PodBuilder]:
+    """A pod that cannot be a victim, and a pod that takes the rest of the node."""
+    return [important.node("a").priority(1000).req(cpu=cpu), low("p", "a", cpu=4 - cpu)]
+
+
+@pytest.mark.parametrize(
+    ("pod", "placed", "reasons"),
+    [
+        (ALONE, full(make_pod("x").label("app", "x")), NOT_ALONE),
+        (ALONE, full(make_pod("x").label("app", "x"), cpu=4), "1 Insufficient cpu"),
+        (PORT, full(make_pod("x").host_port(80)), NO_PORTS),
+        (PORT, full(make_pod("x").host_port(80), cpu=4), NO_PORTS),
+        (PORT, [*full(make_pod("x"), cpu=4), low("y", "a", cpu=0).host_port(80)], "1 Insufficient cpu"),
+    ],
+    ids=["anti-affinity", "no room, then anti-affinity", "port", "port before room", "the port of a victim"],
+)
+def test_reason_is_what_remains_without_the_victims(pod: PodBuilder, placed: list[PodBuilder], reasons: str) -> None:
+    """kubernetes#97182: "Insufficient cpu", which preemption would cure, hid the reason that it would not."""
+    bench = Bench(cache_of(node("a").label("kubernetes.io/hostname", "a"), placed=placed))
+    expected = Status(MESSAGE.format(1, reasons))
+    assert bench.preempt(pod) == expected and not bench.evicted
+    plugin, wanted = bench.plugin(), info(pod)
+    for _ in range(2):  # the second search uses the results of the first one
+        assert plugin.post_filter({}, wanted, bench.cache.nodes, bench.diagnose(wanted)) == expected
+
+
+def test_reasons_of_a_dry_run_are_those_of_the_present_state() -> None:
+    bench = Bench(cache_of(node("a"), placed=full(make_pod("x").host_port(80))))
+    plugin, wanted = bench.plugin(), info(PORT)
+    assert plugin.post_filter({}, wanted, bench.cache.nodes, bench.diagnose(wanted)) == Status(MESSAGE.format(1, NO_PORTS))
+    bench.cache.remove(info(make_pod("x")).uid)
+    bench.cache.observe(info(low("y", "a", cpu=4, priority=1000)), "a")
+    answer = plugin.post_filter({}, wanted, bench.cache.nodes, bench.diagnose(wanted))
+    assert answer == Status(MESSAGE.format(1, "1 Insufficient cpu"))
+
+
+def test_room_that_is_kept_for_another_pod_remains_as_the_reason() -> None:
+    cache = cache_of(node("a"), placed=[low("p", "a", cpu=4)])
+    cache.nominate(info(make_pod("other").host_port(80).priority(1000)), "a")
+    assert Bench(cache).preempt(PORT) == Status(MESSAGE.format(1, NO_PORTS))
+
+
 WEB = make_pod("high").req(cpu=1).priority(1000).label("app", "web")
 MISSING_LABEL = "node(s) didn't match pod topology spread constraints (missing required label)"
 HOPELESS = pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """Preemption on random small clusters is what the rules say, written down once more, plainly, and tried on every node."""
 
+from collections import Counter
+
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from scheduler.cache.table import SomeNodes
 from scheduler.cache.what_if import Freed
-from scheduler.framework import Diagnosis, Nominated
-from scheduler.preemption import Bounds, Candidates
+from scheduler.framework import Diagnosis, Nominated, Status
+from scheduler.preemption import NO_VICTIMS, NOT_HELPFUL, Bounds, Candidates
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, info
@@ -59,12 +62,25 @@ def test_the_plain_rules(cluster: Cluster, new: PodBuilder) -> None:
     answer = bench.preempt(new)
     event(f"candidates: {min(len(best), 2)}")
     if not best:
-        assert not isinstance(answer, Nominated) and not bench.evicted
+        counts = Counter(reason for each in builders for reason in plain_reasons(new.build(), each.build(), placed))
+        listed = ", ".join(sorted(f"{number} {reason}" for reason, number in counts.items()))
+        assert answer == Status(f"preemption: 0/{len(builders)} nodes are available: {listed}.") and not bench.evicted
         return
     assert isinstance(answer, Nominated)
     least = min(rank for rank, _, _ in best)
     expected = {name: sorted(pod.metadata.name for pod in victims) for rank, name, victims in best if rank == least}
     assert sorted(bench.evicted) == expected[answer.node]
+
+
+def plain_reasons(new: Pod, node: Node, placed: list[PodBuilder]) -> list[str]:
+    """Of a node on which preemption does not help."""
+    pods = [pod for each in placed if (pod := each.build()).spec.nodeName == node.metadata.name]
+    staying = [pod for pod in pods if pod.spec.priority >= new.spec.priority]
+    reasons = reference.reasons(new, node, pods)
+    lacking = {each.reason for each in fit.check(new, node, []) if each.resource}
+    if any("taint" in reason for reason in reasons) or lacking.intersection(reasons):
+        return [NOT_HELPFUL]
+    return [NO_VICTIMS] if len(staying) == len(pods) else reference.reasons(new, node, staying)
 
 
 def plain_victims(new: Pod, node: Node, pods: list[Pod], budgets: list[PodDisruptionBudget]) -> tuple[list[Pod], int]:

@@ -167,7 +167,43 @@ def test_balance_of_any_resources() -> None:
     )
     pod = make_pod("g").container({"cpu": 1, "memory": "2000Mi", GPU: 3})
     scores = plugin.score({}, info(pod), nodes, np.ones(2, np.bool_))
-    assert scores.tolist() == pytest.approx([75 - 50 * float(np.std([0.25, 0.5, 0.75])), 75 - 50 * 0.125])
+    assert scores.tolist() == [50 + (50 + 79 - 100) // 2, 50 + (50 + 87 - 100) // 2]
+
+
+@pytest.mark.parametrize(
+    ("free", "kind", "expected"),
+    [(1, "LeastAllocated", 49), (1, "MostAllocated", 50), (-1, "LeastAllocated", 50), (-1, "MostAllocated", 49)],
+)
+def test_percentages_are_exact_to_the_byte(free: int, kind: str, expected: int) -> None:
+    """One byte in 32 TiB is less than the error of a quotient that is a product with the inverse."""
+    half = 1 << 44
+    node = make_node("n").capacity(cpu=4, memory=2 * half, pods=10)
+    new = make_pod("new").req(cpu=2, memory=half + free)
+    for args in (strategy(kind, ("memory", 1)), strategy(kind, ("memory", 2))):
+        assert score(args, new, node)[0] == expected
+    if kind == "LeastAllocated":
+        assert score({}, new, node)[0] == (50 + expected) / 2
+
+
+def test_ratio_truncates_differences_and_rounds_halves_up() -> None:
+    """A falling line is truncated towards its start, and 62.5 becomes 63."""
+    fall = [{"utilization": 0, "score": 10}, {"utilization": 30, "score": 0}]
+    args = strategy("RequestedToCapacityRatio", ("cpu", 1), requestedToCapacityRatio={"shape": fall})
+    assert score(args, make_pod("p").req(cpu="400m", memory=0), NODE)[0] == 67
+    rise = [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]
+    args = strategy("RequestedToCapacityRatio", ("cpu", 1), ("memory", 1), requestedToCapacityRatio={"shape": rise})
+    assert score(args, make_pod("p").req(cpu=3, memory="2000Mi"), NODE)[0] == 63
+
+
+@pytest.mark.parametrize("args", [{}, strategy("LeastAllocated", ("cpu", 2), ("memory", 2))])
+def test_pod_level_requests_do_not_count_for_the_pod_itself(args: Args) -> None:
+    """kube-scheduler 1.36 scores NodeResourcesFit by the containers of the pod, and counts pods on nodes as a whole."""
+    whole = make_pod("whole").container({"cpu": "400m", "memory": "400Mi"}).pod_level(cpu=3, memory="1000Mi")
+    assert score(args, whole, NODE)[0] == 90
+    new = make_pod("new").req(cpu="400m", memory="400Mi")
+    assert score(args, new, NODE, placed=(whole.node("n"),))[0] == (15 + 65) / 2
+    balance = NodeResourcesBalancedAllocation().score({}, info(whole), cache_of(NODE).nodes, np.ones(1, np.bool_))
+    assert balance[0] == 50 + (50 + 75 - 100) // 2
 
 
 def test_balance_knows_no_weights() -> None:
@@ -198,7 +234,7 @@ def plain(args: Args, pod: Pod, node: Node, pods: list[Pod]) -> float:
         if not capacity:
             continue
         if wanted["type"] == "RequestedToCapacityRatio":
-            liked = math.floor(line(min(used, capacity) * 100 // capacity) + 1e-9)
+            liked = line(min(used, capacity) * 100 // capacity)
             if not liked:
                 continue
         elif wanted["type"] == "MostAllocated":
@@ -208,11 +244,12 @@ def plain(args: Args, pod: Pod, node: Node, pods: list[Pod]) -> float:
         total += liked * each["weight"]
         weights += each["weight"]
     mean = total / weights if weights else 0.0
-    return round(mean) if wanted["type"] == "RequestedToCapacityRatio" else mean
+    return math.floor(mean + 0.5) if wanted["type"] == "RequestedToCapacityRatio" else mean
 
 
-def line(percent: float) -> float:
-    return percent * 2 if percent <= 50 else 100 - (percent - 50) * 1.6
+def line(percent: int) -> int:
+    """Return the score of a utilization by SHAPE. The difference to the point before is truncated."""
+    return percent * 2 if percent <= 50 else 100 - (percent - 50) * 80 // 50
 
 
 amounts = st.fixed_dictionaries(

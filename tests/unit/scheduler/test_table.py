@@ -1,5 +1,7 @@
 """The node table."""
 
+from math import inf
+
 from pinnace.fit import pod_requests
 from scheduler.cache.table import NodeTable
 from tests.builders import make_node, make_pod
@@ -43,7 +45,7 @@ def test_an_update_keeps_what_pods_use() -> None:
     assert nodes.taints.uniform
     nodes.update(make_node("n").capacity(pods=10).build())
     assert nodes.free("cpu").tolist() == [-500]
-    assert nodes.inverse(0).tolist() == [0.0]
+    assert nodes.capacity(0).tolist() == [inf]
 
 
 def test_a_resource_that_no_node_has_yet_is_counted() -> None:

@@ -9,8 +9,8 @@ from pinnace.api.verbs_pb2 import PatchRequest
 from tests.unit.auth.matrix import OWN, PEOPLE, documented, matrix, may, serving, table
 
 Cells = dict[str, list[str]]
-OPEN = ("Authorization/Self", "Version/", "grpc.")
-"""To everybody."""
+OPEN = ("Authorization/Self", "Calls/", "Version/", "grpc.")
+"""To everybody. The calls of a stream of Calls have permissions of their own."""
 CHANGING = ("Create", "Update", "Patch", "Delete", "Bind", "Record", "Campaign", "Transfer", "Heartbeat")
 
 

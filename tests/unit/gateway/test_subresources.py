@@ -75,8 +75,8 @@ def eviction(**fields: Any) -> dict[str, Any]:
         ),
         (
             eviction(kind=5),
-            "the object provided is unrecognized (must be of type Eviction): couldn't get version/kind; json parse error: json: "
-            'cannot unmarshal number into Go struct field .kind of type string ({"apiVersion": "policy/v1", "k ...)',
+            "the object provided is unrecognized (must be of type Eviction): couldn't get version/kind; json parse error: "
+            'json: cannot unmarshal number into Go struct field .kind of type string ({"apiVersion": "policy/v1", "k ...)',
         ),
     ],
 )

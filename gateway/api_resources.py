@@ -144,6 +144,7 @@ WHY = ApiResource(
 )
 """A resource that only has a subresource."""
 SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY)
+_VERSIONS = {(each.group, each.version) for each in SERVED}
 _BY_PATH = {(each.group, each.version, each.plural): each for each in SERVED}
 _KINDS = {(each.group, each.version, each.kind) for each in SERVED} | {
     (each.group, each.version, each.kind) for resource in SERVED for each in resource.subresources.values()
@@ -163,6 +164,10 @@ def is_kind(group: str, version: str, kind: str) -> bool:
 
 def of_resource(resource: Resource[Any]) -> ApiResource:
     return _BY_RESOURCE[resource]
+
+
+def is_version(group: str, version: str) -> bool:
+    return (group, version) in _VERSIONS
 
 
 def groups() -> Mapping[str, tuple[str, ...]]:

@@ -49,7 +49,7 @@ class FairPool:
 
     def __init__(self, total: int, alone: int, share: int, waiting: int, what: str) -> None:
         self._total, self._alone, self._share_size, self._waiting, self._what = total, alone, share, waiting, what
-        self._held = 0
+        self._held = self._waiting_count = 0
         self._shares: dict[str, _Share] = {}
 
     @property
@@ -74,6 +74,7 @@ class FairPool:
             raise too_many_requests(f'{len(share.waiting)} requests of user "{user}" wait for {self._what}')
         taken = asyncio.get_running_loop().create_future()
         share.waiting.append((units, taken))
+        self._waiting_count += 1
         try:
             async with asyncio.timeout(WAIT_TIMEOUT):
                 await taken
@@ -82,6 +83,7 @@ class FairPool:
                 self.release(user, units)
             else:
                 share.waiting.remove((units, taken))
+                self._waiting_count -= 1
                 self._tidy(user, share)
             if isinstance(error, TimeoutError):
                 raise too_many_requests(f"waited {WAIT_TIMEOUT:g} s for {self._what}") from None
@@ -92,8 +94,9 @@ class FairPool:
         share.held -= units
         self._held -= units
         self._tidy(user, share)
-        while (found := self._next()) is not None:
+        while self._waiting_count and (found := self._next()) is not None:
             units, taken = found.waiting.popleft()
+            self._waiting_count -= 1
             found.held += units
             self._held += units
             taken.set_result(None)

@@ -34,7 +34,7 @@ def resolve(request: Request) -> Route:
         group, rest = "", segments[1:]
     else:
         group, rest = (segments[1] if len(segments) > 1 else ""), segments[2:]
-    if len(rest) < 2 or "" in rest or not api_resources.in_version(group, rest[0]):
+    if len(rest) < 2 or "" in rest or not api_resources.is_version(group, rest[0]):
         raise PageNotFound
     version, *rest = rest
     deprecated_watch = rest[0] == "watch" and len(rest) > 1

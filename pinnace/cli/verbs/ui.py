@@ -145,7 +145,7 @@ def open_(
         page = site.Site(source, sessions)
         runner, url = await site.serve(page, "127.0.0.1", 0)
         try:
-            link = f"{url}?token={sessions.token(site.Viewer('you'))}"
+            link = sessions.link(url, site.Viewer("you"))
             out(f"{link}\n")
             err("serving the recording; press Ctrl-C to stop")
             open_browser(link, opens)

@@ -131,7 +131,7 @@ class Snapshot:
         for election in sorted({election for election, _ in self.terms}):
             term = self._last(election)
             held = f"{term[5]}  token {term[4]}" if term[6] is None else f"no leader for {max(0.0, now - term[6]):.1f} s"
-            found.append(f"{election}: {held}" + (f"  no working leader for {_short(term[9])}" if term[9] is not None else ""))
+            found.append(f"{election}: {held}" + (f"  outage {_short(term[9])}" if term[9] is not None else ""))
         return found
 
     def lane(self, name: str, start: float, end: float, width: int) -> str:

@@ -239,7 +239,7 @@ function Leaders() {
       <span class="what">${election}</span>
       <b>${held ? term[5] : "no leader"}</b>
       <span>${held ? html`token <b>${term[4]}</b>` : term ? html`for <b>${duration((screen.at - term[6]) * 1000)}</b>` : ""}</span>
-      ${held && outage !== null && html`<span class="gap" title=${`${duration(outage)} from the last heartbeat of the last leader until this one was elected; no leader was elected for ${duration(gap)}`}>${reason.startsWith("transferred") ? "transfer" : "no working leader for"} <b>${duration(outage)}</b></span>`}</div>`;
+      ${held && outage !== null && html`<span class="gap" title=${`${duration(outage)} from the last heartbeat of the last leader until this one was elected; no leader was elected for ${duration(gap)}`}>${reason.startsWith("transferred") ? "transfer" : "outage"} <b>${duration(outage)}</b></span>`}</div>`;
   })}</section>`;
 }
 
@@ -282,6 +282,11 @@ function moment() {
   screen.paused = true;
   screen.at = Number(found[1]);
 }
+
+// A new link that is opened in this tab only changes the fragment.
+addEventListener("hashchange", () => {
+  if (/[#&]token=/.test(location.hash)) location.reload();
+});
 
 const recording = document.getElementById("recording");
 if (recording) {

@@ -29,7 +29,7 @@ def test_leaders_have_tokens_and_gaps() -> None:
     found.apply([["t", 10.0, 1, "scheduler", 7, "scheduler-0", None, "", None, None], ENDED])
     assert found.leaders(21.0) == ["scheduler: no leader for 1.0 s"]
     found.apply([HELD])
-    assert found.leaders(21.0) == ["scheduler: scheduler-1  token 9  no working leader for 1.25 s"]
+    assert found.leaders(21.0) == ["scheduler: scheduler-1  token 9  outage 1.25 s"]
     assert [text for _, text in found.events][1:] == [
         "the term 7 of scheduler-0 ended: stream closed",
         'scheduler-1 was elected in "scheduler" with token 9, 50 ms after the last leader, 1.25 s after its last heartbeat',

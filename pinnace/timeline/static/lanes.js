@@ -190,7 +190,7 @@ function texts(kind, marks) {
   if (kind === "fenced") {
     const count = marks.reduce((sum, mark) => sum + mark[8], 0);
     const writes = count === 1 ? "1 write" : `${count} writes`;
-    return [...(marks.length === 1 ? [marks[0][6]] : []), `${writes} refused by the fence`, `fence: ${count}`];
+    return [...(marks.length === 1 ? [marks[0][6]] : []), `${writes} refused by the fence`, `fence: ${count}`, String(count)];
   }
   if (kind === "event") return [];
   const text = marks[0][6];

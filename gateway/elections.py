@@ -65,6 +65,7 @@ _TERM_SCHEMA: dict[str, Any] = {
         "token": {"type": "integer", "format": "int64", "description": "The fencing token. A later term has a higher token."},
         "acquireTime": _TIME | {"description": "When the term began."},
         "endTime": _TIME | {"description": "When the term ended. Unset for the current term."},
+        "lastHeartbeatTime": _TIME | {"description": "The last heartbeat of a leader that did not act until the end."},
         "reason": {"type": "string", "description": "Why the term ended."},
         "presumed": {"type": "boolean", "description": "Whether the end is derived from the start of the next term."},
     },
@@ -280,6 +281,8 @@ def _term(term: Term) -> dict[str, Any]:
     if term.HasField("ended"):
         found |= {"endTime": format_rfc3339(term.ended), "reason": term.reason}
         found |= {"presumed": True} if term.presumed else {}
+    if term.HasField("last_heartbeat"):
+        found["lastHeartbeatTime"] = format_rfc3339(term.last_heartbeat)
     return found
 
 

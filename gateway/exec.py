@@ -3,6 +3,9 @@
 The first byte of a message is its channel: 0 stdin, 1 stdout, 2 stderr, 3 the final Status, 4 the terminal size. In version 5,
 channel 255 closes the channel in its second byte.
 
+A request that is no WebSocket runs the same checks and receives their error: kubectl repeats a refused WebSocket over SPDY and
+prints only that answer. If the checks pass, it is refused because it is no WebSocket. Nothing is started.
+
 Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/util/remotecommand/constants.go
 """
 
@@ -24,6 +27,13 @@ PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 OPENING = 0.1
 """Seconds to wait for an error before the connection is upgraded. An error within this time is the status of the response."""
+CHECK_TIMEOUT = 10.0
+"""Seconds for the checks of the API server and the kubelet before a response."""
+WEBSOCKET_EXEC, WEBSOCKET_PORT_FORWARD = "1.30", "1.31"
+"""The first version of kubectl that opens WebSockets by default, for exec, attach and cp, and for port-forward.
+
+Source: https://kubernetes.io/blog/2024/08/20/websockets-transition/
+"""
 
 
 class Socket(Protocol):
@@ -53,13 +63,15 @@ class Exec:
 
     async def exec(self, request: Request, route: Route) -> Upgrade:
         """Start a command. Raises ApiStatus."""
-        choose_protocol(request, "exec", PROTOCOLS)
+        protocol = choose_protocol(request, PROTOCOLS)
+        command = request.query.get("command", ())
         start = ExecStart(
             namespace=route.namespace,
             name=route.name,
             container=request.param("container"),
-            command=request.query.get("command", ()),
+            command=command if protocol else (),
             stdin=request.flag("stdin"),
+            check=not protocol and bool(command),
         )
         try:
             stream = await self._backend.duplex(request, "/pinnace.v1.Pods/Exec", ExecRequest, ExecResponse)
@@ -68,6 +80,9 @@ class Exec:
             except BaseException:
                 stream.cancel()
                 raise
+            if not protocol:
+                await run_check(_read_end(stream))
+                raise websocket_required(request, "exec", WEBSOCKET_EXEC)
             first = await opening(stream, OPENING)
         except ApiError as error:
             raise refusal(error, route) from None
@@ -75,7 +90,7 @@ class Exec:
 
     async def attach(self, request: Request, route: Route) -> Upgrade:
         """Stream the output of a running container. Input is ignored, because containers have no stdin. Raises ApiStatus."""
-        choose_protocol(request, "attach", PROTOCOLS)
+        protocol = choose_protocol(request, PROTOCOLS)
         outputs = request.flag("stdout"), request.flag("stderr")
         if not any((*outputs, request.flag("stdin"))):
             raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
@@ -85,24 +100,53 @@ class Exec:
             container=request.param("container"),
             stdout=outputs[0],
             stderr=outputs[1],
+            check=not protocol,
         )
         try:
             stream = await self._backend.stream(request, "/pinnace.v1.Pods/Attach", message, ExecResponse)
+            if not protocol:
+                await run_check(_read_end(stream))
+                raise websocket_required(request, "attach", WEBSOCKET_EXEC)
             first = await opening(stream, OPENING)
         except ApiError as error:
             raise refusal(error, route) from None
         return Upgrade(PROTOCOLS, _Session(stream, first, route).run, stream.cancel)
 
 
-def choose_protocol(request: Request, action: str, served: Sequence[str]) -> str:
-    """Return the first protocol offered by the client that is served. Raises ApiStatus (400)."""
+async def run_check(check: Awaitable[object]) -> None:
+    """Wait for a check. Raises ApiError, and ApiStatus (504) after CHECK_TIMEOUT seconds."""
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT):
+            await check
+    except TimeoutError:
+        raise ApiStatus(504, "Timeout", f"the node of the pod did not respond within {CHECK_TIMEOUT:g} s") from None
+
+
+async def _read_end(stream: Stream[Any]) -> None:
+    try:
+        await stream.read()
+    finally:
+        stream.cancel()
+
+
+def choose_protocol(request: Request, served: Sequence[str]) -> str | None:
+    """Return the first protocol offered by the client that is served, or None if the request is no WebSocket. Raises ApiStatus
+    (400)."""
     if "websocket" not in request.headers.get("upgrade", "").lower():
-        raise bad_request(f"{action} requires a WebSocket: use kubectl 1.31 or later; SPDY is not supported")
-    offered = [each.strip() for each in request.headers.get("sec-websocket-protocol", "").split(",")]
-    found = next((each for each in offered if each in served), None)
-    if found is None:
-        raise bad_request(f"{action} requires one of the protocols {', '.join(served)}")
-    return found
+        return None
+    offered = [name.strip() for name in request.headers.get("sec-websocket-protocol", "").split(",")]
+    protocol = next((name for name in offered if name in served), None)
+    if protocol is None:
+        raise bad_request(f"the WebSocket must offer one of the protocols {', '.join(served)}")
+    return protocol
+
+
+def websocket_required(request: Request, action: str, kubectl: str) -> ApiStatus:
+    """Return the refusal of a request that passed all checks but is no WebSocket. `kubectl`: the first version that opens
+    WebSockets."""
+    if "spdy" not in request.headers.get("upgrade", "").lower():
+        return bad_request("Upgrade request required")
+    return bad_request(f"{action} over SPDY is not supported: use WebSockets, which kubectl supports since {kubectl}")
 
 
 def refusal(error: ApiError, route: Route) -> ApiStatus:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway import spdy
 from gateway.backend import Backend
-from gateway.exec import Socket, Upgrade, choose_protocol, refusal
+from gateway.exec import WEBSOCKET_PORT_FORWARD, Socket, Upgrade, choose_protocol, refusal, run_check, websocket_required
 from gateway.http import Request, bad_request
 from gateway.routes import Route
 from gateway.spdy import SpdyError
@@ -37,13 +37,15 @@ class PortForward:
 
     async def port_forward(self, request: Request, route: Route) -> Upgrade:
         """Forward ports of a pod. Raises ApiStatus before the upgrade if the pod does not support it."""
-        protocol = choose_protocol(request, "port-forward", (SPDY, CHANNELS))
+        protocol = choose_protocol(request, (SPDY, CHANNELS))
         ports = _ports(request) if protocol == CHANNELS else []
         check = _Connection(self._backend, request, route, 0)
         try:
-            await check.run(_ignore)
+            await run_check(check.run(_ignore))
         except ApiError as error:
             raise refusal(error, route) from None
+        if protocol is None:
+            raise websocket_required(request, "port-forward", WEBSOCKET_PORT_FORWARD)
 
         def connect(port: int) -> _Connection:
             return _Connection(self._backend, request, route, port)

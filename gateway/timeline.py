@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,14 +35,15 @@ from pinnace.api.authorization_pb2 import AccessReview, ResourceAttributes, Self
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.elections_pb2 import TransferElectionRequest, TransferElectionResponse
 from pinnace.api.verbs_pb2 import GetRequest, PatchRequest
-from pinnace.api.wellknown import FAULT_ANNOTATION, FLEET_LABEL
+from pinnace.api.wellknown import FAULT_ANNOTATION, FLEET_LABEL, SCHEDULER_ELECTION
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
+from pinnace.cluster import processes
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.observer import ProcessObserver
-from pinnace.cluster.spec import SLOW_LEASE, ProcessRecord
-from pinnace.timeline.items import Item, process_item, queue_item
+from pinnace.cluster.spec import SCHEDULER, SLOW_LEASE, ProcessRecord
+from pinnace.timeline.items import NODES_LANE, Item, process_item, queue_item
 from pinnace.timeline.site import ActionError, Sessions, Site, Viewer, serve
 from pinnace.timeline.source import LiveSource
 
@@ -62,13 +64,16 @@ class Action(NamedTuple):
     done: str
 
 
+RESUME, START = "resume", "start"
 ACTIONS: Mapping[str, Action] = {
     "kill": Action(("kill", "{}"), "killed {}"),
     "freeze": Action(("kill", "{}", "--signal", "STOP"), "froze {}"),
-    "resume": Action(("kill", "{}", "--signal", "CONT"), "resumed {}"),
-    "start": Action(("start",), "started what was down"),
+    RESUME: Action(("kill", "{}", "--signal", "CONT"), "resumed {}"),
+    START: Action(("start",), "started what was down"),
 }
+LEADER = "leader"
 FAIL, RECOVER, TRANSFER = "fail", "recover", "transfer"
+NODE_ACTIONS = (FAIL, RECOVER)
 API_ACTIONS: Mapping[str, ResourceAttributes] = {
     FAIL: ResourceAttributes(verb="patch", resource="nodes"),
     RECOVER: ResourceAttributes(verb="patch", resource="nodes"),
@@ -76,7 +81,7 @@ API_ACTIONS: Mapping[str, ResourceAttributes] = {
 }
 """Actions that the gateway executes as the viewer, with the permission that they need."""
 WATCH_KEYS = ResourceAttributes(verb="watch", group="pinnace.io", resource="keys")
-NODES_LANE = "nodes"
+RUN_LANE = "run"
 _TARGET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
@@ -100,6 +105,9 @@ class LocalCluster:
     def status_address(self, name: str) -> str | None:
         """Return the "host:port" of a process' status server."""
         return self._http.get(name)
+
+    def frozen_schedulers(self) -> Sequence[str]:
+        return processes.frozen(record for record in self._records() if record.component == SCHEDULER)
 
     def lease_ttl(self) -> float | None:
         """Return the seconds of the leases of elections; None for the default."""
@@ -157,20 +165,35 @@ class Actions:
             raise ActionError(f'"{target[:80]}" is not the name of a process, a node or an election')
         self._count += 1
         log.info("%s %s, by %s", name, target, viewer.name)
-        lane = self._source.leader(target) or target if name == TRANSFER else NODES_LANE if name in API_ACTIONS else target
-        mark = self._source.mark(f"action/{self._count}", lane, "action", f"{viewer.name}: {name} {target}")
+        target = self._process(name, target)
+        lane = NODES_LANE if name in NODE_ACTIONS else RUN_LANE if name == START else target
+        mark = partial(self._source.mark, f"action/{self._count}", kind="action", text=f"{viewer.name}: {name} {target}")
+        began = self._source.now()
         try:
-            text = await self._act(viewer, name, target)
+            if name == TRANSFER:
+                answer = await self._transfer(viewer, target)
+                lane, text = answer.before.holder, f"{answer.after.holder or 'no candidate'} leads {target}"
+            else:
+                text = await self._act(viewer, name, target)
         except ApiError as error:
             raise ActionError(error.message) from None
-        await self._source.add([mark])
+        await self._source.add([mark(lane=lane, at=began)])
         return text
 
+    def _process(self, name: str, target: str) -> str:
+        """The process that "leader" stands for: the leading scheduler, or for `resume` the frozen one."""
+        if self._cluster is None or target != LEADER or name not in ACTIONS or name == START:
+            return target
+        if name != RESUME:
+            return self._source.leader(SCHEDULER_ELECTION) or target
+        frozen = self._cluster.frozen_schedulers()
+        return frozen[0] if len(frozen) == 1 else target
+
+    async def _transfer(self, viewer: Viewer, election: str) -> TransferElectionResponse:
+        data = await self._call(viewer, "/pinnace.v1.Elections/Transfer", TransferElectionRequest(name=election))
+        return TransferElectionResponse.FromString(data)
+
     async def _act(self, viewer: Viewer, name: str, target: str) -> str:
-        if name == TRANSFER:
-            message = TransferElectionRequest(name=target)
-            data = await self._call(viewer, "/pinnace.v1.Elections/Transfer", message)
-            return f"{TransferElectionResponse.FromString(data).after.holder or 'no candidate'} leads {target}"
         if name in API_ACTIONS:
             node = Node.FromString(await self._call(viewer, "/pinnace.v1.Nodes/Get", GetRequest(name=target)))
             if FLEET_LABEL not in node.metadata.labels:
@@ -241,8 +264,7 @@ class Timeline:
             raise ApiStatus(
                 403, "Forbidden", f'User "{request.user.name}" cannot watch resource "keys" in API group "pinnace.io"'
             )
-        token = self._sessions.token(viewer)
-        return Response(201, dump({"url": f"{self._url}?token={token}"}))
+        return Response(201, dump({"url": self._sessions.link(self._url, viewer)}))
 
     async def _permits(self, viewer: Viewer) -> bool:
         return await review(self._backend, viewer, WATCH_KEYS)
@@ -291,7 +313,7 @@ class Timeline:
                 await cluster.wait(POLL_INTERVAL)
 
     async def _queue(self, cluster: LocalCluster, http: ClientSession) -> dict[str, int] | None:
-        address = cluster.status_address(self._source.leader("scheduler"))
+        address = cluster.status_address(self._source.leader(SCHEDULER_ELECTION))
         if address is None:
             return None
         with suppress(ClientError, TimeoutError, OSError, ValueError):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from pinnace.api import conditions
+from pinnace.api import conditions, fences
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.pods import status_of
@@ -93,11 +93,12 @@ class Reporter:
         self._some.set()
 
     def fenced(self, scheduler: str, token: int, binds: int) -> None:
-        """Report refused binds as an event on the Lease of the election, because no pod was changed."""
+        """Report refused binds as an event on the Lease of the election, because no pod was changed. The event counts them."""
         lease = Lease()
         lease.metadata.namespace, lease.metadata.name = SYSTEM_NAMESPACE, ELECTION_LEASES[SCHEDULER_ELECTION]
-        message = f"{scheduler}: {binds} binds with token {token} were refused, another leader was elected"
-        self._recorder.event(lease, "Warning", "Fenced", message)
+        message = fences.refused_message(scheduler, token)
+        for _ in range(binds):
+            self._recorder.event(lease, "Warning", "Fenced", message)
 
     def drop(self) -> None:
         """Drop all unwritten conditions when the term ends."""

@@ -330,13 +330,14 @@ class LeaderKey:
         with suppress(Conflict, StorageError):
             await self._committer.commit(write)
 
-    async def depose(self, why: str) -> None:
+    async def depose(self, why: str, silent: float | None = None) -> None:
         """Delete the key if it is held and its mod_revision is unchanged. While etcd is unavailable, retry for up to `ttl`
-        seconds."""
+        seconds. `silent`: the seconds since the last message of the leader; None if it leads until now."""
         held, self.held = self.held, None
         if held is not None:
             log.info('election "%s": %s with token %d: %s', self._candidates.name, self._holder, held.token, why)
-            await self._delete(held, ended(self._term, why, self._now()))
+            last_heartbeat = to_micro_time(self._clock.time() - silent) if silent is not None else None
+            await self._delete(held, ended(self._term, why, self._now(), last_heartbeat=last_heartbeat))
 
     async def delete_forsaken(self, session: int, ago: float | None) -> None:
         """Delete the key of a term that the candidate ended by its clock, so that other candidates do not wait for the lease to
@@ -583,7 +584,7 @@ class Candidate:
         if self._key.held and self._session.overdue:
             log.warning('election "%s": %s: %s, while etcd is unavailable', self._candidates.name, self._opening.holder, why)
         else:
-            await self._key.depose(why)
+            await self._key.depose(why, self._clock.monotonic() - self._stream.last_message)
             self._key.leave()
 
     def _lose(self, reason: str) -> bool:

@@ -107,14 +107,19 @@ def merge(stored: Term | None, noted: Term) -> Term:
     if noted.HasField("ended") and (not stored.HasField("ended") or (stored.presumed and not noted.presumed)):
         merged.ended.CopyFrom(noted.ended)
         merged.reason, merged.presumed = noted.reason, noted.presumed
+        merged.ClearField("last_heartbeat")
+        if noted.HasField("last_heartbeat"):
+            merged.last_heartbeat.CopyFrom(noted.last_heartbeat)
     return merged
 
 
-def ended(term: Term, reason: str, at: MicroTime, *, presumed: bool = False) -> Term:
-    """Return the term with an end at `at`, or at its start if that is later."""
+def ended(term: Term, reason: str, at: MicroTime, *, presumed: bool = False, last_heartbeat: MicroTime | None = None) -> Term:
+    """Return the term with an end at `at`, or at its start if that is later. `last_heartbeat`: see Term in proto/."""
     over = Term()
     over.CopyFrom(term)
     over.ended.CopyFrom(max(at, term.began, key=to_seconds))
+    if last_heartbeat is not None:
+        over.last_heartbeat.CopyFrom(min(max(last_heartbeat, term.began, key=to_seconds), over.ended, key=to_seconds))
     over.reason, over.presumed = reason, presumed
     return over
 

@@ -58,8 +58,9 @@ from pinnace.api.resources import (
     nomination_key,
     terms_prefix,
 )
-from pinnace.api.scalars import to_micro_time
+from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.api.status import Code, Refusal
+from pinnace.api.terms import TermEnd
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 T = TypeVar("T")
@@ -118,10 +119,10 @@ class Transfer:
         nominee = await self._until(lambda: self._accepted(nominated), ACCEPTANCE)
         if nominee is None:
             raise Rejected(_nobody_stands(self._name, self._to, before.holder))
-        started = self._clock.monotonic()
-        await self._depose(before, nominated, nominee.holder)
+        over = await self._depose(before, nominated, nominee.holder)
         after = await self._until(lambda: self._following(before.token), SUCCESSION)
-        gap = self._clock.monotonic() - started
+        began = to_seconds(after.since) if after is not None else self._clock.time()
+        gap = TermEnd.of(over).gap(began) or 0.0
         return TransferElectionResponse(before=before, after=after, gap_micros=round(gap * 1e6))
 
     async def _nominate(self, write: Write) -> int:
@@ -136,8 +137,8 @@ class Transfer:
         await self._committer.commit(Write(write.key, None, expected=found.mod_revision))
         return await self._committer.commit(write)
 
-    async def _depose(self, before: Election, nominated: int, nominee: str) -> None:
-        """Delete the key of this term, even if its session has moved to another server."""
+    async def _depose(self, before: Election, nominated: int, nominee: str) -> Term:
+        """Delete the key of this term, even if its session has moved to another server. Return the ended term."""
         record = self._cacher.raw(self._key)
         ended = to_micro_time(self._clock.time())
         while record is not None and record.create_revision == before.token:
@@ -152,7 +153,7 @@ class Transfer:
                 term = Term(election=self._name, holder=before.holder, token=before.token, began=before.since, ended=ended)
                 term.reason = f"transferred to {nominee}"
                 self._terms.note(term)
-                return
+                return term
         raise Rejected(_changed_meanwhile(self._name, before.holder))
 
     def _accepted(self, nominated: int) -> Nomination | None:

@@ -220,8 +220,10 @@ class Streaming:
 
     async def exec(self, first: ExecRequest, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
         start = first.start
-        if not start.command:
+        if not start.command and not start.check:
             raise Rejected(errors.bad_request("start.command: Required value: exec needs a command"))
+        if start.command and start.check:
+            raise Rejected(errors.bad_request("start.command: Forbidden: a check starts no command"))
         pod = self._pod(start.namespace, start.name, start.uid)
         asked = ExecRequest(start=start)
         asked.start.uid, asked.start.container = pod.metadata.uid, kubelets.choose(pod, start.container)

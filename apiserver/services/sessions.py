@@ -169,12 +169,15 @@ class SessionStream(Generic[Q, A]):
         self._error: Exception | None = None
         self._looked = now
         self._late = float("-inf")
+        self.last_message = now
+        """The monotonic time of the last message of the peer."""
 
     async def listen(self) -> None:
         """Read requests into the inbox until the stream ends."""
         try:
             async for request in self._requests:
-                self._silence.heard(self._clock.monotonic())
+                self.last_message = self._clock.monotonic()
+                self._silence.heard(self.last_message)
                 self._inbox.append(request)
                 self._arrived.set()
                 while len(self._inbox) >= MAX_INBOX:

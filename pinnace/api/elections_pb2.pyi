@@ -44,7 +44,7 @@ class Candidate(_message.Message):
     def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., since: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., session: _Optional[int] = ...) -> None: ...
 
 class Term(_message.Message):
-    __slots__ = ("election", "holder", "token", "began", "ended", "reason", "presumed")
+    __slots__ = ("election", "holder", "token", "began", "ended", "reason", "presumed", "last_heartbeat")
     ELECTION_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class Term(_message.Message):
     ENDED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     PRESUMED_FIELD_NUMBER: _ClassVar[int]
+    LAST_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     election: str
     holder: str
     token: int
@@ -59,7 +60,8 @@ class Term(_message.Message):
     ended: _meta_v1_pb2.MicroTime
     reason: str
     presumed: bool
-    def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., began: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., ended: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., reason: _Optional[str] = ..., presumed: _Optional[bool] = ...) -> None: ...
+    last_heartbeat: _meta_v1_pb2.MicroTime
+    def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., began: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., ended: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., reason: _Optional[str] = ..., presumed: _Optional[bool] = ..., last_heartbeat: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ...) -> None: ...
 
 class ElectionHistoryRequest(_message.Message):
     __slots__ = ("name",)

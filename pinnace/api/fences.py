@@ -4,6 +4,7 @@ pinnace-fence: scheduler/4711/9f86d0...     metadata: election, token, and the s
 pinnace.io/fence: scheduler/4711            annotation: the term, without the secret, because clients can read the pod
 """
 
+import re
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import Pod
@@ -11,6 +12,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.scalars import natural
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
+_REFUSED = re.compile(r"\bwith token (\d+)\b")
 KEY = "pinnace-fence"
 """The metadata key of a fence."""
 MAX_SECRET = 64
@@ -58,3 +60,14 @@ def of(pod: Pod) -> Bound:
     election, _, written = pod.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
     token = natural(written)
     return Bound(election, token) if election and token else _UNFENCED
+
+
+def refused_message(holder: str, token: int) -> str:
+    """Return the message of the event Fenced. Its count is the number of writes."""
+    return f"{holder}: writes with token {token} were refused by the fence, another leader was elected"
+
+
+def refused_token(message: str) -> int:
+    """Return the token in the message of an event Fenced; 0 if there is none."""
+    token = _REFUSED.search(message)
+    return int(token[1]) if token else 0

@@ -147,20 +147,22 @@ class ExecRequest(_message.Message):
     def __init__(self, start: _Optional[_Union[ExecStart, _Mapping]] = ..., stdin: _Optional[bytes] = ..., closeStdin: _Optional[bool] = ...) -> None: ...
 
 class ExecStart(_message.Message):
-    __slots__ = ("namespace", "name", "container", "command", "stdin", "uid")
+    __slots__ = ("namespace", "name", "container", "command", "stdin", "uid", "check")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     STDIN_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     name: str
     container: str
     command: _containers.RepeatedScalarFieldContainer[str]
     stdin: bool
     uid: str
-    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., stdin: _Optional[bool] = ..., uid: _Optional[str] = ...) -> None: ...
+    check: bool
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., stdin: _Optional[bool] = ..., uid: _Optional[str] = ..., check: _Optional[bool] = ...) -> None: ...
 
 class ExecResponse(_message.Message):
     __slots__ = ("stdout", "stderr", "exit")
@@ -179,20 +181,22 @@ class ExecExit(_message.Message):
     def __init__(self, code: _Optional[int] = ...) -> None: ...
 
 class AttachRequest(_message.Message):
-    __slots__ = ("namespace", "name", "container", "stdout", "stderr", "uid")
+    __slots__ = ("namespace", "name", "container", "stdout", "stderr", "uid", "check")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     STDOUT_FIELD_NUMBER: _ClassVar[int]
     STDERR_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     name: str
     container: str
     stdout: bool
     stderr: bool
     uid: str
-    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[str] = ..., stdout: _Optional[bool] = ..., stderr: _Optional[bool] = ..., uid: _Optional[str] = ...) -> None: ...
+    check: bool
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[str] = ..., stdout: _Optional[bool] = ..., stderr: _Optional[bool] = ..., uid: _Optional[str] = ..., check: _Optional[bool] = ...) -> None: ...
 
 class PortForwardRequest(_message.Message):
     __slots__ = ("start", "data", "closeWrite")

@@ -49,6 +49,8 @@ from pinnace.fit import allocatable, pod_requests
 Amounts = tuple[tuple[str, int], ...]
 """Pairs of resource and amount: millicores of cpu, bytes, or a count; see pinnace.fit."""
 
+UNSCHEDULABLE = f"{wellknown.UNSCHEDULABLE_TAINT}:NoSchedule"
+"""The taint of a cordoned node."""
 _MESSAGES: dict[str, type[Any]] = {resource.prefix: resource.message for resource in ALL}
 
 
@@ -73,6 +75,12 @@ class PodFacts:
     feasibility of such a pod is not checked."""
     scheduler: str = wellknown.DEFAULT_SCHEDULER
     """spec.schedulerName."""
+    owner: str = ""
+    """The controller, for example "ReplicaSet/web-5d9c", or "". Only timelines use it."""
+    disruption: str = ""
+    """The reason of the condition DisruptionTarget, for example "DeletionByTaintManager", or "". Only timelines use it."""
+    changed: int = 0
+    """The time of the last change of the pod's state in Unix seconds. Only timelines use it."""
 
     @property
     def by_scheduler(self) -> bool:
@@ -92,6 +100,8 @@ class NodeFacts:
     ready: bool = True
     """Whether the condition Ready is True."""
     zone: str = ""
+    taints: tuple[str, ...] = ()
+    """The taints as "key=value:effect". A cordoned node has node.kubernetes.io/unschedulable. Only timelines use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,10 @@ class TermFacts:
     began: float
     ended: float
     reason: str = ""
+    presumed: bool = False
+    """See Term in proto/."""
+    heartbeat: float = 0.0
+    """The last heartbeat of a leader that did not act until the end; 0 otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +141,14 @@ class CandidateFacts:
 
 @dataclass(frozen=True, slots=True)
 class FencedFacts:
-    """The event with which a scheduler reports that the fence refused its binds."""
+    """The event with which a scheduler reports that the fence refused its writes."""
 
     reporter: str
     message: str
+    token: int = 0
+    """The token of the refused writes."""
+    count: int = 0
+    """The number of refused writes; 0 in histories of earlier versions."""
 
 
 Facts = PodFacts | NodeFacts | ElectionFacts | LeaseFacts | TermFacts | CandidateFacts | FencedFacts
@@ -178,12 +196,15 @@ def facts_of(key: str, value: bytes | None) -> Facts | None:
     if key.startswith(TERMS_PREFIX):
         term = Term.FromString(value)
         ended = _seconds(term.ended) if term.HasField("ended") else 0.0
-        return TermFacts(term.holder, _seconds(term.began), ended, term.reason) if ended else None
+        heartbeat = _seconds(term.last_heartbeat) if term.HasField("last_heartbeat") else 0.0
+        return TermFacts(term.holder, _seconds(term.began), ended, term.reason, term.presumed, heartbeat) if ended else None
     if key.startswith(CANDIDATES_PREFIX):
         return CandidateFacts(Candidate.FromString(value).holder)
     if key.startswith(EVENTS.prefix) and b"Fenced" in value:
         event = Event.FromString(value)
-        return FencedFacts(event.reportingInstance, event.message) if event.reason == "Fenced" else None
+        if event.reason == "Fenced":
+            return FencedFacts(event.reportingInstance, event.message, fences.refused_token(event.message), event.count)
+        return None
     return None
 
 
@@ -214,14 +235,27 @@ def pod_facts(pod: Pod) -> PodFacts:
         terminating=metadata.HasField("deletionTimestamp"),
         labels=labels_digest(metadata.labels),
         picky=picky,
+        owner=next((f"{owner.kind}/{owner.name}" for owner in metadata.ownerReferences if owner.controller), ""),
+        disruption=_disruption(pod),
+        changed=max(
+            metadata.creationTimestamp.seconds, *(each.lastTransitionTime.seconds for each in pod.status.conditions), 0
+        ),
     )
+
+
+def _disruption(pod: Pod) -> str:
+    conditions = pod.status.conditions
+    return next((each.reason for each in conditions if each.type == wellknown.DISRUPTION_TARGET and each.status == "True"), "")
 
 
 def node_facts(node: Node) -> NodeFacts:
     is_open = not node.spec.unschedulable and not any(t.effect in ("NoSchedule", "NoExecute") for t in node.spec.taints)
     ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
     zone = node.metadata.labels.get(wellknown.ZONE_LABEL, "")
-    return NodeFacts(node.metadata.uid, tuple(sorted(allocatable(node).items())), is_open, ready, zone)
+    taints = [f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in node.spec.taints]
+    if node.spec.unschedulable and UNSCHEDULABLE not in taints:
+        taints.append(UNSCHEDULABLE)
+    return NodeFacts(node.metadata.uid, tuple(sorted(allocatable(node).items())), is_open, ready, zone, tuple(taints))
 
 
 def _hash(data: bytes) -> str:
@@ -568,7 +602,8 @@ def _facts(data: dict[str, Any] | None) -> Facts | None:
     for name in ("requests", "allocatable"):
         if name in data:
             data[name] = tuple((resource, amount) for resource, amount in data[name])
-    if kind is ElectionFacts:
-        data["scheduler_names"] = tuple(data.get("scheduler_names", ()))
+    for name in ("scheduler_names", "taints"):
+        if name in data:
+            data[name] = tuple(data[name])
     facts: Facts = kind(**data)
     return facts

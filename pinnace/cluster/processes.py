@@ -77,6 +77,11 @@ def spawn(plan: Plan, log: Path, *, successor: bool = False) -> subprocess.Popen
         raise StartFailed(f"{plan.name} cannot be started: {plan.argv[0]}: {error.strerror or error}") from error
 
 
+def frozen(records: Iterable[ProcessRecord]) -> list[str]:
+    """Return the names of the processes that are suspended by SIGSTOP."""
+    return [record.name for record in records if (process := running(record)) and procfs.suspended(process)]
+
+
 def running(record: ProcessRecord) -> Identity | None:
     """The process of the record, if it runs. If `up` was killed before it could write the start, the process is found by its
     unique command line.

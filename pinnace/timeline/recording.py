@@ -63,7 +63,7 @@ class RecordedSource:
         run = next((each for each in records if isinstance(each, Run)), None)
         self.title = title or (run.what if run else "") or ", ".join(path.name for path in paths)
         self.log = ItemLog(MAX_ITEMS)
-        self.log.extend(sorted(_items(records, run), key=known_at))
+        self.log.extend(sorted(_with_final_terms(_items(records, run)), key=known_at))
         self._stored = [each for each in records if isinstance(each, Stored) and (each.value or not each.create_revision)]
         self.has_values = any(each.value for each in self._stored)
 
@@ -87,6 +87,21 @@ class RecordedSource:
 
     async def keys(self, prefix: str, after: str) -> Mapping[str, Any]:
         raise DecisionError("a recording has no present keys")
+
+
+def _with_final_terms(items: Iterable[Item]) -> Iterator[Item]:
+    """The items with two for each term, its begin and its end, by its last version. The ends in earlier versions are the times
+    at which the changes were recorded, which can be later than that in the record of the term."""
+    terms: dict[tuple[str, int], Item] = {}
+    for item in items:
+        if item[0] == "t":
+            terms[item[3], item[4]] = item
+        else:
+            yield item
+    for term in terms.values():
+        yield [*term[:6], None, "", *term[8:]]
+        if term[6] is not None:
+            yield term
 
 
 def _items(records: Iterable[Record], run: Run | None) -> Iterator[Item]:

@@ -1,9 +1,10 @@
 """The timeline as a web site: the page, and the data that it shows.
 
-    /                 the page
+    /                 the page, without data
     /static/NAME      its modules and styles
+    /api/login        POST: exchanges the token of a link for a session
     /api/session      title, user and permitted actions
-    /api/stream       items, as server-sent events: `reset` with the whole log, then `frame` with new items
+    /api/stream       server-sent events: `reset` with the whole log, `frame` with new items, and `end` with a reason
     /api/decision     the explanation of a pod as of a revision
     /api/keys         keys of etcd, with the age of their leases
     /api/action       POST: kill or freeze a process, and the like
@@ -11,11 +12,17 @@
     /api/trace        the same as a trace for Perfetto
 
 A frame is encoded once for all viewers. Frames are sent every FRAME_INTERVAL seconds, those with a term at once. The id of an
-event is the sequence number of its last item, so that a browser that reconnects resumes there (`Last-Event-ID`). A viewer that
-does not read is disconnected after MAX_FRAMES frames.
+event is the sequence number of its last item, so that a page that reconnects resumes there (`Last-Event-ID`).
 
-Access: a link has a one-time token, which the site exchanges for a cookie. Requests that change something must come from the
-page itself (`Origin`). Text of objects is sent as JSON only, and the Content-Security-Policy allows no inline scripts.
+Access: a link has a one-time token in its fragment, which browsers do not send. The page exchanges it for a session, which it
+keeps in its sessionStorage and sends as `Authorization: Bearer`. There is no cookie: browsers send cookies to all ports of a
+host, so that any service on 127.0.0.1 would receive it. Pages of other origins, and another port is another origin, can neither
+read the session nor send the header. Actions must also come from the page itself (`Origin`). Text of objects is sent as JSON
+only, and the Content-Security-Policy allows no inline scripts.
+
+Streams: a user has at most MAX_STREAMS_OF_USER; a further one ends the oldest. If the site has MAX_STREAMS, a new one ends the
+oldest of the user with the most. So nobody can lock out others. A viewer that does not read is disconnected after MAX_FRAMES
+frames or WRITE_TIMEOUT seconds.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -26,6 +33,7 @@ import logging
 import secrets
 import time
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -46,11 +54,14 @@ TERM_DELAY = 0.01
 KEEPALIVE_INTERVAL = 1.0
 """Seconds between two events while there is nothing new. Each has the server's time, so a page sees a broken connection."""
 MAX_FRAMES = 100
-MAX_VIEWERS = 64
+MAX_STREAMS, MAX_STREAMS_OF_USER = 64, 16
+MAX_DIGITS = 19
+WRITE_TIMEOUT = 60.0
+"""Seconds within which a viewer must take a frame."""
 TOKEN_TTL = 600.0
 """Seconds in which a link must be opened."""
 SESSION_TTL = 12 * 3600.0
-COOKIE = "pinnace_session"
+BEARER = "Bearer "
 _POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -70,7 +81,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-MODULES = ("app.js", "model.js", "lanes.js", "nodes.js", "panels.js", "curves.js", "vendor.js", "uplot.js")
+MODULES = ("app.js", "model.js", "lanes.js", "nodes.js", "panels.js", "curves.js", "session.js", "vendor.js", "uplot.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +130,10 @@ class Sessions:
         self._tokens[token] = self._now() + TOKEN_TTL, viewer
         return token
 
+    def link(self, url: str, viewer: Viewer) -> str:
+        """A link that works once. Browsers do not send the fragment."""
+        return f"{url}#token={self.token(viewer)}"
+
     def open(self, token: str) -> str | None:
         """The id of a new session; None for a token that is unknown, used or too old."""
         expires, viewer = self._tokens.pop(token, (0.0, None))
@@ -147,6 +162,40 @@ async def permit_all(viewer: Viewer) -> bool:
     return True
 
 
+class _Stream:
+    """An open event stream of a viewer. An empty frame is its end."""
+
+    def __init__(self, viewer: Viewer, transport: asyncio.BaseTransport | None) -> None:
+        self.viewer = viewer
+        self.frames: asyncio.Queue[bytes] = asyncio.Queue(MAX_FRAMES)
+        self._transport = transport
+        self._is_writing = False
+
+    async def write(self, response: web.StreamResponse, frame: bytes) -> None:
+        """Raises ConnectionError if the viewer has left or does not read."""
+        self._is_writing = True
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT):
+                await response.write(frame)
+        except TimeoutError:
+            self._abort()
+            raise ConnectionAbortedError from None
+        self._is_writing = False
+
+    def end(self, reason: str) -> None:
+        """End the stream with a reason for the viewer. A viewer that does not read is disconnected."""
+        if self._is_writing:
+            self._abort()
+        while not self.frames.empty():
+            self.frames.get_nowait()
+        self.frames.put_nowait(event("end", 0, {"reason": reason}))
+        self.frames.put_nowait(b"")
+
+    def _abort(self) -> None:
+        if isinstance(self._transport, asyncio.WriteTransport):
+            self._transport.abort()
+
+
 class Site:
     """Handles the requests of all viewers. `watched` is called with the number of viewers whenever it changes."""
 
@@ -166,13 +215,15 @@ class Site:
         self._permits = permits
         self._watched = watched
         self._lease_ttl = lease_ttl
-        self._viewers: set[asyncio.Queue[bytes]] = set()
+        self._streams: list[_Stream] = []
+        """Open streams, oldest first."""
         self._files = {name: _asset(name) for name in ("index.html", "style.css", *MODULES)}
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=64 << 10)
         app.router.add_get("/", self._page)
         app.router.add_get("/static/{name}", self._static)
+        app.router.add_post("/api/login", self._login)
         app.router.add_get("/api/session", self._session)
         app.router.add_get("/api/stream", self._stream)
         app.router.add_get("/api/decision", self._decision)
@@ -192,42 +243,43 @@ class Site:
                     await self._source.wait(sent)
             except TimeoutError:
                 pass
-            if not self._viewers:
+            if not self._streams:
                 sent = self._source.log.last
                 await asyncio.sleep(FRAME_INTERVAL)
                 continue
             items = self._source.log.after(sent)
             sent = self._source.log.last
             frame = self._reset() if items is None else event("frame", sent, {"items": items, "now": time.time()})
-            for queue in list(self._viewers):
-                if queue.full():
-                    self._viewers.discard(queue)
-                    queue.get_nowait()
-                    queue.put_nowait(b"")
+            for stream in list(self._streams):
+                if stream.frames.full():
+                    self._forget(stream)
+                    stream.end("the page did not read")
                 else:
-                    queue.put_nowait(frame)
+                    stream.frames.put_nowait(frame)
             await asyncio.sleep(TERM_DELAY)
             with suppress(TimeoutError):
                 async with asyncio.timeout(FRAME_INTERVAL - TERM_DELAY):
                     await self._source.wait_for_term(sent)
 
     def _viewer(self, request: web.Request) -> Viewer:
-        viewer = self._sessions.viewer(request.cookies.get(COOKIE, ""))
+        authorization = request.headers.get("Authorization", "")
+        viewer = self._sessions.viewer(authorization.removeprefix(BEARER)) if authorization.startswith(BEARER) else None
         if viewer is None:
-            raise web.HTTPUnauthorized(text="This link has expired. Run `pinnace ui` for a new one.\n")
+            raise web.HTTPUnauthorized(text="This page has no session, or it has expired. Run `pinnace ui` for a new link.\n")
         return viewer
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
-        token = request.query.get("token", "")
-        if token:
-            session = self._sessions.open(token)
-            if session is None:
-                raise web.HTTPUnauthorized(text="This link was used before, or has expired. Run `pinnace ui` for a new one.\n")
-            found = web.HTTPSeeOther("/")
-            found.set_cookie(COOKIE, session, httponly=True, samesite="Strict", max_age=int(SESSION_TTL))
-            raise found
-        self._viewer(request)
         return self._file("index.html")
+
+    async def _login(self, request: web.Request) -> web.StreamResponse:
+        try:
+            token = str((await request.json())["token"])
+        except (ValueError, KeyError, TypeError):
+            raise web.HTTPBadRequest(text='expected {"token": ...}\n') from None
+        session = self._sessions.open(token)
+        if session is None:
+            raise web.HTTPUnauthorized(text="This link was used before, or has expired. Run `pinnace ui` for a new one.\n")
+        return web.json_response({"session": session}, headers={"Cache-Control": "no-store"})
 
     async def _static(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
@@ -253,32 +305,49 @@ class Site:
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         viewer = self._viewer(request)
         await self._require(viewer)
-        if len(self._viewers) >= MAX_VIEWERS:
-            raise web.HTTPServiceUnavailable(text=f"at most {MAX_VIEWERS} viewers\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
-        queue: asyncio.Queue[bytes] = asyncio.Queue(MAX_FRAMES)
         last = request.headers.get("Last-Event-ID", "")
         after = natural(last)
         items = self._source.log.after(after) if after is not None else None
         sequence = self._source.log.last
         first = self._reset() if items is None else event("frame", sequence, {"items": items, "now": time.time()})
-        self._viewers.add(queue)
-        self._watched(len(self._viewers))
+        stream = self._open(viewer, request.transport)
         checked = time.monotonic()
         try:
-            await response.write(first)
-            while frame := await queue.get():
-                await response.write(frame)
+            await stream.write(response, first)
+            while frame := await stream.frames.get():
+                await stream.write(response, frame)
                 if time.monotonic() - checked > PERMISSION_INTERVAL:
                     await self._require(viewer)
                     checked = time.monotonic()
         except (ConnectionError, web.HTTPForbidden):
             pass
         finally:
-            self._viewers.discard(queue)
-            self._watched(len(self._viewers))
+            self._forget(stream)
         return response
+
+    def _open(self, viewer: Viewer, transport: asyncio.BaseTransport | None) -> "_Stream":
+        """Add a stream. Within the limits, it ends another one."""
+        counts = Counter(stream.viewer.name for stream in self._streams)
+        user = ""
+        if counts[viewer.name] >= MAX_STREAMS_OF_USER:
+            user = viewer.name
+        elif len(self._streams) >= MAX_STREAMS:
+            user = counts.most_common(1)[0][0]
+        if user:
+            oldest = next(stream for stream in self._streams if stream.viewer.name == user)
+            self._forget(oldest)
+            oldest.end("the same user has opened other pages")
+        stream = _Stream(viewer, transport)
+        self._streams.append(stream)
+        self._watched(len(self._streams))
+        return stream
+
+    def _forget(self, stream: "_Stream") -> None:
+        if stream in self._streams:
+            self._streams.remove(stream)
+            self._watched(len(self._streams))
 
     async def _require(self, viewer: Viewer) -> None:
         if not await self._permits(viewer):

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
@@ -102,7 +102,7 @@ class LiveSource:
         self.title = title
         self.log = ItemLog()
         self._reader = KeyReader(connection)
-        self._now = now
+        self.now = now
         self._translator = Translator()
         self._grown = asyncio.Condition()
 
@@ -118,8 +118,11 @@ class LiveSource:
                 self.log = ItemLog(last=self.log.last + 1)
                 self._translator = Translator()
             except ApiError as error:
-                await self.add([self._translator.mark("connection", self._now(), "gateway", "event", error.message)])
+                await self.add([self._translator.mark("connection", self.now(), "gateway", "event", error.message)])
                 await asyncio.sleep(RETRY_INTERVAL)
+
+    def translate(self, record: Stored) -> Iterator[Item]:
+        return self._translator.of(record)
 
     async def add(self, items: Iterable[Item]) -> None:
         self.log.extend(items)
@@ -130,8 +133,8 @@ class LiveSource:
         """The holder of an election; "" without one."""
         return self._translator.leader(election)
 
-    def mark(self, name: str, lane: str, kind: str, text: str, ended: float | None = None) -> Item:
-        return self._translator.mark(name, self._now(), lane, kind, text, ended)
+    def mark(self, name: str, lane: str, kind: str, text: str, at: float) -> Item:
+        return self._translator.mark(name, at, lane, kind, text)
 
     async def wait(self, sequence: int) -> None:
         async with self._grown:
@@ -142,9 +145,9 @@ class LiveSource:
             await self._grown.wait_for(lambda: self.log.last_term > sequence)
 
     async def _translate(self, versions: Sequence[KeyVersion]) -> None:
-        now = self._now()
+        now = self.now()
         for start in range(0, len(versions), _TURN):
-            await self.add(item for each in versions[start : start + _TURN] for item in self._translator.of(_stored(each, now)))
+            await self.add(item for each in versions[start : start + _TURN] for item in self.translate(_stored(each, now)))
             await asyncio.sleep(0)
 
     async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:

@@ -11,12 +11,12 @@ never interpreted as markup. Needs Textual (the extra `ui`).
 import asyncio
 import json
 import time
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, CookieJar
+from aiohttp import ClientError, ClientSession, ClientTimeout
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal
@@ -51,19 +51,21 @@ class Frame(NamedTuple):
 async def stream(link: str) -> AsyncIterator[Frame | None]:
     """Frames of the gateway, for a one-time link; None when the connection is lost. Raises StreamError."""
     parts, last = urlsplit(link), ""
+    site = f"{parts.scheme}://{parts.netloc}"
     timeout = ClientTimeout(total=None, sock_connect=SILENCE_TIMEOUT, sock_read=SILENCE_TIMEOUT)
-    async with ClientSession(cookie_jar=CookieJar(unsafe=True), timeout=timeout, read_bufsize=LINE_LIMIT) as http:
+    async with ClientSession(timeout=timeout, read_bufsize=LINE_LIMIT) as http:
         try:
-            async with http.get(link) as response:
+            async with http.post(f"{site}/api/login", json={"token": parts.fragment.removeprefix("token=")}) as response:
                 if response.status != 200:
                     raise StreamError((await response.text()).strip())
+                session = {"Authorization": f"Bearer {(await response.json())['session']}"}
         except (ClientError, TimeoutError) as error:
             raise StreamError(f"the gateway does not answer: {error or 'timed out'}") from None
         while True:
             try:
-                headers = {"Last-Event-ID": last} if last else {}
-                async with http.get(f"{parts.scheme}://{parts.netloc}/api/stream", headers=headers) as response:
-                    if response.status in (401, 403):
+                headers = session | ({"Last-Event-ID": last} if last else {})
+                async with http.get(f"{site}/api/stream", headers=headers) as response:
+                    if response.status in (401, 403, 503):
                         raise StreamError((await response.text()).strip())
                     fields: dict[str, str] = {}
                     async for line in response.content:
@@ -72,6 +74,8 @@ async def stream(link: str) -> AsyncIterator[Frame | None]:
                             fields[name] = value
                         elif fields:
                             data = json.loads(fields["data"])
+                            if fields["event"] == "end":
+                                raise StreamError(data["reason"])
                             last = fields["id"]
                             yield Frame(fields["event"] == "reset", [*data.get("base", ()), *data["items"]], data["now"])
                             fields = {}
@@ -89,9 +93,16 @@ class Snapshot:
         self.nodes: dict[int, Item] = {}
         self.pods: dict[int, Item] = {}
         self.lanes: set[str] = set()
+        self.candidates: dict[tuple[str, str], str] = {}
+        """Holders of candidates by election and session."""
         self.processes: dict[str, str] = {}
         self.queue: Item | None = None
-        self.events: deque[tuple[float, str]] = deque(maxlen=MAX_EVENTS)
+        self._events: dict[Hashable, tuple[float, str]] = {}
+
+    @property
+    def events(self) -> list[tuple[float, str]]:
+        """Times and texts, oldest first."""
+        return sorted(self._events.values())
 
     def apply(self, items: Sequence[Item]) -> None:
         for item in items:
@@ -102,14 +113,14 @@ class Snapshot:
                 self._replace(self.nodes, item, "gone")
             elif kind == "p":
                 self._replace(self.pods, item, "deleted")
-            elif kind == "c" and item[5]:
-                self.lanes.add(item[5])
+            elif kind == "c":
+                self._candidate(item)
             elif kind == "m":
-                self.events.append((item[1], f"{item[4]}: {item[6]}"))
+                self._note(("mark", item[3]), item[1], f"{item[4]}: {item[6]}")
             elif kind == "s":
                 self.lanes.add(item[3])
                 if self.processes.get(item[3], "up") != item[4]:
-                    self.events.append((item[1], f"{item[3]} is {item[4]}"))
+                    self._note(("process", item[3], item[1]), item[1], f"{item[3]} is {item[4]}")
                 self.processes[item[3]] = item[4]
             elif kind == "q":
                 self.queue = item
@@ -118,9 +129,9 @@ class Snapshot:
         """One line for each election: its holder and token, or the seconds without one."""
         found = []
         for election in sorted({election for election, _ in self.terms}):
-            term, gap = self._last(election)
+            term = self._last(election)
             held = f"{term[5]}  token {term[4]}" if term[6] is None else f"no leader for {max(0.0, now - term[6]):.1f} s"
-            found.append(f"{election}: {held}" + (f"  failover {gap * 1000:.0f} ms" if gap is not None else ""))
+            found.append(f"{election}: {held}" + (f"  outage {_short(term[9])}" if term[9] is not None else ""))
         return found
 
     def lane(self, name: str, start: float, end: float, width: int) -> str:
@@ -134,24 +145,39 @@ class Snapshot:
                     cells[min(cell, width - 1)] = "█"
         return "".join(cells)
 
-    def _term(self, item: Item) -> None:
-        key = item[3], item[4]
-        before = self.terms.get(key)
-        self.terms[key] = item
-        self.lanes.add(item[5])
-        if before is None and item[6] is None:
-            _, gap = self._last(item[3])
-            after = f", {gap * 1000:.0f} ms after the last leader" if gap is not None else ""
-            self.events.append((item[1], f'{item[5]} was elected in "{item[3]}" with token {item[4]}{after}'))
-        elif item[6] is not None and (before is None or before[6] is None):
-            self.events.append((item[6], f"the term {item[4]} of {item[5]} ended{': ' + item[7] if item[7] else ''}"))
+    def waits(self, name: str) -> bool:
+        """Whether a process is a candidate and leads no election."""
+        leads = any(term[5] == name and term[6] is None for term in self.terms.values())
+        return name in self.candidates.values() and not leads
 
-    def _last(self, election: str) -> tuple[Item, float | None]:
-        """The last term of an election, and the seconds without a leader before it."""
-        tokens = sorted(token for each, token in self.terms if each == election)
-        last = self.terms[election, tokens[-1]]
-        before = self.terms[election, tokens[-2]] if len(tokens) > 1 else None
-        return last, max(0.0, last[1] - before[6]) if before is not None and before[6] is not None else None
+    def _candidate(self, item: Item) -> None:
+        if item[5]:
+            self.lanes.add(item[5])
+            self.candidates[item[3], item[4]] = item[5]
+        else:
+            self.candidates.pop((item[3], item[4]), None)
+
+    def _term(self, item: Item) -> None:
+        _, began, _, election, token, holder, ended, reason, gap, outage = item
+        self.terms[election, token] = item
+        self.lanes.add(holder)
+        times = (
+            f", {_short(gap)} after the last leader, {_short(outage)} after its last heartbeat" if outage is not None else ""
+        )
+        self._note(("begun", election, token), began, f'{holder} was elected in "{election}" with token {token}{times}')
+        if ended is not None:
+            why = f": {reason}" if reason else ""
+            self._note(("ended", election, token), ended, f"the term {token} of {holder} ended{why}")
+
+    def _note(self, subject: Hashable, at: float, text: str) -> None:
+        """Add an event. It replaces an earlier event about the same subject."""
+        self._events[subject] = at, text
+        if len(self._events) > MAX_EVENTS:
+            del self._events[next(iter(self._events))]
+
+    def _last(self, election: str) -> Item:
+        """The last term of an election."""
+        return self.terms[election, max(token for name, token in self.terms if name == election)]
 
     @staticmethod
     def _replace(subjects: dict[int, Item], item: Item, over: str) -> None:
@@ -159,6 +185,10 @@ class Snapshot:
             subjects.pop(item[3], None)
         else:
             subjects[item[3]] = item
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1.0 else f"{seconds:.2f} s"
 
 
 def clean(text: str) -> Text:
@@ -255,7 +285,8 @@ class TerminalTimeline(App[str]):
             state = found.processes.get(name, "up")
             text.append_text(clean(f"{name:<{gutter}}"))
             text.append(found.lane(name, now - SPAN, now, width), COLOURS[number % len(COLOURS)])
-            text.append(f" {state}\n" if state != "up" else "\n", "bold red")
+            text.append(f" {state}" if state != "up" else "", "bold red")
+            text.append(" waiting\n" if state == "up" and found.waits(name) else "\n", "dim")
         return text
 
 

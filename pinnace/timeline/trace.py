@@ -2,10 +2,10 @@
 
     lane                 a process of the trace
     term                 a complete event on the lane of its holder, one thread for each election
-    time without leader  a complete event of the process "elections"
+    outage               a complete event of the process "elections": the time without a working leader, with the gap in it
     down, frozen         a complete event on the lane
     fault                an async event, which may overlap with others; without an end, an instant event
-    refused binds        an instant event on the lane of the deposed leader, as are actions and other marks
+    refused writes       an instant event on the lane of the deposed leader, as are actions and other marks
     decision             an instant event on the lane of the leading scheduler, for each pod that was bound
     pods, queue          counters
 
@@ -15,7 +15,6 @@ Source: the Trace Event Format, https://docs.google.com/document/d/1CvAClvFfyA5R
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from pinnace.timeline.items import PHASES, Item, known_at
@@ -80,8 +79,8 @@ class _Builder:
             self._interval(state, "state", began, self._last, name, "process", {})
         for term in self._terms.values():
             self._term(term)
-        for election in sorted({election for election, _ in self._terms}):
-            self._gaps(election)
+        for term in self._terms.values():
+            self._outage(term)
         for mark in self._marks.values():
             self._mark(mark)
         return [*self._metadata(), *sorted(self._events, key=lambda event: (event["ts"], -event.get("dur", 0.0)))]
@@ -114,24 +113,23 @@ class _Builder:
         self._states[name] = t, state
 
     def _term(self, term: Item) -> None:
-        _, began, revision, election, token, holder, ended, reason = term
+        _, began, revision, election, token, holder, ended, reason, *_ = term
         args = {"election": election, "token": token, "revision": revision, "ended": reason or ("ended" if ended else "")}
         end = self._last if ended is None else ended
         self._interval(f"{election} · token {token}", "term", began, end, holder, f"terms of {election}", args)
 
-    def _gaps(self, election: str) -> None:
-        terms = sorted((term for term in self._terms.values() if term[3] == election), key=lambda term: int(term[4]))
-        for before, after in pairwise(terms):
-            if before[6] is not None and after[1] > before[6]:
-                args = {"election": election, "milliseconds": round((after[1] - before[6]) * 1000, 3)}
-                self._interval("no leader", "gap", before[6], after[1], ELECTIONS, election, args)
+    def _outage(self, term: Item) -> None:
+        _, began, _, election, _, _, _, _, gap, outage = term
+        if outage:
+            args = {"election": election, "milliseconds": round(outage * 1000, 3), "gapMilliseconds": round(gap * 1000, 3)}
+            self._interval("no working leader", "gap", began - outage, began, ELECTIONS, election, args)
 
     def _mark(self, mark: Item) -> None:
-        _, t, revision, number, lane, kind, text, ended = mark
+        _, t, revision, number, lane, kind, text, ended, count = mark
         if (t if ended is None else ended) < self.first:
             return
-        args = {"text": text, "revision": revision}
-        name = text.split(" ", 1)[0] if kind == "fault" else "binds refused" if kind == "fenced" else text
+        args = {"text": text, "revision": revision, "count": count}
+        name = text.split(" ", 1)[0] if kind == "fault" else f"fence refused {count}" if kind == "fenced" else text
         if ended is None or ended <= t:
             self._emit("i", name, t, lane, f"{kind}s", cat=kind, args=args)
             return

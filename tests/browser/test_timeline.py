@@ -4,17 +4,19 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
-from pinnace.check.history import ElectionFacts, Fault, NodeFacts, PodFacts, Run, Stored, encode
+from pinnace.check.history import ElectionFacts, Fault, NodeFacts, PodFacts, Run, Stored, TermFacts, encode
 from tests.browser.conftest import Pinnace, screenshot
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -34,6 +36,18 @@ spec:
 """
 
 
+WEB = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 20
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: a, image: x, resources: {requests: {cpu: 100m}}}]
+"""
 LATER = "((term) => term[4] > {0} && term[6] === null)(timeline.model.state.terms.get('scheduler'))"
 """A later term has begun."""
 PAINTED = """() => {
@@ -96,8 +110,12 @@ def test_a_killed_leader_leaves_a_gap_and_another_term(timeline: Any, pinnace: P
     pinnace("kill", "leader")
     wait_for(timeline, LATER.format(before))
     assert leader_changes(timeline, holder)
-    gap = float(timeline.evaluate("timeline.model.termsOf('scheduler').at(-1).gap"))
-    assert 0 < gap < 5000 and re.search(r"failover [\d.]+ m?s", timeline.locator(".leaders").inner_text().replace("\n", " "))
+    wait_for(timeline, "timeline.model.termsOf('scheduler').at(-1).outage !== null")
+    shown = timeline.evaluate("(({ gap, outage }) => [gap, outage])(timeline.model.termsOf('scheduler').at(-1))")
+    recorded = json.loads(pinnace("leader", "history", "-o", "json"))["items"][-2]
+    assert shown == pytest.approx([recorded["gapSeconds"] * 1000, recorded["outageSeconds"] * 1000], abs=0.01)
+    assert 0 < shown[0] <= shown[1] < 5000
+    assert re.search(r"outage [\d.]+ m?s", timeline.locator(".leaders").inner_text().replace("\n", " "))
     wait_for(timeline, f"timeline.model.processAt({json.dumps(holder)}, Infinity) === 'down'")
     open_tab(timeline, "events")
     timeline.wait_for_selector(f"text={holder} is down")
@@ -143,8 +161,15 @@ def test_a_frozen_leader_is_shown_and_resumes(timeline: Any, pinnace: Pinnace) -
     wait_for(timeline, f"timeline.model.state.terms.get('scheduler')[4] > {before}")
     open_tab(timeline, "events")
     timeline.wait_for_selector(f"text={holder} is frozen")
-    pinnace("kill", holder, "--signal", "CONT")
+    wait_for(timeline, "timeline.model.termsOf('scheduler').at(-1).outage >= 900")
+    asked: list[str] = []
+    timeline.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept()))
+    timeline.get_by_label("Target").select_option("leader")
+    timeline.get_by_role("button", name="resume").click()
     wait_for(timeline, f"timeline.model.processAt({json.dumps(holder)}, Infinity) === 'up'")
+    assert asked == ["resume leader?"], "the frozen leader is resumed, not the present one"
+    wait_for(timeline, f"timeline.model.waits(timeline.model.state, {json.dumps(holder)})")
+    assert not timeline.evaluate("timeline.model.lanes.has('leader')")
     screenshot(timeline, "freeze-leader")
 
 
@@ -157,6 +182,53 @@ def test_a_dead_node_stays_visible_with_its_state(timeline: Any, pinnace: Pinnac
     screenshot(timeline, "dead-node")
     pinnace("node", "recover", "node-3")
     wait_for(timeline, "[...timeline.model.state.nodes.values()].every((node) => node[5] === 'ready')")
+
+
+def test_a_taint_evicts_pods_and_shows_their_replacements(timeline: Any, pinnace: Pinnace) -> None:
+    pinnace("apply", "-f", "-", stdin=WEB)
+    wait_for(timeline, "timeline.model.state.counts.running >= 20")
+    pinnace("taint", "nodes", "node-5", "dedicated=x:NoExecute")
+    find = "[...timeline.model.state.nodes.values()].find((node) => node[4] === 'node-5')"
+    wait_for(timeline, f"({find})[5] === 'tainted' && ({find})[9].includes('dedicated=x:NoExecute')")
+    evicted = "[...timeline.model.marks.values()].find((mark) => mark[5] === 'evicted')"
+    wait_for(timeline, f"/^node-5 \\(NoExecute taint\\): .* terminated: .*; replaced by /.test(({evicted})?.[6])")
+    open_tab(timeline, "events")
+    timeline.wait_for_selector("text=node-5 tainted dedicated=x:NoExecute")
+    screenshot(timeline, "taint")
+    pinnace("taint", "nodes", "node-5", "dedicated-")
+    pinnace("delete", "deployment", "web")
+    wait_for(timeline, f"({find})[5] === 'ready'")
+
+
+def test_the_session_stays_on_its_port(timeline: Any) -> None:
+    """A service on another port of this host received the cookie of the session."""
+    received: list[dict[str, str]] = []
+
+    class Service(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            received.append({name.lower(): value for name, value in self.headers.items()})
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    site, session = timeline.url, timeline.evaluate("sessionStorage.getItem('pinnace-session')")
+    assert session and not timeline.context.cookies()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as service:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        timeline.goto(f"http://127.0.0.1:{service.server_address[1]}/")
+        assert timeline.evaluate("sessionStorage.length") == 0
+        refused = timeline.evaluate(
+            """(site) => fetch(`${site}api/session`, { headers: { Authorization: "Bearer x" }, credentials: "include" })
+              .then(() => "answered", () => "refused")""",
+            site,
+        )
+        service.shutdown()
+    assert refused == "refused" and received
+    assert not any(session in value for headers in received for value in headers.values())
+    timeline.goto(site)
+    timeline.wait_for_selector(".status.live")
 
 
 def test_a_pending_pod_explains_itself(timeline: Any, pinnace: Pinnace) -> None:
@@ -259,7 +331,8 @@ def opened(*files: Path) -> Iterator[str]:
 
 def history(path: Path, nodes: int, pods: int, *, pending: bool = False) -> Path:
     """A run with two terms and one fault, and a pod with a hostile name. `pending`: the pods were created before they ran."""
-    revision = 0
+    revision, started = 0, time.time()
+    offset = started - 10.0
 
     def put(key: str, facts: Any, at: float, created: int = 0) -> str:
         nonlocal revision
@@ -267,11 +340,11 @@ def history(path: Path, nodes: int, pods: int, *, pending: bool = False) -> Path
         return encode(Stored(at, revision, key, "d", created or revision, 0, facts))
 
     with path.open("w") as file:
-        file.write(encode(Run(started=time.time(), what="a recorded run")))
+        file.write(encode(Run(started=started, what="a recorded run")))
         for number in range(nodes):
             facts = NodeFacts(f"n{number}", (("cpu", 4000), ("memory", 8 << 30)), ready=number != 7, zone=f"zone-{number % 3}")
             file.write(put(f"/registry/nodes/node-{number}", facts, 10.0))
-        file.write(put("/registry/elections/scheduler", ElectionFacts("scheduler-0"), 11.0))
+        file.write(put("/registry/elections/scheduler", ElectionFacts("scheduler-0", began=offset + 11.0), 11.0))
         term = revision
         names = [HOSTILE, *(f"pod-{number}" for number in range(pods - 1))]
         for number, name in enumerate(names):
@@ -285,9 +358,10 @@ def history(path: Path, nodes: int, pods: int, *, pending: bool = False) -> Path
             file.write(put(f"/registry/pods/default/{name}", facts, at, created))
         revision += 1
         file.write(encode(Stored(33.0, revision, "/registry/elections/scheduler")))
-        file.write(put("/registry/elections/scheduler", ElectionFacts("scheduler-1"), 33.023))
+        file.write(put("/registry/elections/scheduler", ElectionFacts("scheduler-1", began=offset + 33.023), 33.03))
+        ended = TermFacts("scheduler-0", offset + 11.0, offset + 33.0, "stream closed", heartbeat=offset + 32.9)
+        file.write(put(f"/registry/terms/scheduler/{term}", ended, 33.3))
         file.write(encode(Fault(1, "kill-leader", "leader", 32.99, 34.0, details="scheduler-0, 1 s")))
-        assert term
     return path
 
 
@@ -297,6 +371,9 @@ def test_a_recording_shows_its_terms_faults_and_verdicts(page: Any, tmp_path: Pa
         page.wait_for_selector(".status.recording")
         wait_for(page, "timeline.model.terms.size === 2")
         assert abs(page.evaluate("timeline.model.termsOf('scheduler')[1].gap") - 23) < 0.5
+        assert abs(page.evaluate("timeline.model.termsOf('scheduler')[1].outage") - 123) < 0.5
+        page.wait_for_selector(".leader.held >> text=scheduler-1")
+        assert "outage 123 ms" in page.locator(".leader").inner_text().replace("\n", " "), "opened after its failover"
         assert page.evaluate(
             "[...timeline.model.marks.values()].some((mark) => mark[4] === 'scheduler-0' && mark[5] === 'fault')"
         )

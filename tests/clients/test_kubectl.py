@@ -248,5 +248,12 @@ def test_usage(kubectl: Kubectl) -> None:
 def test_unsupported_features_are_reported(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=[pod("a")])
     kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=40s")
-    for arguments in (("attach", "a"), ("port-forward", "a", "8080:80"), ("exec", "a", "--", "true")):
-        assert "SPDY is not supported" in kubectl(*arguments, fails=True)
+    kubectl("create", "rolebinding", "bob", "--clusterrole=view", "--user=bob")
+    for arguments, reason in (
+        (("attach", "a"), "the fake runtime cannot attach: its containers are simulated"),
+        (("port-forward", "a", "8080:80"), "the fake runtime cannot forward ports: its containers are simulated"),
+        (("exec", "a", "--", "true"), "the fake runtime cannot run commands: its containers are simulated"),
+    ):
+        assert reason in kubectl(*arguments, fails=True), "kubectl prints the answer over SPDY"
+        assert 'User "bob" cannot create resource "pods/' in kubectl("--as=bob", *arguments, fails=True)
+        assert 'pods "b" not found' in kubectl(arguments[0], "b", *arguments[2:], fails=True)

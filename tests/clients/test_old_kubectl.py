@@ -81,5 +81,5 @@ def test_pods(old: Kubectl) -> None:
     assert "Successfully assigned" in old("describe", "pod", "a")
     assert "pods" in old("api-resources")
     assert old("auth", "can-i", "list", "pods").strip() == "yes"
-    assert "SPDY is not supported" in old("exec", "a", "--", "true", fails=True)
+    assert "the fake runtime cannot run commands" in old("exec", "a", "--", "true", fails=True)
     assert "deleted" in old("delete", "pod", "a", "--timeout=40s")

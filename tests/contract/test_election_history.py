@@ -2,8 +2,10 @@
 
 import asyncio
 
+from pinnace.api.scalars import to_seconds
+from pinnace.api.terms import TermEnd
 from pinnace.client.client import ElectionClient
-from tests.contract.electing import Serve, Vote, history_until
+from tests.contract.electing import HASTY, Serve, Vote, history_until
 from tests.contract.servers import PATIENCE
 from tests.contract.voters import ELECTION, Speaker
 from tests.unit.client.fakeserver import connect
@@ -25,7 +27,25 @@ async def test_history_records_leaders_with_the_reason_for_each_end(serve: Serve
     terms = await history_until(two, lambda terms: [(term.holder, term.reason) for term in terms] == expected)
     assert [term.token for term in terms] == tokens and not any(term.presumed for term in terms)
     assert [term.HasField("ended") for term in terms] == [True, True, False]
+    assert [term.HasField("last_heartbeat") for term in terms] == [False, True, False], (
+        "a leader that resigns acts until the end"
+    )
     assert (await history_until(one, bool)) == terms
+
+
+async def test_history_has_the_last_heartbeat_of_a_silent_leader(serve: Serve) -> None:
+    """A frozen leader did nothing since its last heartbeat. The history had only the milliseconds after the end of its term."""
+    server = await serve(HASTY)
+    leader = await Speaker.open(server, "a")
+    await leader.lead()
+    await leader.hear("lost")
+    following = await Speaker.open(server, "b")
+    await following.lead()
+    first, second = await history_until(server, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
+    assert first.reason == "no heartbeats"
+    end, began = TermEnd.of(first), to_seconds(second.began)
+    gap, outage = end.gap(began), end.outage(began)
+    assert gap is not None and outage is not None and outage - gap > HASTY.silence / 2
 
 
 async def test_end_of_a_leader_that_crashed_with_its_server_is_presumed(serve: Serve, vote: Vote) -> None:
@@ -62,11 +82,14 @@ async def test_history_contains_a_completed_transfer(serve: Serve, vote: Vote) -
     connection = connect(two.address)
     try:
         elections = ElectionClient(connection)
-        tokens.append((await elections.transfer(ELECTION, "b")).after.token)
+        transfer = await elections.transfer(ELECTION, "b")
+        tokens.append(transfer.after.token)
         terms = await elections.history(ELECTION)
     finally:
         await connection.close()
     assert [(term.token, term.reason) for term in terms] == [(tokens[0], "transferred to b"), (tokens[1], "")]
+    gap = TermEnd.of(terms[0]).gap(to_seconds(terms[1].began))
+    assert gap is not None and transfer.gap_micros == round(gap * 1e6), "the transfer and the history have one figure"
 
 
 async def test_every_server_lists_the_waiting_candidates(serve: Serve, vote: Vote) -> None:

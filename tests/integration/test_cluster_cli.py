@@ -249,6 +249,19 @@ def test_the_leader_is_killed_by_its_role(home: Home) -> None:
     assert home.run("start").stdout.startswith(f"{first} started again")
 
 
+def test_frozen_leader_is_resumed_by_its_role(home: Home) -> None:
+    """The signal went to the present leader, and the frozen one stayed frozen."""
+    assert home.run("up", "--detach", *SMALL).returncode == 0
+    (first,) = leaders(home.status())
+    refused = home.run("kill", "leader", "--signal", "CONT")
+    assert refused.returncode != 0 and "no scheduler is frozen" in refused.stderr, refused
+    assert home.run("kill", "leader", "--signal", "STOP").returncode == 0
+    until(lambda: leaders(home.status()) not in ([], [first]), f"nobody leads after {first} was frozen")
+    resumed = home.run("kill", "leader", "--signal", "CONT")
+    assert resumed.returncode == 0 and resumed.stdout.endswith(f": {first}\n"), resumed
+    until(lambda: all(process["ready"] for process in home.status()), f"{first} is not ready")
+
+
 LAST = """
 from scheduler.framework import PerNodeScore
 

@@ -5,6 +5,7 @@ kubelets have the same name.
 import asyncio
 import random
 import time
+from contextlib import suppress
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.chaos.faults.processes import Freeze, Muted
@@ -121,7 +122,7 @@ class FreezeLeader(_Succession):
                 if self._refused:
                     break
             await act.ready([self._old.holder])
-            await act.until(lambda: self._leads_again(act), f"{self._old.holder} to lead")
+            await transfer_back(act, self._old.holder)
 
     async def _freeze(self, act: Act, crowd: Crowd) -> None:
         old = await act.leader()
@@ -137,15 +138,35 @@ class FreezeLeader(_Succession):
             await waiting
         await self._refusals(act, before)
 
-    async def _leads_again(self, act: Act) -> bool:
-        """Request a transfer of leadership to the old leader. Return whether it leads."""
-        try:
-            after = (await act.client.elections.transfer(ELECTION, self._old.holder)).after
-        except ApiError:
-            return False
-        if after.holder == self._old.holder:
-            act.saw(f"leadership is transferred back to {after.holder}, with token {after.token}")
-        return after.holder == self._old.holder
+
+async def transfer_back(act: Act, holder: str) -> None:
+    """Transfer the leadership to this scheduler. The transfer is recorded, because it is the cause of a change of leadership.
+    Raises PlayError."""
+    async with act.hit("transfer-leader", holder, _TransferBack(act, holder), f"leadership is transferred back to {holder}"):
+        pass
+
+
+class _TransferBack:
+    """Transfers of the leadership to one scheduler until it leads."""
+
+    def __init__(self, act: Act, holder: str) -> None:
+        self._act = act
+        self._holder = holder
+        self.details = f"to {holder}"
+
+    async def begin(self) -> None:
+        """Raises PlayError."""
+        after = await self._act.until(self._transfer, f"{self._holder} to lead")
+        self._act.saw(f"{self._holder} leads with token {after.token}")
+
+    async def _transfer(self) -> Election | None:
+        with suppress(ApiError):
+            after = (await self._act.client.elections.transfer(ELECTION, self._holder)).after
+            return after if after.holder == self._holder else None
+        return None
+
+    async def end(self) -> None:
+        """Nothing to undo."""
 
 
 class _FrozenMachine:

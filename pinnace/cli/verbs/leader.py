@@ -15,6 +15,7 @@ import click
 from pinnace.api.elections_pb2 import Election, Term
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.scalars import format_rfc3339, to_seconds
+from pinnace.api.terms import TermEnd
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.cli.command import DefaultGroup, did_you_mean, verb
 from pinnace.cli.outcomes import ExitCode, Failure
@@ -90,9 +91,12 @@ def list_(settings: Settings, output: str | None) -> None:
 def history(settings: Settings, election: str, output: str | None) -> None:
     """Show the last 100 terms of an election, the current one last.
 
-    GAP is the time without a leader: from when the end of a term was detected until the next leader was elected. Times are
-    those of the API servers. A reason with a question mark is presumed: no process recorded the end. The term ended at TO at
-    the latest, and the gap is unknown.
+    GAP is the time without a leader: from when the end of a term was detected until the next leader was elected. OUTAGE is the
+    time without a working leader: from the last heartbeat of the leader until the next leader was elected. A frozen leader, for
+    example, sends no heartbeats, but its term lasts until an API server ends it. Times are those of the API servers.
+
+    A reason with a question mark is presumed: no process recorded the end. The term ended at TO at the latest, and both times
+    are unknown.
     """
     run(settings, lambda session: past(session, election, output))
 
@@ -228,7 +232,7 @@ def _line(election: Election, form: str) -> str:
     return json.dumps(document(election)) + "\n" if form == "json" else "---\n" + documents.dump(form, document(election))
 
 
-TERM_HEADERS = ("HOLDER", "TOKEN", "FROM", "TO", "LASTED", "WHY IT ENDED", "GAP")
+TERM_HEADERS = ("HOLDER", "TOKEN", "FROM", "TO", "LASTED", "WHY IT ENDED", "GAP", "OUTAGE")
 
 
 def rows(terms: Sequence[Term]) -> list[tuple[str, ...]]:
@@ -240,33 +244,35 @@ def rows(terms: Sequence[Term]) -> list[tuple[str, ...]]:
             moment(term.ended) if term.HasField("ended") else "",
             "<=" * term.presumed + short(to_seconds(term.ended) - to_seconds(term.began)) if term.HasField("ended") else "",
             (term.reason + "?" * term.presumed) if term.HasField("ended") else "leads",
-            "" if gap is None else short(gap),
+            *("" if seconds is None else short(seconds) for seconds in times),
         )
-        for term, gap in zip(terms, gaps(terms), strict=True)
+        for term, times in zip(terms, gaps(terms), strict=True)
     ]
 
 
 def records(terms: Sequence[Term]) -> list[dict[str, Any]]:
-    """`gapSeconds`: until the next term; omitted if unknown."""
-    return [_record(term, gap) for term, gap in zip(terms, gaps(terms), strict=True)]
+    """`gapSeconds` and `outageSeconds`: until the next term, see pinnace.api.terms; omitted if unknown."""
+    return [_record(term, *times) for term, times in zip(terms, gaps(terms), strict=True)]
 
 
-def _record(term: Term, gap: float | None) -> dict[str, Any]:
+def _record(term: Term, gap: float | None, outage: float | None) -> dict[str, Any]:
     found: dict[str, Any] = {"election": term.election, "holder": term.holder, "token": term.token}
     found["began"] = format_rfc3339(term.began)
     if term.HasField("ended"):
         found |= {"ended": format_rfc3339(term.ended), "reason": term.reason, "presumed": term.presumed}
-    return found if gap is None else found | {"gapSeconds": round(gap, 6)}
+    if term.HasField("last_heartbeat"):
+        found["lastHeartbeat"] = format_rfc3339(term.last_heartbeat)
+    times = {"gapSeconds": gap, "outageSeconds": outage}
+    return found | {name: round(seconds, 6) for name, seconds in times.items() if seconds is not None}
 
 
-def gaps(terms: Sequence[Term]) -> Iterator[float | None]:
-    """Seconds from the end of each term to the next. None: unknown, or no next term. Negative differences, caused by clocks of
-    different servers, are 0.
-    """
+def gaps(terms: Sequence[Term]) -> Iterator[tuple[float | None, float | None]]:
+    """Return the gap and the outage after each term in seconds. None: unknown, or no next term."""
     for term, following in pairwise(terms):
-        known = term.HasField("ended") and not term.presumed
-        yield max(0.0, to_seconds(following.began) - to_seconds(term.ended)) if known else None
-    yield from [None] * bool(terms)
+        began = to_seconds(following.began)
+        end = TermEnd.of(term)
+        yield end.gap(began), end.outage(began)
+    yield from [(None, None)] * bool(terms)
 
 
 def short(seconds: float) -> str:

@@ -19,14 +19,14 @@ from pinnace.cli.command import did_you_mean, verb
 from pinnace.cli.errors import tell_hint
 from pinnace.cli.local import clusters, running
 from pinnace.cli.local.running import Steps
-from pinnace.cli.outcomes import ExitCode, Failure, Reported
+from pinnace.cli.outcomes import ExitCode, Failure, Reported, usage
 from pinnace.cli.settings import SHOWN, Settings
 from pinnace.cli.terminal import Table, note, one_line
 from pinnace.cluster import certificates, inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, STOP_GRACE, Cluster
 from pinnace.cluster.errors import ClusterError, FolderError, NoCluster, StartFailed
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ELECTION, data_dir_flag, fleets, pki_folder
+from pinnace.cluster.spec import ELECTION, SCHEDULER, data_dir_flag, fleets, pki_folder
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 
@@ -298,7 +298,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     examples="""
         pinnace kill leader             # kill -9 the leading scheduler
         pinnace kill apiserver-0 kubelet-1
-        pinnace kill leader --signal STOP; pinnace kill scheduler-0 --signal CONT
+        pinnace kill leader --signal STOP; pinnace kill leader --signal CONT
         pinnace start                   # starts the killed processes again
     """,
 )
@@ -310,8 +310,9 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 def kill(settings: Settings, names: tuple[str, ...], number: signal.Signals, data_dir: Path | None) -> None:
     """Kill processes of a local cluster, or send another signal.
 
-    NAME is a name from `pinnace status`; `leader` is the leading scheduler. No data is deleted: `pinnace start` starts killed
-    processes again. A process that reuses the PID of a process of the cluster is never signaled.
+    NAME is a name from `pinnace status`; `leader` is the leading scheduler. With --signal CONT, it is the frozen scheduler,
+    because another one leads by then. No data is deleted: `pinnace start` starts killed processes again. A process that reuses
+    the PID of a process of the cluster is never signaled.
     """
     folder = clusters.present_data_dir(settings, data_dir)
     with running.translated(), Steps(settings) as steps:
@@ -321,12 +322,14 @@ def kill(settings: Settings, names: tuple[str, ...], number: signal.Signals, dat
 
 
 async def _kill(cluster: Cluster, names: Sequence[str], number: signal.Signals, steps: Steps) -> None:
-    leader, token = await _leader(cluster) if LEADER in names else ("", 0)
+    leader, token = "", 0
+    if LEADER in names:
+        leader, token = (_frozen_scheduler(cluster), 0) if number is signal.SIGCONT else await _leader(cluster)
     names = list(dict.fromkeys(leader if name == LEADER else name for name in names))
     hit = {name: process for name in names if (process := processes.running(cluster.state.find(name)))}
     for name, process in hit.items():
         cluster.kill(name, number)
-        leads = f', which leads the election "{ELECTION}" with token {token}' if name == leader else ""
+        leads = f', which leads the election "{ELECTION}" with token {token}' if name == leader and token else ""
         click.echo(f"kill -{number.name.removeprefix('SIG')} {process.pid}: {name}{leads}")
     if number in ENDING:
         steps.waiting(f"{', '.join(hit)} to end")
@@ -336,6 +339,17 @@ async def _kill(cluster: Cluster, names: Sequence[str], number: signal.Signals, 
         where, several = data_dir_flag(cluster.spec.data_dir), len(dead) > 1
         hint = f"`pinnace start{where} {' '.join(dead)}` starts {'them' if several else 'it'}"
         raise Failure(f"{', '.join(dead)} {'do' if several else 'does'} not run", hint=hint, code=ExitCode.CONFLICT)
+
+
+def _frozen_scheduler(cluster: Cluster) -> str:
+    """The name of the frozen scheduler. Raises Failure."""
+    frozen = processes.frozen(cluster.state.of(SCHEDULER))
+    if len(frozen) == 1:
+        return frozen[0]
+    if frozen:
+        raise usage(f"several schedulers are frozen: {', '.join(frozen)}", hint="name one of them")
+    hint = f"`pinnace kill leader{data_dir_flag(cluster.spec.data_dir)} --signal STOP` freezes the leading one"
+    raise Failure("no scheduler is frozen", hint=hint, code=ExitCode.CONFLICT)
 
 
 async def _leader(cluster: Cluster) -> tuple[str, int]:

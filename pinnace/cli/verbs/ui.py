@@ -42,8 +42,8 @@ _histories = click.argument("files", nargs=-1, required=True, type=click.Path(ex
 def ui(settings: Settings, opens: bool | None, terminal: bool, gateway: str | None, data_dir: Path | None) -> None:
     """Open the timeline of a cluster in a browser, or show it in the terminal.
 
-    The timeline shows terms and failovers, nodes, scheduling decisions and the keys of etcd, live. The printed link works once;
-    the page then stays open as the user of this client.
+    The timeline shows terms and failovers, nodes, scheduling decisions and the keys of etcd, live. The printed link works once,
+    and the page stays open in its tab as the user of this client.
     """
     if terminal:
         _check_terminal(opens)
@@ -145,7 +145,7 @@ def open_(
         page = site.Site(source, sessions)
         runner, url = await site.serve(page, "127.0.0.1", 0)
         try:
-            link = f"{url}?token={sessions.token(site.Viewer('you'))}"
+            link = sessions.link(url, site.Viewer("you"))
             out(f"{link}\n")
             err("serving the recording; press Ctrl-C to stop")
             open_browser(link, opens)

@@ -6,6 +6,7 @@ import * as lanes from "/static/lanes.js";
 import * as grid from "/static/nodes.js";
 import { Curves } from "/static/curves.js";
 import { Decision, Events, Keys, Pods, Verdicts } from "/static/panels.js";
+import { Refused, download, follow as followStream, login, request } from "/static/session.js";
 
 const SPANS = [0.05, 0.2, 1, 5, 15, 60, 300, 900, 3600];
 const TABS = ["pods", "curves", "decision", "etcd", "events", "verdicts"];
@@ -22,21 +23,32 @@ function now() {
 }
 
 function connect() {
-  const source = new EventSource("/api/stream");
-  const receive = (event, apply) => {
-    const data = JSON.parse(event.data);
+  const receive = (name, data) => {
     screen.clock = Date.now() / 1000 - data.now;
     screen.heard = Date.now();
     screen.connected = true;
-    apply(data);
+    if (name === "reset") model.reset(data.base, data.items);
+    else model.extend(data.items);
     refresh();
   };
-  source.addEventListener("reset", (event) => receive(event, (data) => model.reset(data.base, data.items)));
-  source.addEventListener("frame", (event) => receive(event, (data) => model.extend(data.items)));
-  source.onerror = () => {
+  const lost = () => {
     screen.connected = false;
     refresh();
   };
+  const ended = (reason) => {
+    screen.message = reason;
+    lost();
+  };
+  followStream("/api/stream", receive, lost, ended);
+}
+
+async function save(path, name) {
+  try {
+    await download(path, name);
+  } catch (error) {
+    screen.message = error instanceof Refused ? error.message : "the server did not answer";
+    refresh();
+  }
 }
 
 function jump(time) {
@@ -63,14 +75,15 @@ function follow() {
 }
 
 function zoom(direction) {
-  const index = SPANS.findIndex((span) => span >= screen.span);
+  const found = SPANS.findIndex((span) => span >= screen.span);
+  const index = found < 0 ? SPANS.length : found;
   screen.span = SPANS[Math.min(SPANS.length - 1, Math.max(0, index + direction))];
   refresh();
 }
 
 async function act(name, target) {
   if (!confirm(`${name} ${target}?`)) return;
-  const response = await fetch("/api/action", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ name, target }) });
+  const response = await request("/api/action", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ name, target }) });
   const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   screen.message = answer.result ?? answer.error;
   refresh();
@@ -156,7 +169,7 @@ function App() {
     const node = model.state.nodes.get(nodeAt(event));
     if (!node) return setTip(null);
     const [pods, cpu, memory] = model.state.usage.get(node[3]) ?? [0, 0, 0];
-    setTip({ text: `${node[4]}: ${node[5]}, ${pods} pods, cpu ${cpu}m of ${node[6]}m, memory ${Math.round(memory / 1048576)} of ${Math.round(node[7] / 1048576)} Mi${node[8] ? `, ${node[8]}` : ""}`, x: event.clientX, y: event.clientY });
+    setTip({ text: `${node[4]}: ${node[5]}, ${pods} pods, cpu ${cpu}m of ${node[6]}m, memory ${Math.round(memory / 1048576)} of ${Math.round(node[7] / 1048576)} Mi${node[8] ? `, ${node[8]}` : ""}${node[9]?.length ? `, taints ${node[9].join(", ")}` : ""}`, x: event.clientX, y: event.clientY });
   };
   const pick = (pod) => {
     screen.pod = pod;
@@ -183,7 +196,7 @@ function App() {
         <button onClick=${() => zoom(-1)} title="Zoom in (+)" aria-label="Zoom in">+</button>
         <span class="muted span">${duration(screen.span * 1000)}</span>
         <button onClick=${() => zoom(1)} title="Zoom out (-)" aria-label="Zoom out">−</button>
-        ${session.live && html`<a class="button" href="/api/export" download title="This page with its data in one file">Export</a><a class="button" href="/api/trace" download title="A trace for ui.perfetto.dev">Trace</a>`}
+        ${session.live && html`<button onClick=${() => save("/api/export", "pinnace-timeline.html")} title="This page with its data in one file">Export</button><button onClick=${() => save("/api/trace", "pinnace-trace.json")} title="A trace for ui.perfetto.dev">Trace</button>`}
       </nav>
     </header>
     <${Leaders} />
@@ -220,13 +233,13 @@ function App() {
 function Leaders() {
   return html`<section class="leaders" aria-label="Elections">${model.elections().map((election) => {
     const terms = model.termsOf(election).filter(({ term }) => term[1] <= screen.at);
-    const { term, gap, reason } = terms.at(-1) ?? {};
+    const { term, gap, outage, reason } = terms.at(-1) ?? {};
     const held = term && (term[6] === null || term[6] > screen.at);
     return html`<div class=${`leader ${held ? "held" : "free"}`}>
       <span class="what">${election}</span>
       <b>${held ? term[5] : "no leader"}</b>
       <span>${held ? html`token <b>${term[4]}</b>` : term ? html`for <b>${duration((screen.at - term[6]) * 1000)}</b>` : ""}</span>
-      ${held && gap !== null && gap < 3600000 && html`<span class="gap">${reason.startsWith("transferred") ? "transfer" : "failover"} <b>${duration(gap)}</b></span>`}</div>`;
+      ${held && outage !== null && html`<span class="gap" title=${`${duration(outage)} from the last heartbeat of the last leader until this one was elected; no leader was elected for ${duration(gap)}`}>${reason.startsWith("transferred") ? "transfer" : "outage"} <b>${duration(outage)}</b></span>`}</div>`;
   })}</section>`;
 }
 
@@ -270,6 +283,11 @@ function moment() {
   screen.at = Number(found[1]);
 }
 
+// A new link that is opened in this tab only changes the fragment.
+addEventListener("hashchange", () => {
+  if (/[#&]token=/.test(location.hash)) location.reload();
+});
+
 const recording = document.getElementById("recording");
 if (recording) {
   const data = JSON.parse(recording.textContent);
@@ -277,21 +295,26 @@ if (recording) {
   model.reset(data.base, data.items);
   open();
 } else {
-  const response = await fetch("/api/session");
-  session = await response.json();
-  connect();
-  open();
+  try {
+    await login();
+    const response = await request("/api/session");
+    if (!response.ok) throw new Refused(await response.text());
+    session = await response.json();
+    connect();
+    open();
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    document.getElementById("app").innerText = error.message;
+  }
 }
 
 function open() {
   if (!session.live) {
-    screen.paused = true;
     const settle = () => {
       if (!model.items.length && !recording) return setTimeout(settle, 50);
-      const began = Math.min(...[...model.marks.values()].map((mark) => mark[1]));
-      const first = began < model.last ? Math.max(began, model.first) : model.first;
-      screen.span = Math.max(SPANS[0], (model.last - first) * 1.1);
-      screen.at = (first + model.last) / 2;
+      const first = model.firstEvent();
+      screen.span = Math.max(SPANS[0], (model.last - (first < model.last ? first : model.first)) * 1.1);
+      screen.at = model.last;
       moment();
       screen.tab = model.verdicts.size ? "verdicts" : "events";
       refresh();

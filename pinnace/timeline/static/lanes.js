@@ -7,7 +7,7 @@ const QUIET = 24;
 const BUSY = 46;
 const STRIP = 20; // the upper part of a busy lane, with marks and their labels
 const COLORS = 6;
-const TINTS = { fault: "--fault", action: "--accent", fenced: "--bad", "node-down": "--bad", "node-up": "--good" };
+const TINTS = { fault: "--fault", action: "--accent", fenced: "--bad", evicted: "--fault", taint: "--fault", "node-down": "--bad", "node-up": "--good" };
 const NEAR = 12; // pixels within which equal marks are drawn as one
 
 export function gutter(width) {
@@ -61,7 +61,16 @@ export function draw(canvas, model, view) {
     pen.textAlign = "left";
     font(height === BUSY && width >= 600 ? 17 : 13, leading || now !== "up" ? "bold" : "");
     const sign = now === "down" ? " ✕" : now === "frozen" ? " ❄" : leading ? " ★" : "";
-    pen.fillText(clip(pen, name + sign, left - 8), 4, y + height / 2);
+    const waits = now === "up" && model.waits(state, name);
+    const shown = clip(pen, name + sign, left - 8);
+    const below = waits && height === BUSY;
+    pen.fillText(shown, 4, y + height / 2 - (below ? 8 : 0));
+    if (waits) {
+      const after = below ? 4 : 12 + pen.measureText(shown).width;
+      font(12);
+      pen.fillStyle = color("--muted");
+      pen.fillText("waiting", after, y + height / 2 + (below ? 10 : 0));
+    }
   }
 
   pen.save();
@@ -71,19 +80,19 @@ export function draw(canvas, model, view) {
 
   for (const election of model.elections()) {
     let index = 0;
-    for (const { term, gap } of model.termsOf(election)) {
+    for (const { term, gap, outage } of model.termsOf(election)) {
       const [, began, , , token, holder, ended, reason] = term;
       const end = ended ?? Math.max(model.last, view.at);
       const row = rows.get(holder);
       index++;
       if (row === undefined) continue;
-      if (gap !== null && gap >= 1 && gap < 3600000 && began >= view.from && began - gap / 1000 <= view.to) {
-        const from = x(began - gap / 1000);
+      if (outage !== null && outage >= 1 && began >= view.from && began - outage / 1000 <= view.to) {
+        const from = x(began - outage / 1000);
         pen.fillStyle = color("--gap");
         pen.fillRect(from, row.bar, Math.max(2, x(began) - from), row.thick);
-        const text = `${election} had no leader for ${gap.toFixed(1)} ms; then ${holder} was elected`;
+        const text = `${election} had no working leader for ${duration(outage)}, from the last heartbeat until ${holder} was elected; no leader was elected for ${duration(gap)}`;
         shapes.push([from, row.y, Math.max(30, x(began) - from), row.height, text]);
-        labels.get(holder).push({ at: from, texts: [`${duration(gap)} without a leader`, duration(gap)], tint: color("--bad"), sign: "pill" });
+        labels.get(holder).push({ at: from, texts: [`${duration(outage)} without a working leader`, duration(outage)], tint: color("--bad"), sign: "pill" });
       }
       if (end < view.from || began > view.to) continue;
       const from = x(began);
@@ -147,7 +156,7 @@ export function draw(canvas, model, view) {
     shapes.push([at - 8, row.y, Math.max(16, end - at), STRIP, told.join("\n")]);
   }
 
-  for (const [name, found] of labels) drawLabels(pen, found, rows.get(name).y + STRIP / 2, left, width, font, color);
+  for (const [name, found] of labels) drawLabels(pen, found, rows.get(name).y + STRIP / 2, left, width, x(view.at), font, color);
 
   pen.fillStyle = color("--accent");
   pen.fillRect(x(view.at) - 1, 0, 2, tall);
@@ -178,26 +187,31 @@ function grouped(marks, view, x) {
 
 // The label of marks, the longest text first.
 function texts(kind, marks) {
-  if (kind === "fenced") return [`binds refused${marks.length > 1 ? ` ${marks.length}×` : ""}`, "refused"];
+  if (kind === "fenced") {
+    const count = marks.reduce((sum, mark) => sum + mark[8], 0);
+    const writes = count === 1 ? "1 write" : `${count} writes`;
+    return [...(marks.length === 1 ? [marks[0][6]] : []), `${writes} refused by the fence`, `fence: ${count}`, String(count)];
+  }
   if (kind === "event") return [];
   const text = marks[0][6];
-  return kind === "fault" ? [text, text.split(" ")[0]] : [text];
+  return kind === "fault" ? [text, text.split(" ")[0]] : kind === "evicted" ? [text, text.split(":")[0]] : [text];
 }
 
 // Draws the marks and labels of a lane. A label takes the longest of its texts that fits before the next mark, or else one that
-// fits after the last label.
-function drawLabels(pen, labels, y, left, width, font, color) {
+// fits after the last label. No label crosses the line of the cursor.
+function drawLabels(pen, labels, y, left, width, cursor, font, color) {
   labels.sort((a, b) => a.at - b.at);
   font(13, "bold");
   let end = left;
   labels.forEach(({ at, texts, tint, sign }, index) => {
-    const next = labels[index + 1]?.at ?? width + 10;
+    const bound = at < cursor ? Math.min(cursor - 2, width) : width;
+    const next = Math.min(labels[index + 1]?.at ?? width + 10, bound + 10);
     const fits = (room) => texts.find((each) => pen.measureText(each).width <= room);
     pen.fillStyle = tint;
     if (sign === "pill") {
       const text = fits(next - at - 22) ?? texts.at(-1);
       const wide = pen.measureText(text).width + 12;
-      const start = Math.min(at, width - wide);
+      const start = Math.max(left, Math.min(at, bound - wide));
       round(pen, start, y - 8, wide, 16, 4);
       pen.fillStyle = color("--on-gap");
       pen.fillText(text, start + 6, y + 1);

@@ -145,7 +145,7 @@ export class Model {
 
   // A mark where a node becomes ready, or not; one for all nodes to which this happens within half a second.
   node([, time, revision, id, name, state]) {
-    const ready = state === "ready" || state === "cordoned";
+    const ready = state !== "not-ready" && state !== "gone";
     const before = this.ready.get(id);
     if (state === "gone") this.ready.delete(id);
     else this.ready.set(id, ready);
@@ -157,7 +157,7 @@ export class Model {
     else if (recent && last.kind === kind) last.count++;
     else last = this.failing = { kind, time, id, count: 1, key: `nodes/${this.marks.size}` };
     const what = last.count === 1 ? name : `${last.count} nodes`;
-    this.marks.set(last.key, ["m", last.time, revision, last.key, "nodes", kind, `${what} ${ready ? "ready" : state}`, null]);
+    this.marks.set(last.key, ["m", last.time, revision, last.key, "nodes", kind, `${what} ${ready ? "ready" : state}`, null, last.count]);
     this.lane("nodes", true);
   }
 
@@ -211,18 +211,31 @@ export class Model {
     return index || undefined;
   }
 
-  // The terms of an election, oldest first, each with the gap before it in milliseconds (null: unknown) and the reason for which
-  // the term before it ended.
+  // The terms of an election, oldest first, each with the times before it in milliseconds (null: unknown), and the reason for
+  // which the term before it ended. The server computes the times from the records of the terms.
   termsOf(election) {
     const terms = [...this.terms.values()].filter((term) => term[3] === election).sort((a, b) => a[4] - b[4]);
-    return terms.map((term, index) => {
-      const ended = index ? terms[index - 1][6] : null;
-      return { term, gap: ended === null ? null : Math.max(0, (term[1] - ended) * 1000), reason: index ? terms[index - 1][7] : "" };
-    });
+    const milliseconds = (seconds) => (seconds === null ? null : seconds * 1000);
+    return terms.map((term, index) => ({ term, gap: milliseconds(term[8]), outage: milliseconds(term[9]), reason: index ? terms[index - 1][7] : "" }));
   }
 
   elections() {
     return [...new Set([...this.terms.values()].map((term) => term[3]))].sort((a, b) => (a === "scheduler" ? -1 : b === "scheduler" ? 1 : a.localeCompare(b)));
+  }
+
+  // Whether a process is a candidate that leads no election, in a state.
+  waits(state, name) {
+    for (const term of state.terms.values()) if (term[5] === name && term[6] === null) return false;
+    for (const candidate of state.candidates.values()) if (candidate[5] === name) return true;
+    return false;
+  }
+
+  // The time of the first event of the recording: a change of a leader, a mark, or a process that was down or frozen.
+  firstEvent() {
+    const times = [...this.marks.values()].map((mark) => mark[1]);
+    for (const election of this.elections()) for (const { term, outage } of this.termsOf(election).slice(1)) times.push(term[1] - (outage ?? 0) / 1000);
+    for (const states of this.processes.values()) for (const [time, state] of states) if (state !== "up") times.push(time);
+    return times.reduce((first, time) => Math.min(first, Math.max(time, this.first)), this.last);
   }
 
   // Whether the process was down or frozen at a time.

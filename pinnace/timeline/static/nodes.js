@@ -43,7 +43,7 @@ export function draw(canvas, state, coloring, selected) {
   pen.clearRect(0, 0, width, height);
   const zones = [...new Set([...state.nodes.values()].map((node) => node[8]))].sort();
   const palette = Array.from({ length: 6 }, (_, index) => color(`--term${index}`));
-  const colors = { bad: color("--bad"), frozen: color("--frozen"), good: color("--good"), muted: color("--muted"), empty: color("--empty"), full: color("--accent"), text: color("--text") };
+  const colors = { bad: color("--bad"), frozen: color("--frozen"), tainted: color("--fault"), good: color("--good"), muted: color("--muted"), empty: color("--empty"), full: color("--accent"), text: color("--text") };
   const gap = size > 12 ? 3 : 1;
   ids.forEach((id, index) => {
     const node = state.nodes.get(id);
@@ -54,6 +54,7 @@ export function draw(canvas, state, coloring, selected) {
     pen.globalAlpha = 1;
     if (dead) pen.fillStyle = colors.bad;
     else if (node[5] === "cordoned") pen.fillStyle = colors.frozen;
+    else if (node[5] === "tainted") pen.fillStyle = colors.tainted;
     else if (coloring === "zone") pen.fillStyle = palette[zones.indexOf(node[8]) % palette.length];
     else if (coloring === "state") pen.fillStyle = colors.good;
     else {

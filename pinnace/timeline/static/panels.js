@@ -2,6 +2,7 @@
 
 import { html, useEffect, useState } from "/static/vendor.js";
 import { PHASES, clock, duration } from "/static/model.js";
+import { request } from "/static/session.js";
 
 const ROWS = 100;
 
@@ -33,7 +34,7 @@ export function Pods({ state, node, select }) {
         <td><button class="link" onClick=${() => select(pod)}>${pod[4]}</button></td>
         <td class="name"><span class=${`dot ${pod[5]}`}></span> ${pod[5]}</td>
         <td class="name">${state.nodes.get(pod[6])?.[4] ?? (pod[6] < 0 ? "–" : "gone")}</td>
-        <td class="number extra">${clock(pod[1], 2)}</td></tr>`)}</tbody>
+        <td class="number extra">${clock(pod[9], 2)}</td></tr>`)}</tbody>
     </table>
     ${more > 0 && html`<p class="muted">${more.toLocaleString("en")} more pods; use the filter.</p>`}
     ${!found.length && html`<p class="muted">No pods${query || phase || node !== null ? " match" : " at this moment"}.</p>`}</div>`;
@@ -47,7 +48,7 @@ export function Decision({ pod, revision, live, select }) {
     if (!name || !live) return;
     let current = true;
     setAnswer({ waiting: true });
-    fetch(`/api/decision?pod=${encodeURIComponent(name)}&revision=${revision}`)
+    request(`/api/decision?pod=${encodeURIComponent(name)}&revision=${revision}`)
       .then((response) => response.json())
       .then((found) => current && setAnswer(found))
       .catch(() => current && setAnswer({ error: "the server did not answer" }));
@@ -104,7 +105,7 @@ export function Keys({ model, live, leaseTtl }) {
     if (!live) return;
     let timer;
     const read = () =>
-      fetch(`/api/keys?prefix=${encodeURIComponent(prefix)}`)
+      request(`/api/keys?prefix=${encodeURIComponent(prefix)}`)
         .then((response) => response.json())
         .then(setPage)
         .catch(() => setPage({ error: "the server did not answer" }))
@@ -141,8 +142,9 @@ function keyOf(item) {
 export function Events({ model, at, jump }) {
   const rows = [];
   for (const election of model.elections())
-    for (const { term, gap } of model.termsOf(election)) {
-      rows.push([term[1], `${term[5]} was elected in "${election}" with token ${term[4]}${gap === null || gap > 3600000 ? "" : `, ${duration(gap)} after the last leader`}`, "good"]);
+    for (const { term, gap, outage } of model.termsOf(election)) {
+      const times = outage === null ? "" : `, ${duration(gap)} after the end of the last term, ${duration(outage)} after the last heartbeat of its leader`;
+      rows.push([term[1], `${term[5]} was elected in "${election}" with token ${term[4]}${times}`, "good"]);
       if (term[6] !== null) rows.push([term[6], `the term ${term[4]} of ${term[5]} ended${term[7] ? `: ${term[7]}` : ""}`, "bad"]);
     }
   for (const mark of model.marks.values()) rows.push([mark[1], `${mark[4]}: ${mark[6]}`, mark[5]]);

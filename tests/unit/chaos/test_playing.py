@@ -1,17 +1,22 @@
 """How a scenario waits for the cluster, and the report of a failed wait."""
 
 import random
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pinnace.api.elections_pb2 import Election
+from pinnace.api.elections_pb2 import Election, TransferElectionResponse
 from pinnace.api.status import Code, Refusal
+from pinnace.chaos.engine import heading
 from pinnace.chaos.perform import _play
 from pinnace.chaos.scenarios.base import Act, PlayError
+from pinnace.chaos.scenarios.components import transfer_back
 from pinnace.chaos.scenarios.figures import Moment
+from pinnace.check.check import check
+from pinnace.check.history import ElectionFacts, Fault, Phase, Record, Stored
 from pinnace.client.errors import Unavailable
 
 OLD, NEW = Election(holder="s0", token=5), Election(holder="s1", token=9)
@@ -62,3 +67,56 @@ async def test_events_before_the_failure_are_reported(error: Exception) -> None:
     with pytest.raises(PlayError) as raised:
         await _play(failing, FakeAct(OLD))
     assert raised.value.moments == [Moment(0.0, "kill -9", hit=True), Moment(1.5, "it is seen")]
+
+
+class Journal:
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def write(self, record: Record) -> None:
+        self.records.append(record)
+
+
+class TransferringAct(FakeAct):
+    """Refuses the first transfer. The second one is carried out."""
+
+    def __init__(self) -> None:
+        super().__init__(NEW)
+        self.journal = Journal()
+        self._journal: Any = self.journal
+        self._transfers: Iterator[bool] = iter((False, True))
+        self.moved = 0.0
+
+    async def transfer(self, election: str, to: str) -> TransferElectionResponse:
+        if not next(self._transfers):
+            raise Unavailable(Refusal(Code.UNAVAILABLE, "", "no answer"))
+        self.moved = time.monotonic()
+        return TransferElectionResponse(before=NEW, after=Election(holder=to, token=12))
+
+
+async def test_transfer_at_the_end_of_a_scenario_is_a_cause() -> None:
+    """The frozen leader leads again at the end. On a slow machine this was more than `aftermath` seconds after the fault, and
+    L2 reported leadership that moved without a fault."""
+    act = TransferringAct()
+    frozen = Fault(7, "freeze-leader", OLD.holder, act_time := time.monotonic() - 60.0, act_time + 1.0)
+    await transfer_back(act, OLD.holder)
+    assert [(record.name, record.target) for record in act.journal.records if isinstance(record, Fault)] == [
+        ("transfer-leader", OLD.holder)
+    ] * 2
+    key, start = "/registry/elections/scheduler", act_time - 10.0
+    terms = [
+        Stored(start + 1.0, 5, key, "d", 5, 0, ElectionFacts(OLD.holder)),
+        Stored(act_time + 0.5, 8, key),
+        Stored(act_time + 0.6, 9, key, "d", 9, 0, ElectionFacts(NEW.holder)),
+        Stored(act.moved, 11, key),
+        Stored(act.moved, 12, key, "d", 12, 0, ElectionFacts(OLD.holder)),
+    ]
+    run, phases = heading(time.time(), 0, "x", 60.0), [Phase(start, "load"), Phase(act.moved + 1.0, "quiet")]
+    end = Phase(act.moved + 2.0, "end")
+
+    def violations(*faults: Record) -> list[str]:
+        report = check([run, *phases, *faults, *terms, end], ["L2"])
+        return [violation.text for verdict in report.verdicts for violation in verdict.violations]
+
+    assert len(violations(frozen)) == 1, "the transfer alone is no cause"
+    assert violations(frozen, *act.journal.records) == []

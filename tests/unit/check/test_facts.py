@@ -4,7 +4,20 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import LEASES, NODES, PODS, election_key
-from pinnace.check.history import ElectionFacts, LeaseFacts, NodeFacts, PodFacts, digest, digest_of, facts_of, labels_digest
+from pinnace.check.history import (
+    UNSCHEDULABLE,
+    ElectionFacts,
+    LeaseFacts,
+    NodeFacts,
+    PodFacts,
+    Stored,
+    decode,
+    digest,
+    digest_of,
+    encode,
+    facts_of,
+    labels_digest,
+)
 from tests.builders import make_node, make_pod
 
 
@@ -49,7 +62,14 @@ def test_facts_of_a_node() -> None:
     node.status.allocatable["cpu"].string = "4"
     assert facts_of(NODES.key_of(node), node.SerializeToString()) == NodeFacts("u", (("cpu", 4000),), ready=False)
     node.spec.unschedulable = True
-    assert facts_of(NODES.key_of(node), node.SerializeToString()) == NodeFacts("u", (("cpu", 4000),), open=False, ready=False)
+    assert facts_of(NODES.key_of(node), node.SerializeToString()) == NodeFacts(
+        "u", (("cpu", 4000),), open=False, ready=False, taints=(UNSCHEDULABLE,)
+    )
+    node.spec.taints.add(key="dedicated", value="x", effect="NoExecute")
+    node.spec.taints.add(key="gone", effect="NoSchedule")
+    facts = facts_of(NODES.key_of(node), node.SerializeToString())
+    assert isinstance(facts, NodeFacts) and facts.taints == ("dedicated=x:NoExecute", "gone:NoSchedule", UNSCHEDULABLE)
+    assert decode(encode(Stored(1.0, 1, NODES.key_of(node), facts=facts))) == Stored(1.0, 1, NODES.key_of(node), facts=facts)
 
 
 def test_facts_of_elections_leases_and_other_keys() -> None:

@@ -1,5 +1,7 @@
 """Actions of timeline viewers: the API servers authorize them and execute them as the viewer."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,13 +9,15 @@ from google.protobuf.message import Message
 
 from gateway.backend import Backend
 from gateway.http import Request
-from gateway.timeline import Actions
+from gateway.timeline import Actions, LocalCluster
 from pinnace.api.authorization_pb2 import AccessReview, SelfSubjectAccessReviewRequest
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.elections_pb2 import Election, TransferElectionRequest, TransferElectionResponse
+from pinnace.api.resources import election_key
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest, PatchRequest
 from pinnace.api.wellknown import FLEET_LABEL
+from pinnace.check.history import ElectionFacts, Stored
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Forbidden
 from pinnace.timeline.site import ActionError, Viewer
@@ -37,7 +41,9 @@ class FakeBackend(Backend):
             raise Forbidden(Refusal(Code.PERMISSION_DENIED, "Forbidden", f'user "{request.user.name}" cannot'))
         self.calls.append((request.user.name, method.rpartition(".")[2], message))
         if isinstance(message, TransferElectionRequest):
-            return TransferElectionResponse(after=Election(holder="scheduler-1")).SerializeToString()
+            return TransferElectionResponse(
+                before=Election(holder="scheduler-0"), after=Election(holder="scheduler-1")
+            ).SerializeToString()
         node = Node()
         if isinstance(message, GetRequest) and message.name != "machine":
             node.metadata.labels[FLEET_LABEL] = "kubelet-0"
@@ -63,7 +69,7 @@ async def test_permitted_actions_follow_the_api_servers(backend: FakeBackend, so
 async def test_transfer_runs_as_the_viewer_and_is_recorded(backend: FakeBackend, source: LiveSource) -> None:
     assert await Actions(None, source, backend).run(MASTER, "transfer", "scheduler") == "scheduler-1 leads scheduler"
     assert backend.calls == [("admin", "Elections/Transfer", TransferElectionRequest(name="scheduler"))]
-    assert source.log.all() == [["m", 5.0, 0, 0, "scheduler", "action", "admin: transfer scheduler", None]]
+    assert source.log.all() == [["m", 5.0, 0, 0, "scheduler-0", "action", "admin: transfer scheduler", None, 1]]
 
 
 async def test_node_fails_and_recovers(backend: FakeBackend, source: LiveSource) -> None:
@@ -86,3 +92,34 @@ async def test_refused_action_is_not_recorded(backend: FakeBackend, source: Live
         with pytest.raises(ActionError, match=message):
             await actions.run(viewer, "fail", target)
     assert not source.log.all() and not any(isinstance(message, PatchRequest) for _, _, message in backend.calls)
+
+
+class FakeCluster(LocalCluster):
+    """scheduler-0 is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/nonexistent"))
+        self.commands: list[Sequence[str]] = []
+
+    def frozen_schedulers(self) -> Sequence[str]:
+        return ["scheduler-0"]
+
+    async def run(self, arguments: Sequence[str]) -> str:
+        self.commands.append(arguments)
+        return ""
+
+
+async def test_leader_stands_for_a_process(backend: FakeBackend, source: LiveSource) -> None:
+    """`resume leader` resumed the present leader and left the frozen one frozen. Its mark was on a lane named "leader"."""
+    await source.add(source.translate(Stored(5.0, 7, election_key("scheduler"), "", 7, 0, ElectionFacts("scheduler-1"))))
+    cluster = FakeCluster()
+    actions = Actions(cluster, source, backend)
+    assert await actions.run(MASTER, "resume", "leader") == "resumed scheduler-0"
+    assert await actions.run(MASTER, "freeze", "leader") == "froze scheduler-1"
+    await actions.run(MASTER, "start", "leader")
+    assert cluster.commands == [
+        ["kill", "scheduler-0", "--signal", "CONT"],
+        ["kill", "scheduler-1", "--signal", "STOP"],
+        ["start"],
+    ]
+    assert [item[4] for item in source.log.all() if item[0] == "m"] == ["scheduler-0", "scheduler-1", "run"]

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from pinnace.api import fences
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
@@ -160,3 +161,13 @@ async def test_what_is_dropped_is_not_written(world: World) -> None:
     world.failed("a")
     world.reporter.drop()
     assert await world.write() == []
+
+
+async def test_refused_writes_are_the_count_of_one_event() -> None:
+    """Each batch was an event of its own, so that nothing counted the writes."""
+    world = World()
+    world.reporter.fenced("scheduler-0", 19, 12)
+    world.reporter.fenced("scheduler-0", 19, 25)
+    assert len(world.api.events) == 37
+    (event,) = set(world.api.events)
+    assert event.startswith("kube-scheduler Warning Fenced: ") and fences.refused_token(event) == 19

@@ -1,7 +1,11 @@
 """The translation of records into timeline items, and the item log."""
 
+from dataclasses import replace
 from typing import Any
 
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.fences import refused_message
+from pinnace.api.terms import TermEnd
 from pinnace.check.history import (
     CandidateFacts,
     ElectionFacts,
@@ -13,6 +17,7 @@ from pinnace.check.history import (
     ProcessState,
     Stored,
     TermFacts,
+    facts_of,
 )
 from pinnace.timeline.items import Item, ItemLog, Translator
 
@@ -47,10 +52,10 @@ def test_pod_lifecycle_items() -> None:
         gone(5, POD),
         offset=100.0,
     )
-    assert found[0] == ["n", 101.0, 1, 0, "n-1", "ready", 4000, 1 << 30, "a"]
+    assert found[0] == ["n", 101.0, 1, 0, "n-1", "ready", 4000, 1 << 30, "a", []]
     assert [item[5] for item in found[1:]] == ["pending", "bound", "running", "deleted"]
     assert [item[6] for item in found[1:]] == [-1, 0, 0, 0], "the node's id"
-    assert found[-1][:5] == ["p", 105.0, 5, 0, "default/a"] and list(found[-1][7:]) == [500, 1 << 20]
+    assert found[-1][:5] == ["p", 105.0, 5, 0, "default/a"] and list(found[-1][7:]) == [500, 1 << 20, 105.0]
 
 
 def test_recreated_pod_is_another_subject() -> None:
@@ -69,27 +74,56 @@ def test_failover_ends_one_term_and_starts_another() -> None:
     found = items(put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), put(10, ELECTION, ElectionFacts("s-1")))
     terms = [item for item in found if item[0] == "t"]
     assert terms == [
-        ["t", 7.0, 7, "scheduler", 7, "s-0", None, ""],
-        ["t", 7.0, 9, "scheduler", 7, "s-0", 9.0, ""],
-        ["t", 10.0, 10, "scheduler", 10, "s-1", None, ""],
+        ["t", 7.0, 7, "scheduler", 7, "s-0", None, "", None, None],
+        ["t", 7.0, 9, "scheduler", 7, "s-0", 9.0, "", None, None],
+        ["t", 10.0, 10, "scheduler", 10, "s-1", None, "", None, None],
     ]
     assert [item[3:5] for item in found if item[0] == "k"] == [[ELECTION, "put"], [ELECTION, "delete"], [ELECTION, "put"]]
 
 
-def test_term_record_adds_the_reason_and_keeps_observed_times() -> None:
-    found = items(
-        put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), put(11, TERM, TermFacts("s-0", 6.5, 9.5, "resigned"))
+def test_term_record_adds_the_reason_and_the_recorded_end() -> None:
+    record = put(11, TERM, TermFacts("s-0", 6.5, 9.5, "resigned"))
+    found = items(put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), record)
+    assert found[-1] == ["t", 7.0, 11, "scheduler", 7, "s-0", 9.5, "resigned", None, None]
+    assert items(record) == [["t", 6.5, 11, "scheduler", 7, "s-0", 9.5, "resigned", None, None]], (
+        "a term that ended before the timeline began"
     )
-    assert found[-1] == ["t", 7.0, 11, "scheduler", 7, "s-0", 9.0, "resigned"]
-    assert items(put(11, TERM, TermFacts("s-0", 6.5, 9.5, "resigned"))) == [
-        ["t", 6.5, 11, "scheduler", 7, "s-0", 9.5, "resigned"]
-    ], "a term that ended before the timeline began"
 
 
-def test_updated_term_record_keeps_observed_times() -> None:
-    record = put(11, TERM, TermFacts("s-0", 106.5, 109.5, "resigned"))
-    found = items(put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), record, record)
-    assert found[-1] == ["t", 7.0, 11, "scheduler", 7, "s-0", 9.0, "resigned"]
+def failover(*, began: float, record: TermFacts) -> list[Item]:
+    """The last versions of two terms. Their changes arrive at 7, 9 and 10; the record of the first one at 11."""
+    found = items(
+        put(7, ELECTION, ElectionFacts("s-0", began=7.0)),
+        gone(9, ELECTION),
+        put(10, ELECTION, ElectionFacts("s-1", began=began)),
+        put(11, TERM, record),
+    )
+    return [item for item in found if item[0] == "t"][-2:]
+
+
+def test_gap_and_outage_are_those_of_the_records() -> None:
+    """The page showed a gap of its arrival times, and for a frozen leader only the milliseconds after its term had ended."""
+    record = TermFacts("s-0", 7.0, 9.968, "no heartbeats", heartbeat=8.9)
+    first, second = failover(began=10.0, record=record)
+    assert first[6:] == [9.968, "no heartbeats", None, None]
+    assert second[4:8] == [10, "s-1", None, ""] and [round(each, 3) for each in second[8:]] == [0.032, 1.1]
+    end = TermEnd(9.968, last_heartbeat=8.9)
+    assert second[8:] == [end.gap(10.0), end.outage(10.0)], "as in `pinnace leader history`"
+
+
+def test_outage_of_a_leader_that_resigned_is_the_gap() -> None:
+    _, second = failover(began=10.25, record=TermFacts("s-0", 7.0, 10.0, "resigned"))
+    assert second[8:] == [0.25, 0.25]
+
+
+def test_presumed_end_leaves_gap_and_outage_unknown() -> None:
+    _, second = failover(began=10.0, record=TermFacts("s-0", 7.0, 10.0, "lease expired", presumed=True))
+    assert second[8:] == [None, None]
+
+
+def test_terms_of_servers_with_other_clocks_are_drawn_where_they_were_recorded() -> None:
+    first, second = failover(began=5000.0, record=TermFacts("s-0", 4007.0, 4999.0, "resigned"))
+    assert (first[1], first[6], second[1]) == (7.0, 9.0, 10.0) and second[8:] == [1.0, 1.0]
 
 
 def test_first_term_starts_before_the_timeline() -> None:
@@ -97,9 +131,7 @@ def test_first_term_starts_before_the_timeline() -> None:
         put(7, ELECTION, ElectionFacts("s-0", began=3.0)), gone(9, ELECTION), put(10, ELECTION, ElectionFacts("s-1", began=9.5))
     )
     terms = [item for item in found if item[0] == "t"]
-    assert [(item[1], item[6]) for item in terms] == [(3.0, None), (3.0, 9.0), (10.0, None)], (
-        "later terms begin when they are observed"
-    )
+    assert [(item[1], item[6]) for item in terms] == [(3.0, None), (3.0, 9.0), (9.5, None)], "by the time in the key"
 
 
 def test_candidates_join_and_leave() -> None:
@@ -108,9 +140,87 @@ def test_candidates_join_and_leave() -> None:
     assert [item[3:] for item in found] == [["scheduler", "4f", "s-1"], ["scheduler", "4f", ""]]
 
 
-def test_refused_binds_are_marks_of_the_deposed_leader() -> None:
-    found = items(put(5, "/registry/events/kube-system/x", FencedFacts("s-0", "2 binds were refused")))
-    assert found[0] == ["m", 5.0, 5, 0, "s-0", "fenced", "2 binds were refused", None]
+def test_refused_writes_are_counted_in_one_mark_with_both_tokens() -> None:
+    key = "/registry/events/kube-system/x"
+    message = refused_message("s-0", 19)
+    found = items(
+        put(149, ELECTION, ElectionFacts("s-1")),
+        put(150, key, FencedFacts("s-0", message, 19, 12)),
+        put(151, key, FencedFacts("s-0", message, 19, 37), created=150),
+    )
+    first, second = [item for item in found if item[0] == "m"]
+    text = "37 writes with the old token 19 were refused by the fence; the current token is 149"
+    assert second == ["m", 150.0, 151, first[3], "s-0", "fenced", text, None, 37]
+
+
+def test_event_of_the_fence_has_its_token_and_count() -> None:
+    event = Event(reason="Fenced", message=refused_message("s-0", 19), count=37, reportingInstance="s-0")
+    facts = facts_of("/registry/events/kube-system/x", event.SerializeToString())
+    assert facts == FencedFacts("s-0", event.message, 19, 37)
+
+
+def test_evicted_pods_are_one_mark_until_they_are_replaced() -> None:
+    """Neither the eviction by a NoExecute taint nor the replacements appeared."""
+    old, new = "/registry/pods/default/web-1", "/registry/pods/default/web-9"
+    running = replace(pod("n-1", "Running"), owner="ReplicaSet/web")
+    evicted = replace(running, terminating=True, disruption="DeletionByTaintManager")
+    found = items(
+        put(2, old, running),
+        put(3, old, evicted, created=2),
+        put(4, new, replace(pod(), owner="ReplicaSet/web")),
+        gone(5, old),
+    )
+    assert [item[5] for item in found if item[0] == "p" and item[3] == 0] == ["running", "terminating", "deleted"]
+    marks = [item for item in found if item[0] == "m"]
+    assert {(item[1], item[3], item[4], item[5]) for item in marks} == {(3.0, 0, "nodes", "evicted")}
+    assert [item[6] for item in marks] == [
+        "n-1 (NoExecute taint): 1 pod is terminating: default/web-1",
+        "n-1 (NoExecute taint): 1 pod is terminating: default/web-1; replaced by default/web-9",
+        "n-1 (NoExecute taint): 1 of 1 terminated: default/web-1; replaced by default/web-9",
+    ]
+
+
+def test_pod_that_is_older_than_the_timeline_changed_before() -> None:
+    """The column Changed had the time at which the viewer connected."""
+    translator, old = Translator(1000.0), replace(pod("n-1", "Running"), changed=600)
+    assert next(iter(translator.of(put(2, POD, old))))[9] == 600.0
+    assert next(iter(translator.of(put(3, POD, old, created=2))))[9] == 1003.0
+
+
+def test_taints_are_not_cordons_and_leave_marks() -> None:
+    taint, cordon = "dedicated=x:NoExecute", "node.kubernetes.io/unschedulable:NoSchedule"
+    found = items(
+        put(1, NODE, NodeFacts("u")),
+        put(2, NODE, NodeFacts("u", open=False, taints=(taint,))),
+        put(3, NODE, NodeFacts("u", open=False, taints=(taint, cordon))),
+        put(4, NODE, NodeFacts("u")),
+    )
+    assert [(item[5], item[9]) for item in found if item[0] == "n"] == [
+        ("ready", []),
+        ("tainted", [taint]),
+        ("cordoned", [taint, cordon]),
+        ("ready", []),
+    ]
+    assert [item[6] for item in found if item[0] == "m"] == [
+        f"n-1 tainted {taint}",
+        "n-1 cordoned",
+        f"n-1 untainted {taint}",
+        "n-1 uncordoned",
+    ]
+
+
+def test_fault_of_a_role_is_on_the_lane_of_its_process() -> None:
+    """The lanes had one named "leader"."""
+    translator = Translator()
+    for record in (put(7, ELECTION, ElectionFacts("s-0")), gone(9, ELECTION), put(10, ELECTION, ElectionFacts("s-1"))):
+        list(translator.of(record))
+    lanes = [
+        next(iter(translator.of(Fault(number, "x", target, at, details=details))))[4]
+        for number, (target, at, details) in enumerate(
+            [("leader", 8.0, ""), ("leader", 11.0, "2 s"), ("leader", 11.0, "from s-1 to s-0"), ("etcd-leader", 11.0, "")]
+        )
+    ]
+    assert lanes == ["s-0", "s-1", "s-1", "faults"]
 
 
 def test_fault_is_one_mark_with_an_end() -> None:

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from pinnace.check.check import check
-from pinnace.check.history import Fault, NodeFacts, PodFacts, Record, Run, Stored, encode, read
+from pinnace.check.history import ElectionFacts, Fault, NodeFacts, PodFacts, Record, Run, Stored, TermFacts, encode, read
 from pinnace.timeline.items import Item
 from pinnace.timeline.recording import RecordedSource
 from pinnace.timeline.site import export
@@ -64,3 +64,23 @@ def test_times_are_relative_to_the_start_of_the_run(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     path.write_text("".join(map(encode, [Run(started=1000.0, what="chaos", at=10.0), *HISTORY[1:2], *JOURNAL])))
     assert [item[1] for item in RecordedSource([path]).log.all() if item[0] in "nm"] == [991.0, 993.5]
+
+
+def test_recorded_terms_have_the_times_of_their_records(tmp_path: Path) -> None:
+    """The deletion of a key was recorded a second late. The end by the record was earlier, so that the late one came last."""
+    key, path = "/registry/elections/scheduler", tmp_path / "run.jsonl"
+    record = TermFacts("s-0", 1001.0, 1004.0, "no heartbeats", heartbeat=1003.0)
+    records: list[Record] = [
+        Run(started=1000.0, at=1.0),
+        Stored(2.0, 7, key, "", 7, 0, ElectionFacts("s-0", began=1001.0)),
+        Stored(6.0, 8, key),
+        Stored(6.0, 9, key, "", 9, 0, ElectionFacts("s-1", began=1004.25)),
+        Stored(7.0, 10, "/registry/terms/scheduler/7", "", 10, 0, record),
+    ]
+    path.write_text("".join(map(encode, records)))
+    terms = [item for item in RecordedSource([path]).log.all() if item[0] == "t"]
+    assert [(item[1], *item[4:]) for item in terms] == [
+        (1001.0, 7, "s-0", None, "", None, None),
+        (1001.0, 7, "s-0", 1004.0, "no heartbeats", None, None),
+        (1004.25, 9, "s-1", None, "", 0.25, 1.25),
+    ]

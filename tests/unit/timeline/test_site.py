@@ -4,13 +4,24 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import ClientResponse, ClientSession, CookieJar
+from aiohttp import ClientResponse, ClientSession, TCPConnector
 
 from pinnace.timeline import site
 from pinnace.timeline.items import ItemLog
-from pinnace.timeline.site import COOKIE, TOKEN_TTL, ActionError, Sessions, Site, Viewer, export, serve
+from pinnace.timeline.site import (
+    MAX_STREAMS,
+    MAX_STREAMS_OF_USER,
+    TOKEN_TTL,
+    ActionError,
+    Sessions,
+    Site,
+    Viewer,
+    export,
+    serve,
+)
 from pinnace.timeline.source import DecisionError
 
 ADMIN = Viewer("admin", ("system:masters",))
@@ -29,7 +40,7 @@ class FakeSource:
         self.grown.set()
 
     def elect(self, holder: str) -> None:
-        self.log.extend([["t", 1.0, 5, "scheduler", 5, holder, None, ""]])
+        self.log.extend([["t", 1.0, 5, "scheduler", 5, holder, None, "", None, None]])
         self.grown.set()
 
     async def wait(self, sequence: int) -> None:
@@ -73,18 +84,31 @@ class World:
         self.actions = FakeActions()
         self.permitted = True
         self.viewers: list[int] = []
-        self.site = Site(self.source, self.sessions, self.actions, self.permits, self.viewers.append, lambda: 10.0)
+        self.viewers_changed = asyncio.Event()
+        self.site = Site(self.source, self.sessions, self.actions, self.permits, self.count_viewers, lambda: 10.0)
         self.url = ""
+
+    def count_viewers(self, count: int) -> None:
+        self.viewers.append(count)
+        self.viewers_changed.set()
+
+    async def has_viewers(self, count: int) -> None:
+        while self.viewers[-1:] != [count]:
+            self.viewers_changed.clear()
+            await self.viewers_changed.wait()
 
     async def permits(self, viewer: Viewer) -> bool:
         return self.permitted
 
     async def session(self, viewer: Viewer = ADMIN) -> ClientSession:
-        """A browser session that has opened its link."""
-        made = ClientSession(base_url=self.url, cookie_jar=CookieJar(unsafe=True))
-        async with made.get("/", params={"token": self.sessions.token(viewer)}) as response:
+        """A page that has opened its link."""
+        async with (
+            ClientSession(base_url=self.url) as page,
+            page.post("/api/login", json={"token": self.sessions.token(viewer)}) as response,
+        ):
             assert response.status == 200
-        return made
+            session = (await response.json())["session"]
+        return ClientSession(base_url=self.url, headers={"Authorization": f"Bearer {session}"})
 
 
 @pytest.fixture
@@ -113,25 +137,109 @@ async def received(response: ClientResponse) -> tuple[str, int, dict[str, Any]]:
 
 async def test_link_works_once_and_expires(world: World) -> None:
     token, late = world.sessions.token(ADMIN), world.sessions.token(ADMIN)
-    async with ClientSession(base_url=world.url, cookie_jar=CookieJar(unsafe=True)) as first:
-        async with first.get("/", params={"token": token}) as response:
-            assert response.status == 200 and "token" not in str(response.url), "the final URL contains the token"
-        cookie = next(iter(first.cookie_jar))
-        assert cookie.key == COOKIE and cookie["httponly"] and cookie["samesite"] == "Strict"
-    async with ClientSession(base_url=world.url) as second:
-        async with second.get("/", params={"token": token}) as response:
+    assert "?" not in world.sessions.link(world.url, ADMIN), "the server and its logs would see the token"
+    async with ClientSession(base_url=world.url) as page:
+        async with page.post("/api/login", json={"token": token}) as response:
+            assert response.status == 200 and "Set-Cookie" not in response.headers
+        async with page.post("/api/login", json={"token": token}) as response:
             assert response.status == 401 and "pinnace ui" in await response.text()
         world.now += TOKEN_TTL + 1
-        async with second.get("/", params={"token": late}) as response:
+        async with page.post("/api/login", json={"token": late}) as response:
             assert response.status == 401
+        for body in (b"[", b"{}", b"7"):
+            async with page.post("/api/login", data=body) as response:
+                assert response.status == 400
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/api/session", "/api/stream", "/api/decision?pod=a/b", "/api/keys", "/api/export", "/api/trace"]
+    "path", ["/api/session", "/api/stream", "/api/decision?pod=a/b", "/api/keys", "/api/export", "/api/trace"]
 )
 async def test_nothing_is_served_without_a_session(world: World, path: str) -> None:
     async with ClientSession(base_url=world.url) as browser, browser.get(path) as response:
         assert response.status == 401
+
+
+@pytest.mark.parametrize("path", ["/api/session", "/api/keys", "/api/export", "/api/action"])
+async def test_session_is_no_cookie(world: World, path: str) -> None:
+    """Browsers send cookies to all ports of a host. A service on 127.0.0.1 received the session, and could freeze processes."""
+    async with await world.session() as page:
+        session = page.headers["Authorization"].removeprefix("Bearer ")
+    cookies = {"pinnace_session": session, "session": session, "Authorization": f"Bearer {session}"}
+    kill, origin = {"name": "kill", "target": "scheduler-0"}, {"Origin": world.url.rstrip("/")}
+    async with ClientSession(base_url=world.url, cookies=cookies) as browser:
+        method = "POST" if path == "/api/action" else "GET"
+        async with browser.request(method, path, json=kill, headers=origin) as response:
+            assert response.status == 401
+    assert not world.actions.done
+
+
+async def test_page_of_another_port_cannot_send_the_header(world: World) -> None:
+    """Its browser asks first (CORS), and is refused."""
+    headers = {
+        "Origin": "http://127.0.0.1:30080",
+        "Access-Control-Request-Method": "GET",
+        "Access-Control-Request-Headers": "authorization",
+    }
+    async with ClientSession(base_url=world.url) as browser, browser.options("/api/session", headers=headers) as response:
+        assert response.status == 405 and not [name for name in response.headers if name.startswith("Access-Control")]
+
+
+async def opened(page: ClientSession) -> ClientResponse:
+    """A stream whose first event was received."""
+    response = await page.get("/api/stream")
+    assert response.status == 200
+    await received(response)
+    return response
+
+
+async def end_of(response: ClientResponse) -> str:
+    """The reason for which the site ended the stream."""
+    async with asyncio.timeout(10):
+        text = (await response.content.read()).decode()
+    fields = dict(line.split(": ", 1) for line in text.strip().rpartition("\n\n")[2].splitlines())
+    assert fields["event"] == "end"
+    return str(json.loads(fields["data"])["reason"])
+
+
+async def test_user_with_many_streams_does_not_lock_out_others(world: World) -> None:
+    """One user with 64 unread streams received all places."""
+    greedy, connector = await world.session(Viewer("greedy")), TCPConnector(limit=0)
+    async with greedy, ClientSession(base_url=world.url, headers=greedy.headers, connector=connector) as page:
+        streams = [await opened(page) for _ in range(MAX_STREAMS_OF_USER + 1)]
+        assert await end_of(streams[0]) == "the same user has opened other pages"
+        assert world.viewers[-1] == MAX_STREAMS_OF_USER
+        async with await world.session() as other, await opened(other):
+            assert world.viewers[-1] == MAX_STREAMS_OF_USER + 1
+        for stream in streams:
+            stream.close()
+
+
+async def test_full_site_ends_the_oldest_stream_of_the_user_with_the_most(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "MAX_STREAMS", 3)
+    assert MAX_STREAMS > MAX_STREAMS_OF_USER
+    async with await world.session(Viewer("a")) as first, await world.session(Viewer("b")) as second:
+        streams = [await opened(first), await opened(first), await opened(second)]
+        async with await world.session() as third, await opened(third):
+            assert await end_of(streams[0]) == "the same user has opened other pages"
+            assert world.viewers[-1] == 3
+            for stream in streams:
+                stream.close()
+
+
+async def test_viewer_that_does_not_read_is_disconnected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "WRITE_TIMEOUT", 0.2)
+    world.source.add(*(f"default/{number}-{'x' * 20_000}" for number in range(2000)))
+    async with await world.session() as page:
+        session = page.headers["Authorization"]
+    url = urlsplit(world.url)
+    _, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024)
+    writer.write(f"GET /api/stream HTTP/1.1\r\nHost: {url.netloc}\r\nAuthorization: {session}\r\n\r\n".encode())
+    async with asyncio.timeout(20):
+        await world.has_viewers(1)
+        await world.has_viewers(0)
+    writer.transport.abort()
 
 
 async def test_every_response_forbids_inline_scripts(world: World) -> None:

@@ -15,9 +15,9 @@ from pinnace.timeline.site import Sessions, Site, Viewer, serve
 from pinnace.timeline.terminal import MAX_ROWS, Frame, Snapshot, StreamError, TerminalTimeline, stream
 from tests.unit.timeline.test_site import FakeSource
 
-ENDED: Item = ["t", 10.0, 1, "scheduler", 7, "scheduler-0", 20.0, "stream closed"]
-HELD: Item = ["t", 20.05, 2, "scheduler", 9, "scheduler-1", None, ""]
-NODE: Item = ["n", 1.0, 3, 0, "node-0", "not-ready", 4000, 1 << 30, ""]
+ENDED: Item = ["t", 10.0, 1, "scheduler", 7, "scheduler-0", 20.0, "stream closed", None, None]
+HELD: Item = ["t", 20.05, 2, "scheduler", 9, "scheduler-1", None, "", 0.05, 1.25]
+NODE: Item = ["n", 1.0, 3, 0, "node-0", "not-ready", 4000, 1 << 30, "", []]
 
 
 def pods(count: int) -> list[Item]:
@@ -26,19 +26,19 @@ def pods(count: int) -> list[Item]:
 
 def test_leaders_have_tokens_and_gaps() -> None:
     found = Snapshot()
-    found.apply([["t", 10.0, 1, "scheduler", 7, "scheduler-0", None, ""], ENDED])
+    found.apply([["t", 10.0, 1, "scheduler", 7, "scheduler-0", None, "", None, None], ENDED])
     assert found.leaders(21.0) == ["scheduler: no leader for 1.0 s"]
     found.apply([HELD])
-    assert found.leaders(21.0) == ["scheduler: scheduler-1  token 9  failover 50 ms"]
+    assert found.leaders(21.0) == ["scheduler: scheduler-1  token 9  outage 1.25 s"]
     assert [text for _, text in found.events][1:] == [
         "the term 7 of scheduler-0 ended: stream closed",
-        'scheduler-1 was elected in "scheduler" with token 9, 50 ms after the last leader',
+        'scheduler-1 was elected in "scheduler" with token 9, 50 ms after the last leader, 1.25 s after its last heartbeat',
     ]
 
 
 def test_lanes_show_terms_and_gaps() -> None:
     found = Snapshot()
-    found.apply([ENDED, ["t", 25.0, 2, "scheduler", 9, "scheduler-1", None, ""]])
+    found.apply([ENDED, ["t", 25.0, 2, "scheduler", 9, "scheduler-1", None, "", None, None]])
     assert found.lane("scheduler-0", 0.0, 40.0, 8) == "··██····"
     assert found.lane("scheduler-1", 0.0, 40.0, 8) == "·····███"
     assert found.lane("scheduler-0", 30.0, 40.0, 8) == "········"
@@ -131,7 +131,7 @@ async def test_stream_of_a_site_is_read_and_its_link_works_once() -> None:
     try:
         source.log = ItemLog()
         source.add("default/a")
-        link = f"{url}?token={sessions.token(Viewer('someone'))}"
+        link = sessions.link(url, Viewer("someone"))
         frames = stream(link)
         async with asyncio.timeout(20):
             first = await anext(frames)

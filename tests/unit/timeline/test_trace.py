@@ -17,6 +17,7 @@ from pinnace.check.history import (
     ProcessState,
     Run,
     Stored,
+    TermFacts,
     encode,
 )
 from pinnace.cli.main import run
@@ -39,8 +40,17 @@ RECORDS = [
     Fault(2, "compact", "etcd", 2.5, 3.5),
     Stored(3.0, 5, ELECTION),
     Stored(3.02, 6, ELECTION, "", 6, 0, ElectionFacts("scheduler-1")),
-    Stored(4.1, 7, "/registry/events/kube-system/x", "", 7, 0, FencedFacts("scheduler-0", "2 binds were refused")),
-    Stored(5.0, 8, POD),
+    Stored(
+        3.2,
+        7,
+        "/registry/terms/scheduler/2",
+        "",
+        7,
+        0,
+        TermFacts("scheduler-0", 1000.0, 1002.0, "no heartbeats", False, 1001.0),
+    ),
+    Stored(4.1, 8, "/registry/events/kube-system/x", "", 8, 0, FencedFacts("scheduler-0", "refused", 2, 37)),
+    Stored(5.0, 9, POD),
 ]
 PHASES = {"X", "i", "b", "e", "C", "M"}
 METADATA = {"process_name": "name", "thread_name": "name", "process_sort_index": "sort_index"}
@@ -109,9 +119,9 @@ def test_recording_is_exported_as_a_valid_trace(recording: Path) -> None:
         ("scheduler-0", "X", "scheduler · token 2", 0.0, 2.0),
         ("scheduler-1", "X", "scheduler · token 6", 2.02, 1.98),
     ]
-    assert found(document, "gap") == [("elections", "X", "no leader", 2.0, 0.02)]
+    assert found(document, "gap") == [("elections", "X", "no working leader", 1.0, 1.02)]
     assert found(document, "state") == [("scheduler-0", "X", "frozen", 1.0, 2.0)]
-    assert found(document, "fenced") == [("scheduler-0", "i", "binds refused", 3.1, 0)]
+    assert found(document, "fenced") == [("scheduler-0", "i", "fence refused 37", 3.1, 0)]
     assert found(document, "decision") == [("scheduler-0", "i", "default/a to n-1", 0.6, 0)]
     assert sorted(found(document, "fault")) == [
         ("etcd", "b", "compact", 1.5, 0),
@@ -125,8 +135,10 @@ def test_recording_is_exported_as_a_valid_trace(recording: Path) -> None:
 
 def test_trace_starts_at_the_beginning_of_the_log() -> None:
     log = ItemLog(limit=2)
-    log.extend([["t", 1.0, 1, "scheduler", 1, "s-0", 2.0, ""], ["t", 2.5, 2, "scheduler", 2, "s-1", None, ""]])
-    log.extend([["m", 2.6, 0, 0, "s-1", "fault", "kill", 2.7], ["s", 3.0, 0, "s-1", "down"], ["s", 4.0, 0, "s-1", "up"]])
+    log.extend(
+        [["t", 1.0, 1, "scheduler", 1, "s-0", 2.0, "", None, None], ["t", 2.5, 2, "scheduler", 2, "s-1", None, "", None, None]]
+    )
+    log.extend([["m", 2.6, 0, 0, "s-1", "fault", "kill", 2.7, 1], ["s", 3.0, 0, "s-1", "down"], ["s", 4.0, 0, "s-1", "up"]])
     document = trace("", log.base(), log.all())
     validate(document)
     assert found(document, "term") == [("s-1", "X", "scheduler · token 2", 0.0, 1.0)] and not found(document, "fault")

@@ -12,7 +12,7 @@ from pinnace.cli.verbs import up
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ClusterSpec, ClusterState
 
-URL = "http://127.0.0.1:1/?token=x"
+URL = "http://127.0.0.1:1/#token=x"
 
 
 def cluster(folder: Path, gateways: int) -> Cluster:

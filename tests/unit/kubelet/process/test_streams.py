@@ -9,7 +9,7 @@ import pytest
 
 from kubelet.runtime.interface import StreamError
 from kubelet.runtime.process.streams import ProcessStreams
-from pinnace.api.pods_pb2 import ExecStart, LogOptions, LogsRequest
+from pinnace.api.pods_pb2 import AttachRequest, ExecStart, LogOptions, LogsRequest
 from tests.unit.kubelet.process.scene import FOR_EVER, UID, Scene, eventually, exists, shell
 
 
@@ -67,9 +67,22 @@ async def test_exec_ends_with_its_first_process_or_its_reader(scene: Scene) -> N
     assert not exists(pid)
 
 
+async def test_checks_of_exec_and_attach_start_nothing(scene: Scene) -> None:
+    scene.run(shell(FOR_EVER))
+    await scene.running()
+    streams = ProcessStreams(scene.root)
+    executing = streams.exec(ExecStart(name="a", uid=UID, container="c0", check=True), chunks())
+    attaching = streams.attach(AttachRequest(name="a", uid=UID, container="c0", stdout=True, check=True))
+    async with asyncio.timeout(10.0):
+        assert [response async for response in executing] == [response async for response in attaching] == []
+
+
 async def test_exec_in_an_ended_container_is_rejected(scene: Scene) -> None:
     scene.run(shell("exit 0"))
     await scene.exited()
+    with pytest.raises(StreamError, match='container "c0" in pod "a" is not running'):
+        check = ExecStart(name="a", uid=UID, container="c0", check=True)
+        assert [response async for response in ProcessStreams(scene.root).exec(check, chunks())]
     with pytest.raises(StreamError, match='container "c0" in pod "a" is not running'):
         await execute(scene, "true")
 

@@ -1,0 +1,130 @@
+"""exec, attach and port-forward over SPDY: the checks run first, and nothing starts."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway import exec as exec_module
+from gateway.exec import PROTOCOLS, Exec, Upgrade
+from gateway.http import ApiStatus, Request
+from gateway.portforward import PortForward
+from gateway.routes import resolve
+from pinnace.api.pods_pb2 import AttachRequest, ExecRequest, PortForwardRequest
+from pinnace.api.status import Code, Refusal
+from pinnace.client.errors import ApiError, from_refusal
+
+DEADLINE = 10.0
+VERBS = ("exec", "attach", "portforward")
+SIMULATED = "the fake runtime cannot run commands: its containers are simulated"
+FORBIDDEN = 'User "bob" cannot create resource "pods/exec" in API group ""'
+KUBECTL = {"exec": "1.30", "attach": "1.30", "portforward": "1.31"}
+"""The first kubectl that opens WebSockets."""
+
+
+class PodStream:
+    """A stream of a pod: its first read raises `error`, ends, or blocks if `blocks` is set."""
+
+    def __init__(self, error: ApiError | None, blocks: bool) -> None:
+        self._error = error
+        self._blocks = blocks
+        self.cancelled = False
+        self.written: list[Any] = []
+
+    async def write(self, request: Any, *, patience: float | None = None) -> None:
+        self.written.append(request)
+
+    async def read(self, silence: float | None = None) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._blocks:
+            await asyncio.Event().wait()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Pods:
+    def __init__(self, error: ApiError | None = None, blocks: bool = False) -> None:
+        self.opened = PodStream(error, blocks)
+
+    async def duplex(self, *arguments: Any) -> PodStream:
+        return self.opened
+
+    async def stream(self, request: Any, method: str, message: Any, *arguments: Any) -> PodStream:
+        self.opened.written.append(message)
+        return self.opened
+
+
+async def open_stream(pods: Pods, verb: str, method: str = "POST", **headers: str) -> Upgrade:
+    query = {"command": ["rm", "-r", "x"], "stdout": ["true"], "ports": ["80"]}
+    request = Request(method, f"/api/v1/namespaces/default/pods/a/{verb}", query, headers)
+    backend: Any = pods
+    forward, commands = PortForward(backend), Exec(backend)
+    handler = {"exec": commands.exec, "attach": commands.attach, "portforward": forward.port_forward}[verb]
+    async with asyncio.timeout(DEADLINE):
+        return await handler(request, resolve(request))
+
+
+async def refusal(pods: Pods, verb: str, method: str = "POST", **headers: str) -> ApiStatus:
+    with pytest.raises(ApiStatus) as refused:
+        await open_stream(pods, verb, method, **headers)
+    assert pods.opened.cancelled, "the stream stays open"
+    return refused.value
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (Refusal(Code.FAILED_PRECONDITION, "Unsupported", SIMULATED), 400, SIMULATED),
+        (Refusal(Code.NOT_FOUND, "NotFound", 'pods "a" not found'), 404, 'pods "a" not found'),
+        (Refusal(Code.PERMISSION_DENIED, "Forbidden", FORBIDDEN), 403, FORBIDDEN),
+    ],
+)
+async def test_spdy_request_receives_the_error_of_its_checks(verb: str, error: Refusal, code: int, message: str) -> None:
+    """kubectl repeats a refused WebSocket over SPDY and prints only that answer, so that it must contain the reason."""
+    found = await refusal(Pods(from_refusal(error)), verb, upgrade="SPDY/3.1")
+    assert found.code == code and message in found.message
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_spdy_refusal_names_the_kubectl_with_websockets(verb: str) -> None:
+    found = await refusal(Pods(), verb, upgrade="SPDY/3.1")
+    assert found.code == 400 and found.message.endswith(
+        f"over SPDY is not supported: use WebSockets, which kubectl supports since {KUBECTL[verb]}"
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_request_without_upgrade_is_refused(verb: str) -> None:
+    found = await refusal(Pods(), verb, "GET")
+    assert (found.code, found.message) == (400, "Upgrade request required")
+
+
+async def test_spdy_request_starts_nothing() -> None:
+    started: dict[str, Any] = {}
+    for verb in VERBS:
+        pods = Pods()
+        await refusal(pods, verb, upgrade="SPDY/3.1")
+        (started[verb],) = pods.opened.written
+    assert isinstance(started["exec"], ExecRequest) and isinstance(started["attach"], AttachRequest)
+    assert isinstance(started["portforward"], PortForwardRequest)
+    assert started["exec"].start.check and not started["exec"].start.command
+    assert started["attach"].check
+    assert started["portforward"].start.port == 0
+
+
+async def test_websocket_starts_the_command() -> None:
+    pods = Pods()
+    headers = {"upgrade": "websocket", "sec-websocket-protocol": PROTOCOLS[0]}
+    assert isinstance(await open_stream(pods, "exec", "GET", **headers), Upgrade)
+    (request,) = pods.opened.written
+    assert list(request.start.command) == ["rm", "-r", "x"] and not request.start.check
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_checks_end_at_their_deadline(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exec_module, "CHECK_TIMEOUT", 0.05)
+    found = await refusal(Pods(blocks=True), verb, upgrade="SPDY/3.1")
+    assert (found.code, found.reason) == (504, "Timeout")

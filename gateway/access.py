@@ -25,7 +25,7 @@ MAX_KEPT = 10_000
 """The maximum number of kept permissions."""
 NAMESPACE = api_resources.find("", "v1", "namespaces")
 MASTERS = "system:masters"
-_REVIEW = "/pinnace.v1.Authorization/SelfSubjectAccessReview"
+_METHOD = "/pinnace.v1.Authorization/SelfSubjectAccessReview"
 
 
 class _Question(NamedTuple):
@@ -53,15 +53,15 @@ class Access:
         question = _Question(request.user, route.verb, resource.group, resource.plural, route.subresource, namespace)
         if self._allowed.get(question, 0.0) > self._now():
             return
-        if await self._ask(request, question, ""):
+        if await self._review(request, question, ""):
             self._allowed[question] = self._now() + ALLOWED_FOR
             self._allowed.move_to_end(question)
             if len(self._allowed) > MAX_KEPT:
                 self._allowed.popitem(last=False)
-        elif not route.name or not await self._ask(request, question, route.name):
+        elif not route.name or not await self._review(request, question, route.name):
             raise forbidden(question, route)
 
-    async def _ask(self, request: Request, question: _Question, name: str) -> bool:
+    async def _review(self, request: Request, question: _Question, name: str) -> bool:
         attributes = ResourceAttributes(
             verb=question.verb,
             group=question.group,
@@ -71,7 +71,7 @@ class Access:
             name=name,
         )
         message = SelfSubjectAccessReviewRequest(attributes=attributes)
-        return AccessReview.FromString(await self._backend.call(request, _REVIEW, message, retry=True)).allowed
+        return AccessReview.FromString(await self._backend.call(request, _METHOD, message, retry=True)).allowed
 
 
 def forbidden(question: _Question, route: Route) -> ApiStatus:

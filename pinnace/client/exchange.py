@@ -1,7 +1,7 @@
 """Many calls in one stream to an API server (proto/pinnace/api/calls.proto).
 
     call --> queue --the writer takes what waits, at most BATCH bytes--> stream --> result of the call
-               '--cancelled, timed out: the server is told to stop-------------------'
+               '--cancelled, timed out: the client asks the server to stop------------'
 
 A gRPC call costs a client 0.6 ms, nearly all of it in gRPC and TLS. The calls that wait at the same moment share one message.
 Requests above PART bytes are sent in parts, in turn with the other requests.

@@ -184,7 +184,7 @@ def test_a_dead_node_stays_visible_with_its_state(timeline: Any, pinnace: Pinnac
     wait_for(timeline, "[...timeline.model.state.nodes.values()].every((node) => node[5] === 'ready')")
 
 
-def test_a_taint_evicts_pods_and_shows_their_replacements(timeline: Any, pinnace: Pinnace) -> None:
+def test_taint_evicts_pods_and_shows_their_replacements(timeline: Any, pinnace: Pinnace) -> None:
     pinnace("apply", "-f", "-", stdin=WEB)
     wait_for(timeline, "timeline.model.state.counts.running >= 20")
     pinnace("taint", "nodes", "node-5", "dedicated=x:NoExecute")
@@ -200,7 +200,7 @@ def test_a_taint_evicts_pods_and_shows_their_replacements(timeline: Any, pinnace
     wait_for(timeline, f"({find})[5] === 'ready'")
 
 
-def test_the_session_stays_on_its_port(timeline: Any) -> None:
+def test_session_stays_on_its_port(timeline: Any) -> None:
     """A service on another port of this host received the cookie of the session."""
     received: list[dict[str, str]] = []
 

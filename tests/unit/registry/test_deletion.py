@@ -51,7 +51,7 @@ def test_a_bound_pod_gets_its_grace() -> None:
     assert not result.obj.metadata.resourceVersion
 
 
-def test_a_negative_grace_of_the_pod_is_a_second() -> None:
+def test_negative_grace_of_pod_is_a_second() -> None:
     pod = make_pod("a").node("n").phase("Running").build()
     pod.spec.terminationGracePeriodSeconds = -5
     result = delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(pod, 7, b""), NOW)

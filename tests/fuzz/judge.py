@@ -26,7 +26,7 @@ _BEHIND = {StatusCode.UNAVAILABLE}
 """Of reads: the revision is not reached yet; or, for one who hardly waits, not even known. No other reason counts."""
 _CHANGING = {StatusCode.NOT_FOUND, StatusCode.ABORTED}
 _READING = {StatusCode.OUT_OF_RANGE, *_BEHIND}
-_OF_A_KUBELET = {StatusCode.NOT_FOUND, StatusCode.FAILED_PRECONDITION, *_BEHIND}
+_OF_A_KUBELET = {StatusCode.ABORTED, StatusCode.NOT_FOUND, StatusCode.FAILED_PRECONDITION, *_BEHIND}
 EXPECTED: Mapping[str, set[StatusCode]] = {
     "Create": {StatusCode.ALREADY_EXISTS, StatusCode.NOT_FOUND},
     "Get": {StatusCode.NOT_FOUND, *_BEHIND},

@@ -83,4 +83,6 @@ def _value(field: FieldDescriptor, rng: random.Random, name: str = "") -> Any:
             return rng.random() < 0.5
         case FieldDescriptor.TYPE_INT64:
             return values.number(rng, 64)
+        case FieldDescriptor.TYPE_UINT64:
+            return values.number(rng, 64) % (1 << 64)
     return values.number(rng, 32)  # an enum is open: any number will do

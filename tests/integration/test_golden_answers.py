@@ -1,10 +1,12 @@
 """The recorded answers of kube-apiserver, replayed over HTTPS with a real etcd, an API server and a gateway."""
 
 import json
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import ClientSession, ClientTimeout
 from yarl import URL
 
@@ -12,15 +14,22 @@ from pinnace.cluster import certificates
 from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec, Folder
 from tests import golden
-from tests.conftest import EtcdServer, wipe
+from tests.conftest import EtcdServer, start_members
 from tests.fuzz.http_run import gateway
 
 TIMEOUT = ClientTimeout(total=30)
 
 
-async def test_answers_over_https_match_kube_apiserver(etcd: EtcdServer, tmp_path: Path) -> None:
-    await wipe(etcd.endpoint)
-    async with gateway(tmp_path, etcd.endpoint) as target, ClientSession(timeout=TIMEOUT) as session:
+@pytest.fixture
+async def new_etcd(tmp_path: Path) -> AsyncIterator[EtcdServer]:
+    """An etcd of its own, because a watch starts at revision 1."""
+    (server,) = await start_members(tmp_path, 1)
+    yield server
+    server.kill()
+
+
+async def test_answers_over_https_match_kube_apiserver(new_etcd: EtcdServer, tmp_path: Path) -> None:
+    async with gateway(tmp_path, new_etcd.endpoint) as target, ClientSession(timeout=TIMEOUT) as session:
         Folder(target.pki).provide([CertificateSpec("golden", Subject("admin", ("system:masters",)))], datetime.now(UTC))
         files = certificates.files(target.pki, "golden")
         contexts = {False: target.context(None), True: target.context(None)}

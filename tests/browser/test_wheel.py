@@ -70,7 +70,7 @@ def test_the_page_loads_from_the_wheel(browser: Any, link: str) -> None:
     page.on("requestfailed", lambda request: errors.append(request.url))
     page.goto(link)
     page.wait_for_selector(".leader.held", timeout=60_000)
-    base = link.partition("?")[0]
+    base = link.partition("#")[0]
     assets = {f"{base}static/{name}" for name in ("style.css", *MODULES)}
     assert assets <= answers.keys() and not errors
     assert {url: status for url, status in answers.items() if status >= 400} == {}

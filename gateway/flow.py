@@ -82,9 +82,7 @@ class FairPool:
             if taken.done() and not taken.cancelled():
                 self.release(user, units)
             else:
-                share.waiting.remove((units, taken))
-                self._waiting_count -= 1
-                self._tidy(user, share)
+                self._stop_waiting(user, share, units, taken)
             if isinstance(error, TimeoutError):
                 raise too_many_requests(f"waited {WAIT_TIMEOUT:g} s for {self._what}") from None
             raise
@@ -97,9 +95,17 @@ class FairPool:
         while self._waiting_count and (found := self._next()) is not None:
             units, taken = found.waiting.popleft()
             self._waiting_count -= 1
+            if taken.cancelled():
+                continue  # its task removes the share
             found.held += units
             self._held += units
             taken.set_result(None)
+
+    def _stop_waiting(self, user: str, share: _Share, units: int, taken: asyncio.Future[None]) -> None:
+        if (units, taken) in share.waiting:
+            share.waiting.remove((units, taken))
+            self._waiting_count -= 1
+        self._tidy(user, share)
 
     def _fits(self, share: _Share, units: int) -> bool:
         if self._held + units > self._total:
@@ -113,8 +119,8 @@ class FairPool:
         return min(candidates, key=lambda share: share.held, default=None)
 
     def _tidy(self, user: str, share: _Share) -> None:
-        if not share.held and not share.waiting:
-            self._shares.pop(user, None)
+        if not share.held and not share.waiting and self._shares.get(user) is share:
+            del self._shares[user]
 
 
 class FlowControl:

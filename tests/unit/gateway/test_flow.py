@@ -76,6 +76,20 @@ async def test_request_cancelled_as_it_gets_its_seat_returns_it() -> None:
     assert seats.held == 0
 
 
+async def test_seat_freed_as_a_waiting_request_is_cancelled_goes_to_the_next() -> None:
+    """The release raised InvalidStateError, and the seat was lost."""
+    seats = pool(total=1, alone=1, share=1)
+    assert seats.take("a", 1)
+    first, second = await waiting(seats, "b"), await waiting(seats, "c")
+    first.cancel()
+    seats.release("a", 1)  # before the cancelled task has run
+    await second
+    await asyncio.gather(first, return_exceptions=True)
+    assert seats.held == 1
+    seats.release("c", 1)
+    assert seats.held == 0 and seats.take("a", 1)
+
+
 async def test_wait_ends_with_too_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "WAIT_TIMEOUT", 0.01)
     seats = pool(total=1, alone=1, share=1)

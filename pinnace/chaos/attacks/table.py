@@ -202,7 +202,7 @@ _ATTACKS = (
         stalled_bodies(EDITOR, 200), ("408", BUSY, "413", CLOSED, RESET), (), HOLD,
     ),
     Attack("unread-lists", "200 lists of all pods that are never read", unread_lists, seconds=HOLD),
-    Attack("random-tokens", "1,157 random bearer tokens per second", random_tokens, ("401",), ENDS, count=500),
+    Attack("random-tokens", "1,157 random bearer tokens per second", random_tokens, ("401",), ENDS, count=300),
     Attack("openapi", "/openapi/v2 with gzip, again and again", openapi, ("200",), (BUSY,)),
     Attack("refusals", "300 connections of a caller whose requests are refused", refusals, ("403",), ENDS, count=300),
     Attack("unread-pipeline", "50 connections with 2,000 requests each that read nothing", unread_pipeline, seconds=HOLD),

@@ -162,7 +162,8 @@ class CallsService:
             while (batch := await exchange.next_results()) is not None:
                 yield batch
                 exchange.sent()
-                await asyncio.sleep(PAUSE)
+                if not exchange.has_results:
+                    await asyncio.sleep(PAUSE)
         finally:
             self._open.discard(exchange)
             reading.cancel()
@@ -184,13 +185,14 @@ class _ItemContext(CallContext):
 
 
 class _Sending:
-    """A result, the rest of which is to be sent. `callbacks` are called when it is sent."""
+    """A result, of which the bytes from `start` on are to be sent. `callbacks` are called when it is sent."""
 
-    __slots__ = ("callbacks", "data", "result")
+    __slots__ = ("callbacks", "data", "result", "start")
 
     def __init__(self, result: Result, data: bytes = b"", callbacks: Sequence[Callable[[], None]] = ()) -> None:
         self.result = result
         self.data = data
+        self.start = 0
         self.callbacks = callbacks
 
 
@@ -225,6 +227,10 @@ class _Exchange:
         self._input_ended = True
         self._ready.set()
 
+    @property
+    def has_results(self) -> bool:
+        return bool(self._outbox)
+
     async def next_results(self) -> ResultBatch | None:
         """Return the next message; None when the input has ended and all results are sent."""
         while not self._outbox and not (self._draining and not self._announced):
@@ -237,13 +243,14 @@ class _Exchange:
             batch.draining = self._announced = True
         while self._outbox and room > 0:
             sending = self._outbox.popleft()
-            part = sending.data[:room] if len(sending.data) > room else sending.data
-            sending.data = sending.data[len(part) :]
+            start, data = sending.start, sending.data
+            part = data[start : start + room] if start or len(data) > room else data
+            sending.start = start + len(part)
             result = batch.results.add()
             result.CopyFrom(sending.result)
             result.response = part
             room -= len(part) + len(result.error)
-            if sending.data:
+            if sending.start < len(data):
                 result.more = True
                 self._outbox.append(sending)  # behind the results that wait
             elif sending.callbacks:

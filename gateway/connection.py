@@ -315,7 +315,7 @@ class HttpConnection(asyncio.Protocol):
             await self.write(bytes(view[start : start + PIECE]))
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
-        """Let another protocol continue the connection. It receives nothing of what has arrived."""
+        """Let another protocol continue the connection. Bytes that have already arrived are not passed on."""
         self._handed_over = True
         self._connections.discard(self)
         protocol.connection_made(self.transport)

@@ -39,9 +39,13 @@ from pinnace.runtime.grpc_server import Refusals, let_go
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 MAX_OPEN = 2_000
-"""Maximum number of open calls of an Exchange. The gateway has fewer."""
+"""Number of open calls and unsent results of an Exchange from which no more messages are read. The gateway has fewer."""
+MAX_ITEMS = 1_000
+"""Maximum number of calls, of cancellations, and of metadata entries of a call in a message."""
 MAX_REQUEST = 4 << 20
 """Maximum size of a request in bytes, as for a gRPC message."""
+MAX_INCOMPLETE = 64 << 20
+"""Maximum size in bytes of the incomplete requests of an Exchange. The gateway holds as many bytes of bodies."""
 BATCH = 256 << 10
 """Maximum size of the results in a message, and of a part of a result, in bytes."""
 PAUSE = 0.001
@@ -184,6 +188,27 @@ class _ItemContext(CallContext):
         self.callbacks.append(callback)
 
 
+class _Incomplete:
+    """A call whose request is not complete. `size`: of the received parts, in bytes."""
+
+    __slots__ = ("first", "parts", "size")
+
+    def __init__(self, first: Call) -> None:
+        self.first = first
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    def add(self, part: bytes) -> None:
+        self.parts.append(part)
+        self.size += len(part)
+
+    def drop(self) -> None:
+        """Drop the parts. The call is refused, as it has no method."""
+        self.first.method = ""
+        self.parts.clear()
+        self.size = 0
+
+
 class _Sending:
     """A result, of which the bytes from `start` on are to be sent. `callbacks` are called when it is sent."""
 
@@ -203,37 +228,50 @@ class _Exchange:
         self._runner = runner
         self._methods = methods
         self._credential = credential
-        self._parts: dict[int, tuple[Call, list[bytes]]] = {}
-        """The calls whose requests are not complete."""
+        self._incomplete: dict[int, _Incomplete] = {}
+        self._incomplete_bytes = 0
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._outbox: deque[_Sending] = deque()
         self._taken: list[_Sending] = []
         """The completely sent results of the last message."""
         self._ready = asyncio.Event()
+        self._room = asyncio.Event()
+        """Set when a call or the sending of a result ends."""
         self._input_ended = False
         self._draining = False
         self._announced = False
+        self._refusal: Refusal | None = None
+        """Why the stream is refused."""
 
     async def read(self, requests: AsyncIterator[CallBatch]) -> None:
-        """Start the calls of the stream, until it ends."""
-        with suppress(Rejected):  # the stream is refused
+        """Start the calls of the stream, until it ends. The open calls set the pace of the client."""
+        try:
             async for batch in requests:
+                if max(len(batch.calls), len(batch.cancelled)) > MAX_ITEMS:
+                    self._refusal = bad_request(f"a message has more than {MAX_ITEMS:,} calls or cancellations")
+                    break
                 for call in batch.calls:
                     self._receive(call)
                 for id_ in batch.cancelled:
-                    self._parts.pop(id_, None)
+                    self._forget(id_)
                     if task := self._calls.get(id_):
                         task.cancel()
-        self._input_ended = True
-        self._ready.set()
+                while len(self._calls) + len(self._outbox) >= MAX_OPEN:
+                    self._room.clear()
+                    await self._room.wait()
+        except Rejected as rejected:
+            self._refusal = rejected.refusal
+        self._end_input()
 
     @property
     def has_results(self) -> bool:
         return bool(self._outbox)
 
     async def next_results(self) -> ResultBatch | None:
-        """Return the next message; None when the input has ended and all results are sent."""
+        """Return the next message; None when the input has ended and all results are sent. Raises Rejected."""
         while not self._outbox and not (self._draining and not self._announced):
+            if self._refusal is not None:
+                raise Rejected(self._refusal)
             if self._input_ended and not self._calls:
                 return None
             self._ready.clear()
@@ -263,6 +301,7 @@ class _Exchange:
             for callback in sending.callbacks:
                 callback()
         self._taken.clear()
+        self._room.set()
 
     def drain(self) -> None:
         self._draining = True
@@ -282,23 +321,39 @@ class _Exchange:
 
     def _receive(self, call: Call) -> None:
         """Add a part of a call, and start the call after its last part."""
-        first, parts = self._parts.pop(call.id, (call, []))
-        parts.append(call.request)
-        if call.more:
-            if len(self._parts) >= MAX_OPEN or sum(map(len, parts)) > MAX_REQUEST:
-                parts.clear()  # refused when the last part arrives
-                first.method = ""
-            self._parts[call.id] = first, parts
+        incomplete = self._forget(call.id)
+        if incomplete is None and not call.more:
+            self._start(call, call.request)
             return
+        incomplete = incomplete or _Incomplete(call)
+        size = incomplete.size + len(call.request)
+        is_too_large = size > MAX_REQUEST or self._incomplete_bytes + size > MAX_INCOMPLETE
+        if is_too_large or len(self._incomplete) >= MAX_OPEN or not incomplete.first.method:
+            incomplete.drop()  # refused when the last part arrives
+        else:
+            incomplete.add(call.request)
+        if call.more:
+            self._incomplete[call.id] = incomplete
+            self._incomplete_bytes += incomplete.size
+        else:
+            self._start(incomplete.first, b"".join(incomplete.parts))
+
+    def _forget(self, id_: int) -> _Incomplete | None:
+        """Remove an incomplete call and return it."""
+        if incomplete := self._incomplete.pop(id_, None):
+            self._incomplete_bytes -= incomplete.size
+        return incomplete
+
+    def _start(self, call: Call, data: bytes) -> None:
         if call.id in self._calls:
             return  # the client reuses an ID: the open call keeps it
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
-        task = asyncio.create_task(self._run(first, data))
+        task = asyncio.create_task(self._run(call, data))
         self._calls[call.id] = task
         task.add_done_callback(lambda _: self._end(call.id))
 
     def _end(self, id_: int) -> None:
         self._calls.pop(id_, None)
+        self._room.set()
         if self._input_ended and not self._calls:
             self._ready.set()
 
@@ -337,10 +392,11 @@ class _Exchange:
 
     def _refuse(self, call: Call, method: Method | None) -> Refusal | None:
         """Return the reason why a call cannot be run."""
-        if len(self._calls) > MAX_OPEN:
-            return Refusal(Code.RESOURCE_EXHAUSTED, TOO_MANY_REQUESTS, f"more than {MAX_OPEN:,} open calls in one stream")
         if not call.method:
-            return Refusal(Code.RESOURCE_EXHAUSTED, "TooLarge", f"the request is larger than {MAX_REQUEST:,} bytes")
+            message = f"the request is larger than {MAX_REQUEST:,} bytes, or the incomplete requests are larger than {MAX_INCOMPLETE:,}"
+            return Refusal(Code.RESOURCE_EXHAUSTED, "TooLarge", message)
+        if len(call.metadata) > MAX_ITEMS:
+            return bad_request(f"the call has more than {MAX_ITEMS:,} metadata entries")
         if method is None:
             return Refusal(Code.UNIMPLEMENTED, "NotFound", f"the server has no method {call.method[:128]}")
         if method.client_streaming or method.server_streaming:

@@ -30,6 +30,8 @@ PART = 256 << 10
 """The maximum size of a part of a request in bytes."""
 BATCH = 512 << 10
 """The size in bytes from which a message takes no more calls."""
+ITEMS = 1_000
+"""The maximum number of calls and of cancellations in a message."""
 
 PAUSE = 0.001
 """Seconds between two messages, in which calls gather. A message costs as much as ten calls."""
@@ -134,9 +136,9 @@ class Exchange:
             return  # the reader reports the error
 
     def _next_batch(self) -> CallBatch:
-        batch, room = CallBatch(cancelled=self._cancelled), BATCH
-        self._cancelled.clear()
-        while self._queue and room > 0:
+        batch, room = CallBatch(cancelled=self._cancelled[:ITEMS]), BATCH
+        del self._cancelled[:ITEMS]
+        while self._queue and room > 0 and len(batch.calls) < ITEMS:
             pending, first = self._queue.popleft()
             if pending.result.done():
                 continue  # cancelled before it was sent
@@ -144,7 +146,7 @@ class Exchange:
             part = pending.request[:PART] if len(pending.request) > PART else pending.request
             pending.request = pending.request[len(part) :]
             call.request, call.more, pending.sent = part, bool(pending.request), True
-            room -= len(part) + 128
+            room -= len(part)
             batch.calls.append(call)
             if call.more:
                 self._queue.append((pending, first))

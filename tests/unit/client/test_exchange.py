@@ -9,6 +9,8 @@ import grpc.aio
 import pytest
 
 from apiserver.server import ApiServer
+from apiserver.services import calls
+from apiserver.services.calls import MAX_ITEMS
 from pinnace.api.calls_pb2 import Call, CallBatch, ResultBatch
 from pinnace.api.core_v1_pb2 import ConfigMap, Namespace
 from pinnace.api.resources import CONFIG_MAPS, NAMESPACES
@@ -162,13 +164,57 @@ async def test_call_to_a_server_that_dies_has_an_unknown_outcome_if_it_writes(me
     await connection.close()
 
 
+@asynccontextmanager
+async def opened(served: Served) -> AsyncIterator[Any]:
+    """An Exchange stream without the client library."""
+    async with grpc.aio.insecure_channel(served.connection.endpoint) as channel, asyncio.timeout(DEADLINE):
+        stream = channel.stream_stream(METHOD, CallBatch.SerializeToString, ResultBatch.FromString)()
+        yield stream
+        stream.cancel()
+
+
+def get(id_: int, *, more: bool = False) -> Call:
+    return Call(id=id_, method=GET, timeout_ms=15_000, request=GetRequest(name="default").SerializeToString(), more=more)
+
+
 async def test_repeated_id_does_not_replace_the_open_call(served: Served) -> None:
     """A client that reuses an ID gets one result for it."""
-    channel = grpc.aio.insecure_channel(served.connection.endpoint)
-    stream = channel.stream_stream(METHOD, CallBatch.SerializeToString, ResultBatch.FromString)()
-    call = Call(id=1, method=GET, timeout_ms=5000, request=GetRequest(name="default").SerializeToString())
-    await stream.write(CallBatch(calls=[call, call]))
-    await stream.done_writing()
-    results = [result async for batch in stream for result in batch.results]
-    assert [result.id for result in results] == [1]
-    await channel.close()
+    async with opened(served) as stream:
+        await stream.write(CallBatch(calls=[get(1), get(1)]))
+        await stream.done_writing()
+        results = [result async for batch in stream for result in batch.results]
+        assert [result.id for result in results] == [1]
+
+
+@pytest.mark.parametrize("flood", [CallBatch(calls=[Call()] * (MAX_ITEMS + 1)), CallBatch(cancelled=range(MAX_ITEMS + 1))])
+async def test_message_with_too_many_items_ends_the_stream_and_no_other(served: Served, flood: CallBatch) -> None:
+    """Two million empty calls fit into the 4 MiB of a message, and would occupy the event loop for seconds."""
+    async with opened(served) as stream:
+        await stream.write(CallBatch(calls=[get(1)]))
+        assert (await stream.read()).results[0].id == 1
+        await stream.write(flood)
+        with pytest.raises(grpc.aio.AioRpcError, match="more than 1,000 calls"):
+            await stream.read()
+    assert (await served.get("default")).metadata.name == "default"
+
+
+async def test_incomplete_requests_of_a_stream_are_limited(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_INCOMPLETE", 1000)
+    async with opened(served) as stream:
+        await stream.write(CallBatch(calls=[Call(id=1, method=GET, request=bytes(600), more=True), get(2, more=True), Call(id=2)]))
+        assert not (await stream.read()).results[0].error, "the requests are within the limit"
+        await stream.write(CallBatch(calls=[get(3, more=True), Call(id=3, request=bytes(500), more=True), Call(id=3)]))
+        assert b"incomplete requests are larger" in (await stream.read()).results[0].error
+        await stream.write(CallBatch(cancelled=[1]))
+        await stream.write(CallBatch(calls=[get(4, more=True), Call(id=4, request=bytes(500))]))
+        assert b"incomplete requests are larger" not in (await stream.read()).results[0].error
+
+
+async def test_stream_with_many_open_calls_is_not_read_further(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_OPEN", 10)
+    async with opened(served) as stream:
+        for first in range(0, 100, 5):
+            await stream.write(CallBatch(calls=[get(first + each) for each in range(5)]))
+        await stream.done_writing()
+        ids = sorted([result.id async for batch in stream for result in batch.results])
+        assert ids == list(range(100)), "each call has its result as soon as there is room for it"

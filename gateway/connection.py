@@ -23,6 +23,7 @@ from urllib.parse import parse_qs
 
 import httptools
 
+from gateway.flow import Turns
 from gateway.http import ApiStatus
 
 MAX_HEAD = 64 << 10
@@ -41,7 +42,9 @@ WRITE_BUFFER = 256 << 10
 PIECE = 128 << 10
 """The size of the pieces in which large bodies are written."""
 READ_AHEAD = 64 << 10
-"""The number of bytes of a body that are read before the answer asks for it."""
+"""The number of bytes of a body that are read before the answer asks for it, and of received bytes that wait for TLS."""
+STEP = 4 << 10
+"""The number of bytes that are parsed at once, unless they are a body: a megabyte of heads would hold the event loop."""
 DISCARD = 256 << 10
 """The maximum number of bytes of an unread body that are discarded to keep the connection, as in Go's server."""
 LINGER = 0.5
@@ -114,6 +117,12 @@ class Incoming:
         """Return the values of a header."""
         return [value for key, value in self.headers if key == name]
 
+    @property
+    def missing(self) -> int:
+        """The number of bytes of the body that have not arrived, as far as they are announced."""
+        announced = self.header("content-length")
+        return int(announced) - self.size if announced.isdigit() else 0
+
     async def body(self, user: str, budget: BodyBudget, limit: int) -> bytes:
         """Read the body. Raises ApiStatus: 413 above `limit` bytes, 408 if it does not arrive in time, 429 without memory."""
         announced = self.header("content-length")
@@ -181,6 +190,8 @@ class HttpConnection(asyncio.Protocol):
         self._target = ""
         self._headers: list[tuple[str, str]] = []
         self._head_size = 0
+        self._unparsed = bytearray()
+        """Received bytes behind the request that is being answered."""
         self._wake: asyncio.Future[None] | None = None
         """Waits for a request, or for more of its body."""
         self._writable: asyncio.Future[None] | None = None
@@ -195,6 +206,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(WRITE_BUFFER)
+        self.transport.set_read_buffer_limits(READ_AHEAD)  # type: ignore[attr-defined]  # of TLS transports
         if self._connections.add(self):
             self._task = self._loop.create_task(self._serve())
             self._task.add_done_callback(self._let_go)
@@ -202,10 +214,34 @@ class HttpConnection(asyncio.Protocol):
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._task is None:
-            return  # the connection is closing
-        receiving = self._receiving
-        if receiving is None:
+        if self._unparsed or len(data) > self._step:
+            self._unparsed += data
+            self._parse_unparsed()
+        elif self._task is not None:
+            self._parse(data)
+            self._notify()
+
+    @property
+    def _step(self) -> int:
+        """The number of bytes that are parsed at once."""
+        return STEP if self._receiving is None else max(STEP, self._receiving.missing)
+
+    def _parse_unparsed(self) -> None:
+        """Parse what was received, up to the end of the next request."""
+        while self._unparsed and (self._receiving is not None or not self._requests):
+            if self._task is None or self.transport.is_closing():
+                self._unparsed.clear()
+                return
+            step = self._step
+            data = bytes(self._unparsed[:step])
+            del self._unparsed[:step]
+            self._parse(data)
+        if self._unparsed:
+            self._pause()  # the client pipelines
+        self._notify()
+
+    def _parse(self, data: bytes) -> None:
+        if self._receiving is None:
             self._head_size += len(data)
             if self.limit != HEADER_TIMEOUT and not self._requests:
                 self.limit, self.quiet_since = HEADER_TIMEOUT, self._loop.time()
@@ -222,8 +258,6 @@ class HttpConnection(asyncio.Protocol):
             self._pause()  # the client pipelines
         if self._receiving is None and not self._requests and self._head_size > MAX_HEAD:
             self._refuse(b"431 Request Header Fields Too Large")
-            return
-        self._notify()
 
     def eof_received(self) -> bool:
         return False
@@ -312,6 +346,7 @@ class HttpConnection(asyncio.Protocol):
             return
         view = memoryview(data)
         for start in range(0, len(data), PIECE):
+            await self._connections.turns.take()
             await self.write(bytes(view[start : start + PIECE]))
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
@@ -338,6 +373,7 @@ class HttpConnection(asyncio.Protocol):
         """Answer requests until the connection ends."""
         with suppress(ConnectionError):
             while not self.transport.is_closing():
+                self._parse_unparsed()
                 while not self._requests:
                     self._resume()
                     await self._wait(None)
@@ -356,20 +392,21 @@ class HttpConnection(asyncio.Protocol):
         self.transport.close()
 
     async def _discard(self, incoming: Incoming) -> bool:
-        """Discard the rest of a body. Return False if it is too large or does not arrive."""
+        """Discard the rest of a body, at most DISCARD bytes. Return False if it is larger or does not arrive."""
         if incoming.complete:
             return True
         announced = incoming.header("content-length")
-        if not announced.isdigit() or int(announced) - incoming.size > DISCARD or incoming.header("expect"):
-            await asyncio.sleep(LINGER)
-            return False
-        deadline = self._loop.time() + STALL_TIMEOUT
-        while not incoming.complete:
+        keeps = announced.isdigit() and incoming.missing <= DISCARD and not incoming.header("expect")
+        deadline = self._loop.time() + (STALL_TIMEOUT if keeps else LINGER)
+        most = incoming.size + DISCARD
+        while not incoming.complete and incoming.size < most:
             incoming.release()
             self._resume()
             if not await self._wait(deadline):
                 return False
-        return True
+        if not incoming.complete:
+            await asyncio.sleep(deadline - self._loop.time())
+        return keeps and incoming.complete
 
     async def _wait(self, deadline: float | None) -> bool:
         """Wait until bytes arrive. Return False after the deadline."""
@@ -390,6 +427,7 @@ class HttpConnection(asyncio.Protocol):
         """Break the reference cycles. A connection has 256 KiB of buffers, and full garbage collections are rare."""
         self._task = None
         self._requests.clear()
+        self._unparsed.clear()
         self._receiving = None
         self._parser = cast(httptools.HttpRequestParser, None)
 
@@ -412,9 +450,10 @@ class HttpConnection(asyncio.Protocol):
 class Connections:
     """All open connections. Closes those that are quiet for too long."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, turns: Turns) -> None:
         """`most`: the maximum number of open connections. Above it, the connection that has been idle for the longest time
-        makes room."""
+        makes room. `turns`: of the pieces of large bodies."""
+        self.turns = turns
         self._most = most
         self._open: dict[HttpConnection, None] = {}
         self._changed = asyncio.Event()

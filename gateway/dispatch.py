@@ -12,7 +12,7 @@ from gateway.discovery import Discovery, version_info
 from gateway.elections import Elections
 from gateway.errors import to_status
 from gateway.exec import Exec, Upgrade
-from gateway.flow import FlowControl
+from gateway.flow import FlowControl, Turns
 from gateway.http import (
     ANONYMOUS,
     JSON,
@@ -86,8 +86,9 @@ class Dispatcher:
         """`servers`: the API servers that `backend` calls. `workers`: does large conversions. `link`: handles requests for a
         link to the timeline."""
         self._link = link
+        self.turns = Turns()
         cache = JsonCache()
-        objects = Objects(backend, cache, workers)
+        objects = Objects(backend, cache, workers, self.turns)
         subresources = Subresources(backend, objects)
         commands = Exec(backend)
         self._flow = FlowControl()

@@ -123,6 +123,19 @@ class FairPool:
             del self._shares[user]
 
 
+class Turns:
+    """Parts of large work, such as the pieces of large responses, take turns: one part in each iteration of the event loop,
+    whatever the number of responses. Small work of other users runs in between."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def take(self) -> None:
+        """Wait for the turn of the next part. Turns are given in the order of the calls."""
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
 class FlowControl:
     """The seats and the memory of a gateway."""
 

@@ -109,7 +109,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     timeline = Timeline(connection, backend, options.timeline, options.data_dir)
     workers = Workers()
     dispatcher = Dispatcher(backend, lambda: readiness.problem, options.servers, workers, timeline.link)
-    server = Server(dispatcher, Authenticator(backend), options.context)
+    server = Server(dispatcher, Authenticator(backend), options.context, dispatcher.turns)
     status = StatusServer(
         *options.http,
         {"apiserver": lambda: readiness.problem or None},

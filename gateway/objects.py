@@ -5,7 +5,7 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
@@ -26,6 +26,7 @@ from gateway.bodies import (
 )
 from gateway.connection import PIECE
 from gateway.errors import to_status
+from gateway.flow import Turns
 from gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, not_found, success
 from gateway.json_codec import JsonCache, with_type
 from gateway.list_options import check_list_options
@@ -49,8 +50,6 @@ from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, GetRequest, ListRequest, PatchRequest
 from pinnace.api.wire import field
 from pinnace.client.errors import ApiError
-from pinnace.runtime.clock import SYSTEM_CLOCK
-from pinnace.runtime.tasks import TimeSlice
 
 PATCH_TYPES = {
     "application/merge-patch+json": PatchRequest.MERGE,
@@ -65,15 +64,20 @@ _RETURNED = (
     "csinodes",
 )  # fmt: skip
 """Plurals whose delete returns the object even if it has been removed. Others return a Status, as in Kubernetes."""
+SLICE = 0.003
+"""Seconds of a turn in which the parts of a large list are made."""
+Groups: TypeAlias = AsyncIterator[tuple[list[bytes], bool]]
+"""Groups of encoded values, and whether it is the last group."""
 _VERSION_LISTS = 1
 """The number of items of a list that is only read for its resourceVersion."""
 
 
 class Objects:
-    def __init__(self, backend: Backend, cache: JsonCache, workers: Workers) -> None:
+    def __init__(self, backend: Backend, cache: JsonCache, workers: Workers, turns: Turns) -> None:
         self._backend = backend
         self._cache = cache
         self._workers = workers
+        self._turns = turns
 
     async def get(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
@@ -226,14 +230,23 @@ class Objects:
         else:
             head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": list_meta, "items": []}
             parts = (self._cache.json(resource.resource, item) for item in items) if resource.resource is not None else iter(())
-        chunks = json_chunks(dump(head)[:-3], parts)
-        if form.media_type == YAML:
-            text = b"".join([chunk async for chunk in chunks])
-            return Response(200, await self._to_yaml(request, text), YAML)
-        first = await anext(chunks)
-        if len(first) < PIECE:  # the whole list
-            return Response(200, first, JSON)
-        return Response(200, _continued(first, chunks), JSON)
+        groups = in_groups(parts, self._turns)
+        chunks = self._yaml_chunks(request, head, groups) if form.media_type == YAML else json_chunks(dump(head)[:-3], groups)
+        first, second = await anext(chunks), await anext(chunks, None)
+        body = first if second is None else _chained(first, second, chunks)
+        return Response(200, body, YAML if form.media_type == YAML else JSON)
+
+    async def _yaml_chunks(self, request: Request, head: dict[str, Any], groups: Groups) -> AsyncIterator[bytes]:
+        """The chunks of a YAML document: the fields of `head`, and the values of its last field, a list, which are encoded in
+        JSON. The conversion of a text with all of them would need a hundred times its size."""
+        *others, last = head
+        start = to_yaml({key: head[key] for key in others}) + last.encode()
+        async for group, _ in groups:
+            if not (group or start):
+                return
+            text = await self._to_yaml(request, b"[%b]" % b",".join(group))
+            yield (b"%b:\n%b" if group else b"%b: %b") % (start, text) if start else text
+            start = b""
 
     def _table_parts(
         self, request: Request, resource: ApiResource, items: Iterable[bytes], meta: dict[str, Any], form: Format
@@ -304,23 +317,34 @@ def _objects(resource: ApiResource, items: Iterable[bytes]) -> Iterator[Any]:
     return (resource.resource.message.FromString(item) for item in items) if resource.resource is not None else iter(())
 
 
-async def json_chunks(head: bytes, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """The chunks of a JSON document: `head` up to the opening bracket of its last value, a list, and the encoded values of that
-    list. All chunks except the last one have at least PIECE bytes. Other tasks run in between."""
-    turn = TimeSlice(SYSTEM_CLOCK)
-    chunk, size, separator = [head], len(head), b""
+async def in_groups(parts: Iterator[bytes], turns: Turns) -> Groups:
+    """Collect parts in groups of at least PIECE bytes. The last one is smaller, and may be empty. Making the parts takes
+    turns."""
+    group, size, turn_ends = list[bytes](), 0, time.monotonic() + SLICE
     for part in parts:
-        chunk += (separator, part)
-        size, separator = size + len(part) + 1, b","
-        await turn.end()
+        group.append(part)
+        size += len(part)
         if size >= PIECE:
-            yield b"".join(chunk)
-            chunk, size = [], 0
-    yield b"".join((*chunk, b"]}\n"))
+            yield group, False
+            group, size = [], 0
+        if time.monotonic() >= turn_ends:
+            await turns.take()
+            turn_ends = time.monotonic() + SLICE
+    yield group, True
 
 
-async def _continued(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def json_chunks(head: bytes, groups: Groups) -> AsyncIterator[bytes]:
+    """The chunks of a JSON document: `head` up to the opening bracket of its last value, a list, and the encoded values of that
+    list."""
+    begin = head
+    async for group, is_last in groups:
+        yield b"%b%b%b" % (begin if group or begin is head else b"", b",".join(group), b"]}\n" if is_last else b"")
+        begin = b","
+
+
+async def _chained(first: bytes, second: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
+    yield second
     async for chunk in rest:
         yield chunk
 

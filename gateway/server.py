@@ -29,11 +29,13 @@ from gateway.authentication import IMPERSONATE_GROUP, IMPERSONATE_USER, Authenti
 from gateway.connection import MAX_BODY, PIECE, Connections, HttpConnection, Incoming
 from gateway.dispatch import Dispatcher
 from gateway.exec import Upgrade
+from gateway.flow import Turns
 from gateway.http import ANONYMOUS, JSON, ApiStatus, PageNotFound, Request, Response, dump
+from gateway.listener import Listener
 from gateway.media_types import PROTOBUF, error_format
 from gateway.metrics import DURATION, OPEN_STREAMS, REQUESTS
 from gateway.watch_events import status_envelope
-from pinnace.runtime.grpc_server import HANDSHAKE_TIMEOUT, Refusals
+from pinnace.runtime.grpc_server import Refusals
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,6 @@ SWEEP_INTERVAL = 1.0
 """Seconds between two checks for connections without a request."""
 GZIP_FROM = 128 << 10
 GZIP_LEVEL = 1
-BACKLOG = 1024
 MAX_CONNECTIONS = 8_000
 DESCRIPTOR_SHARE = 0.75
 """The share of the file descriptors for clients."""
@@ -54,13 +55,16 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class Server:
-    def __init__(self, dispatcher: Dispatcher, authenticator: Authenticator, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, authenticator: Authenticator, context: ssl.SSLContext, turns: Turns | None = None
+    ) -> None:
+        """`turns`: of the parts of large responses; shared with the dispatcher."""
         self._dispatcher = dispatcher
         self._authenticator = authenticator
         self._context = context
-        self._connections = Connections(_most_connections())
+        self._connections = Connections(_most_connections(), turns or Turns())
         self._refusals = Refusals()
-        self._listener: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._streams = set[HttpConnection]()
         """The connections with open watches and logs."""
@@ -71,18 +75,9 @@ class Server:
 
     async def start(self, host: str, port: int, *, shared: bool = False) -> tuple[str, int]:
         """Start to listen. Return the actual address. `shared`: other processes listen on the port as well. Raises OSError."""
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: HttpConnection(self._connections, self._answer),
-            host,
-            port,
-            ssl=self._context,
-            ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
-            backlog=BACKLOG,
-            reuse_port=shared,
-        )
-        self._sweeping = asyncio.create_task(self._sweep())
-        address: tuple[str, int] = self._listener.sockets[0].getsockname()[:2]
+        self._listener = Listener(self._context, lambda: HttpConnection(self._connections, self._answer))
+        address = await self._listener.open(host, port, shared=shared)
+        self._sweeping = asyncio.create_task(self._sweep(self._listener))
         return address
 
     async def stop(self) -> None:
@@ -104,11 +99,12 @@ class Server:
         if self._sweeping is not None:
             self._sweeping.cancel()
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, listener: Listener) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_INTERVAL)
             self._connections.sweep(loop.time())
+            listener.sweep(loop.time())
 
     async def _answer(self, connection: HttpConnection, incoming: Incoming) -> bool:
         """Answer a request. Return whether the connection can be used for another one."""

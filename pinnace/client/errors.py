@@ -184,6 +184,11 @@ def from_refusal(refusal: Refusal) -> ApiError:
     return _BY_CODE.get(refusal.code, Internal)(refusal)
 
 
+_ENDED = "Internal error from Core"
+"""The status that grpc.aio (1.8x) sets if a message is written to a stream that the server has just ended. The status from the
+server is lost."""
+
+
 def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
     """Return the error of a failed call, from the server's details or, if there are none, from gRPC's status."""
     trailers = error.trailing_metadata() or grpc.aio.Metadata()
@@ -200,10 +205,9 @@ def _told(details: bytes | None) -> ApiError | None:
 
 
 def _untold(error: grpc.aio.AioRpcError) -> ApiError:
-    number = error.code().value[0]
-    if error.code() is grpc.StatusCode.CANCELLED:  # the server closed the connection
+    number, message = error.code().value[0], error.details() or error.code().name
+    if error.code() is grpc.StatusCode.CANCELLED or message == _ENDED:  # the server closed the connection, or the stream
         number = Code.UNAVAILABLE
-    message = error.details() or error.code().name
     return from_refusal(Refusal(Code(number), "", message, retry_after=0.0 if message.startswith(_NO_CONNECTION) else None))
 
 

@@ -19,7 +19,6 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
@@ -393,8 +392,8 @@ class _Exchange:
     def _refuse(self, call: Call, method: Method | None) -> Refusal | None:
         """Return the reason why a call cannot be run."""
         if not call.method:
-            message = f"the request is larger than {MAX_REQUEST:,} bytes, or the incomplete requests are larger than {MAX_INCOMPLETE:,}"
-            return Refusal(Code.RESOURCE_EXHAUSTED, "TooLarge", message)
+            limits = f"the request is larger than {MAX_REQUEST:,} bytes, or all incomplete ones than {MAX_INCOMPLETE:,}"
+            return Refusal(Code.RESOURCE_EXHAUSTED, "TooLarge", limits)
         if len(call.metadata) > MAX_ITEMS:
             return bad_request(f"the call has more than {MAX_ITEMS:,} metadata entries")
         if method is None:

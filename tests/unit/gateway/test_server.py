@@ -71,6 +71,11 @@ class Large:
             self.ended.set()
 
 
+class EchoPath:
+    async def answer(self, request: Request, read_body: ReadBody) -> Response:
+        return Response(200, request.path.encode())
+
+
 class NoTokens:
     async def review_token(self, token: str) -> User | None:
         return None
@@ -208,6 +213,20 @@ async def test_oversized_head_is_refused(tmp_path: Path) -> None:
     async with asyncio.timeout(DEADLINE), serving(tmp_path, EveryRequest()) as (reader, writer):
         writer.write(b"GET /api HTTP/1.1\r\n" + b"".join(b"x-%d: %b\r\n" % (number, b"y" * 1000) for number in range(90)))
         assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
+    """They arrive at once, and are parsed one after the other: thousands of heads would hold the event loop."""
+    requests = b"".join(b"GET /api/%d HTTP/1.1\r\nHost: a\r\n\r\n" % number for number in range(2000))
+    async with asyncio.timeout(DEADLINE), serving(tmp_path, EchoPath()) as (reader, writer):
+        writer.write(requests + POST + b"Content-Length: 200000\r\n\r\n" + b"x" * 200_000 + requests)
+        await writer.drain()
+        paths = []
+        for _ in range(4001):
+            head = await reader.readuntil(b"\r\n\r\n")
+            size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            paths.append((await reader.readexactly(size)).decode())
+    assert paths == [*(f"/api/{number}" for number in range(2000)), paths[2000], *(f"/api/{number}" for number in range(2000))]
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01", b"GET / HTTP/9.9\r\n\r\n", b"GET\r\n\r\n"])

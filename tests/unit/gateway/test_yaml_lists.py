@@ -1,0 +1,31 @@
+"""Lists as YAML are converted and sent in parts."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import yaml
+
+from pinnace.api.core_v1_pb2 import ConfigMap
+from pinnace.api.resources import CONFIG_MAPS
+from tests.unit.gateway.serving import Gateway, gateway
+
+PATH = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture(scope="module")
+async def served() -> AsyncIterator[Gateway]:
+    """A gateway with lists of some hundred kilobytes."""
+    async with gateway() as found:
+        maps = [ConfigMap(metadata={"name": f"map-{i}"}, data={"text": f"a: b # {i}\n" * 100}) for i in range(300)]  # type: ignore[arg-type]
+        await found.client.of(CONFIG_MAPS).create_batch(maps)
+        yield found
+
+
+@pytest.mark.parametrize("query", ["", "?labelSelector=a=none", "?limit=3", "?limit=299"])
+async def test_list_as_yaml_is_the_list_as_json(served: Gateway, query: str) -> None:
+    as_yaml = await served.ask("GET", PATH + query, accept="application/yaml")
+    as_json = await served.ask("GET", PATH + query)
+    found, expected = yaml.safe_load(as_yaml.body), as_json.json
+    assert as_yaml.code == 200 and as_yaml.content_type == "application/yaml"
+    assert found["items"] == expected["items"]
+    assert [found[key] for key in ("kind", "apiVersion")] == ["ConfigMapList", "v1"]

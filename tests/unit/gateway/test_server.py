@@ -215,7 +215,7 @@ async def test_oversized_head_is_refused(tmp_path: Path) -> None:
         assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
 
 
-async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
+async def test_thousands_of_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
     """They arrive at once, and are parsed one after the other: thousands of heads would hold the event loop."""
     requests = b"".join(b"GET /api/%d HTTP/1.1\r\nHost: a\r\n\r\n" % number for number in range(2000))
     async with asyncio.timeout(DEADLINE), serving(tmp_path, EchoPath()) as (reader, writer):

@@ -1,5 +1,6 @@
 """Lists as YAML are converted and sent in parts."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -17,7 +18,7 @@ async def served() -> AsyncIterator[Gateway]:
     """A gateway with lists of some hundred kilobytes."""
     async with gateway() as found:
         maps = [ConfigMap(metadata={"name": f"map-{i}"}, data={"text": f"a: b # {i}\n" * 100}) for i in range(300)]  # type: ignore[arg-type]
-        await found.client.of(CONFIG_MAPS).create_batch(maps)
+        await asyncio.gather(*map(found.client.of(CONFIG_MAPS).create, maps))
         yield found
 
 

@@ -38,6 +38,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @flags.replica
 @servers
 @click.option("--listen", type=flags.address, default="127.0.0.1:6443", help="Address of the Kubernetes API (HTTPS).")
+@click.option("--permit-port-sharing", is_flag=True, help="Let other gateways listen on the same address (SO_REUSEPORT).")
 @click.option("--tls-cert-file", type=_FILE, required=True, help="File containing the serving certificate (PEM).")
 @click.option("--tls-private-key-file", type=_FILE, required=True, help="File containing its private key (PEM).")
 @click.option("--client-ca-file", type=_FILE, required=True, help="File containing the CA of client certificates (PEM).")
@@ -52,6 +53,7 @@ def main(
     name: str,
     servers: Servers,
     listen: tuple[str, int],
+    permit_port_sharing: bool,
     tls_cert_file: Path,
     tls_private_key_file: Path,
     client_ca_file: Path,
@@ -67,7 +69,7 @@ def main(
         context = tls_context(str(tls_cert_file), str(tls_private_key_file), str(client_ca_file))
     except OSError as error:
         raise click.UsageError(f"unable to load the certificates: {error}") from None
-    options = Options(name, servers(), listen, context, http, timeline, data_dir)
+    options = Options(name, servers(), listen, permit_port_sharing, context, http, timeline, data_dir)
     sys.exit(process.run(lambda stop: serve(stop, options), new_loop=uvloop.new_event_loop))
 
 
@@ -76,6 +78,7 @@ class Options:
     name: str
     servers: ClientConfig
     listen: tuple[str, int]
+    permit_port_sharing: bool
     context: ssl.SSLContext
     http: tuple[str, int]
     timeline: tuple[str, int]
@@ -117,7 +120,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         registries=(REGISTRY, metrics.REGISTRY),
     )
     status.start()
-    host, port = await server.start(*options.listen)
+    host, port = await server.start(*options.listen, shared=options.permit_port_sharing)
     log.info("serving the Kubernetes API on https://%s:%d, status on %s", host, port, status.address)
     try:
         async with asyncio.TaskGroup() as group:

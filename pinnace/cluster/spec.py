@@ -114,6 +114,8 @@ class ClusterSpec:
     etcd_members: int = 1
     controllers: int = 0
     gateways: int = 0
+    gateways_share_port: bool = False
+    """Whether the gateways have one address. The kernel distributes the connections."""
     proxy: bool = False
     """Whether a service proxy runs."""
     data_dir: Path = field(default_factory=default_data_dir)
@@ -267,12 +269,13 @@ def plan(
             plans.append(Plan(component, name, http, http, argv))
 
     gateway: tuple[str, ...] = ()
+    shared, sharing = (address(), ("--permit-port-sharing",)) if spec.gateways_share_port else ("", ())
     for i in range(spec.gateways):
-        name, listen, http = f"{GATEWAY}-{i}", address(), address()
+        name, listen, http = f"{GATEWAY}-{i}", shared or address(), address()
         argv = _module(
             GATEWAY, "--name", name, "--server", reaching(name, endpoints), "--listen", listen, "--http", http, *serving,
             "--timeline", address(), "--data-dir", str(spec.data_dir),
-            "--kubeconfig", str(certificates.configuration(pki, GATEWAY)),
+            "--kubeconfig", str(certificates.configuration(pki, GATEWAY)), *sharing,
         )  # fmt: skip
         plans.append(Plan(GATEWAY, name, listen, http, argv))
         gateway = gateway or ("--gateway", listen)

@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,12 @@ class Silent:
 
 
 @pytest.mark.timeout(180 + 30 * ROLLS)
-async def test_watches_lose_nothing_while_gateways_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shares_port", [False, True])
+async def test_watches_lose_nothing_while_gateways_restart(tmp_path: Path, shares_port: bool) -> None:
+    spec = replace(SPEC, gateways_share_port=shares_port)
     with Journal(tmp_path / JOURNAL) as journal:
         journal.write(heading(time.time(), 1, "gateways are rolled", SETTLE))
-        async with stage(SPEC, tmp_path, Silent()) as on:
+        async with stage(spec, tmp_path, Silent()) as on:
             loading = Load(on.cluster.config, journal, on.nodes, seed=1, rate=90.0, gateways=on.gateways)
             async with on.bystander, loading as load:
                 assert load.gateways is not None

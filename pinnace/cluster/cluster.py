@@ -433,7 +433,7 @@ class Cluster:
             moved: dict[str, str] = {}
             for record in [self.state.find(name) for name in names]:
                 for address in listening(record.plan) if not processes.running(record) else ():
-                    if is_free(address):
+                    if is_free(address, shared=record.plan.shares(address)):
                         continue
                     if (hint := self._bound_to(address, record)) is not None:
                         message = f"{address}, an address of {record.name}, is in use by another program"

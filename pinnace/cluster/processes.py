@@ -62,7 +62,7 @@ def spawn(plan: Plan, log: Path, *, successor: bool = False) -> subprocess.Popen
     program uses its address.
     """
     for address in sorted({plan.address, plan.http}) if not successor else ():
-        if not is_free(address):
+        if not is_free(address, shared=plan.shares(address)):
             raise StartFailed(
                 f"{address}, the address of {plan.name}, is in use by another program",
                 hint="find it with `ss -ltnp`; `pinnace stop` and `pinnace start` select another address",
@@ -193,11 +193,12 @@ def _sit_on(port: int) -> socket.socket | None:
     return seat
 
 
-def is_free(address: str) -> bool:
-    """Whether a server can listen at host:port. Lingering connections of an earlier server are ignored."""
+def is_free(address: str, *, shared: bool = False) -> bool:
+    """Whether a server can listen at host:port. Lingering connections of an earlier server are ignored. `shared`: whether it
+    permits others to listen there, too."""
     host, _, port = address.rpartition(":")
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if shared else socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, int(port)))
         except OSError:

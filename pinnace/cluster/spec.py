@@ -176,6 +176,10 @@ class ClusterSpec:
         return cls(**{**values, "machine": MachineOptions(**values.get("machine", {}))}, data_dir=data_dir)
 
 
+SHARING = "--permit-port-sharing"
+"""The flag of a gateway that lets others listen on its address."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The plan of a process. `name` is unique in the cluster; it is the name of the log and of the candidate in elections.
@@ -197,6 +201,10 @@ class Plan:
             return ADDRESS.sub(lambda found: addresses.get(found[0], found[0]), text)
 
         return replace(self, address=new(self.address), http=new(self.http), argv=tuple(map(new, self.argv)))
+
+    def shares(self, address: str) -> bool:
+        """Whether other processes can listen on the address as well."""
+        return address == self.address and SHARING in self.argv
 
     def knows(self, address: str) -> bool:
         """Whether its command line contains this address."""

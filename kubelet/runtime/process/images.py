@@ -6,7 +6,7 @@ variables. A container overrides them as in Kubernetes:
     container           what runs
     no command, no args command and args of the entry
     args only           command of the entry, args of the container
-    command             command and args of the container; nothing of the entry
+    command             command and args of the container; only the variables of the entry
 
 The key of an entry is the name of an image without registry, tag and digest. An entry whose key contains "/" matches the last
 parts of the name, another one its last part; "*" stands for any characters except "/". Entries of a file come before the
@@ -34,9 +34,10 @@ from pinnace.runtime.configuration import ConfigurationError, fields, items
 
 MAX_FILE = 1 << 20
 """Maximum size of a file with images, in bytes."""
-_OURS: Mapping[str, str] = MappingProxyType({"PYTHONPATH": str(Path(str(kubelet.__file__)).parents[1])})
-"""The variables of programs of this package."""
-_HTDOCS = {"nginx": "/usr/share/nginx/html", "httpd": "/usr/local/apache2/htdocs"}
+_HTDOCS = {  # the folders of their documents
+    "nginx": "/usr/share/nginx/html",
+    "httpd": "/usr/local/apache2/htdocs",
+}
 
 
 class Image(NamedTuple):
@@ -50,17 +51,18 @@ class Image(NamedTuple):
     """Variables. Those of the container replace them."""
 
 
-def web_server(documents: str) -> Image:
-    """The web server of this package on port 80 of the pod. `documents`: the path of its documents in the container."""
-    return Image(args=(sys.executable, "-S", "-P", "-m", "kubelet.runtime.process.web_server", documents), env=_OURS)
+def _own_program(module: str, *arguments: str) -> tuple[str, ...]:
+    """Runs a module of this package. Its path is not a variable of the container."""
+    path = f"PYTHONPATH={Path(str(kubelet.__file__)).parents[1]}"
+    return ("env", path, sys.executable, "-S", "-P", "-m", f"kubelet.runtime.process.{module}", *arguments)
 
 
 BUILT_IN: Mapping[str, Image] = {
-    "pause": Image(command=(sys.executable, "-S", "-P", "-m", "kubelet.runtime.process.pause"), env=_OURS),
+    "pause": Image(command=_own_program("pause")),
     "busybox": Image(args=("sh",)),
     "alpine": Image(args=("/bin/sh",)),
     "python": Image(args=(sys.executable,)),
-    **{name: web_server(documents) for name, documents in _HTDOCS.items()},
+    **{name: Image(args=_own_program("web_server", documents)) for name, documents in _HTDOCS.items()},
 }
 
 

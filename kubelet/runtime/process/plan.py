@@ -321,7 +321,7 @@ def container_plan(
     """`root`: of the container; `where`: the volumes of the pod; `services`: variables of services; `objects`: see
     `environment`. Raises Unsupported and MissingObject.
     """
-    image = None if container.command else images.find_image(container.image)
+    image = images.find_image(container.image)
     command, args = container_command(container, image)
     if not command and not args:
         raise Unsupported(

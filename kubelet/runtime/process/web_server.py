@@ -88,6 +88,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self._left = MAX_REQUESTS
+        self._length = 0
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -95,8 +96,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(with_body=False)
 
+    def version_string(self) -> str:
+        return self.server_version
+
     def _answer(self, *, with_body: bool) -> None:
         self._left -= 1
+        self._length = 0
         if self._left <= 0 or self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # a body is not read
         path = unquote(self.path.partition("?")[0].partition("#")[0], errors="replace")
@@ -132,6 +137,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def _begin(self, kind: str, length: int) -> None:
+        self._length = length
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", f"{kind}; charset=utf-8" if kind.startswith("text/") else kind)
         self.send_header("Content-Length", str(length))
@@ -145,7 +151,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         moment = time.strftime("%d/%b/%Y:%H:%M:%S %z")
         agent = self.headers.get("User-Agent", "-") if getattr(self, "headers", None) else "-"
         status = code.value if isinstance(code, HTTPStatus) else code
-        line = f'{self.client_address[0]} - - [{moment}] "{self.requestline[:1024]}" {status} {size} "-" "{agent[:256]}"'
+        line = (
+            f'{self.client_address[0]} - - [{moment}] "{self.requestline[:1024]}" {status} {self._length} "-" "{agent[:256]}"'
+        )
         sys.stdout.write(f"{line.translate(_CONTROL)}\n")
         sys.stdout.flush()
 

@@ -67,7 +67,11 @@ def enter_new_namespace(mounts: Sequence[BindMount], folder: Path) -> None:
         target = Path(f"{root}{_resolve(mount['target'])}")
         source = os.path.realpath(mount["source"])
         _make_target(root, target, is_directory=Path(source).is_dir(), cover=cover)
-        _mount(source, str(target), _MS_BIND | _MS_REC)
+        try:
+            _mount(source, str(target), _MS_BIND | _MS_REC)
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            raise OSError(error.errno, f"mount {mount['source']} at {mount['target']}: {why}") from None
         if mount["read_only"]:
             _mount("none", str(target), _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
     os.chdir(root)

@@ -72,6 +72,7 @@ from pinnace.api.resources import (
     LEASES,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     REPLICA_SETS,
@@ -148,7 +149,7 @@ class Assembly:
             storage, self.cacher, self._committer, self._refresh, clock, self._rng, preempted=settings.preempted
         )
         of = self.cacher.of
-        self._nodes = NodeAuthorizer(of(NODES), of(PODS))
+        self._nodes = NodeAuthorizer(of(NODES), of(PODS), of(PERSISTENT_VOLUMES))
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
         self.policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)

@@ -133,7 +133,7 @@ UNEXPECTED = "UnexpectedAdmissionError"
 
 class Admission:
     """`nodes_known`: see StaleNodeCheck. `staying`: the pods of a node that are not terminating. `preempt`: ends a pod for a
-    critical pod, by uid, if `can_end`. `wake`: requeues a pod, by uid.
+    critical pod, by uid, if `can_end`. `wake`: requeues a pod, by uid. `event`: records an event (pod, type, reason, message).
     """
 
     def __init__(
@@ -146,6 +146,7 @@ class Admission:
         preempt: Callable[[str], None],
         can_end: Callable[[str], bool],
         wake: Callable[[str], None],
+        event: Callable[[Pod, str, str, str], None],
     ) -> None:
         self._nodes = nodes
         self._runtime = runtime
@@ -154,6 +155,7 @@ class Admission:
         self._preempt = preempt
         self._can_end = can_end
         self._wake = wake
+        self._event = event
         self._pending: dict[str, dict[str, PodRecord]] = {}
         """Pods with a pending resize, by node and uid."""
         self._stale_node_check = StaleNodeCheck(nodes_known)
@@ -180,9 +182,10 @@ class Admission:
             return again or room or self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
         self._stale_node_check.over(pod.spec.nodeName, uid)
         try:
-            if pod.spec.volumes:
+            if needs_volumes(pod):
                 record.want = record.want._replace(mounted_at=self._volumes.publish(pod, now))
-            self._runtime.prepare(pod, admitted)
+            if remark := self._runtime.prepare(pod, admitted):
+                self._event(pod, "Normal", "Simulated", remark)
         except Unsupported as error:
             self.vacate(record)
             return lifecycle.refuse(UNEXPECTED, f"Pod was rejected: {error}", now)
@@ -223,13 +226,13 @@ class Admission:
 
     def remount(self, record: PodRecord, now: Instant) -> None:
         """Adopts the volumes of the pod. They are mounted if a container has started."""
-        if record.pod.spec.volumes:
+        if needs_volumes(record.pod):
             mounted_at = self._volumes.adopt(record.pod, now, started=bool(record.containers))
             record.want = record.want._replace(mounted_at=mounted_at)
 
     def vacate(self, record: PodRecord) -> None:
         """Releases all resources of the pod."""
-        if record.pod.spec.volumes:
+        if needs_volumes(record.pod):
             self._volumes.unpublish(record.pod)
         self._forget_resize(record.pod)
         if node := self._nodes.of(record.pod):
@@ -284,6 +287,14 @@ class Admission:
     def _refuse(self, uid: str, reason: str, message: str, now: Instant) -> PodState:
         self._runtime.remove(uid)  # volumes of a process that was killed before it could report
         return lifecycle.refuse(reason, f"Pod was rejected: {message}", now)
+
+
+def needs_volumes(pod: Pod) -> bool:
+    """Whether the volumes are concerned with the pod: it has some, or variables from objects."""
+    return bool(pod.spec.volumes) or any(
+        container.envFrom or any(variable.HasField("valueFrom") for variable in container.env)
+        for container in (*pod.spec.initContainers, *pod.spec.containers)
+    )
 
 
 def _order(record: PodRecord) -> tuple[int, bool, float]:

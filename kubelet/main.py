@@ -9,15 +9,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import click
 
 from kubelet.fleet import Fleet
 from kubelet.registration import Endpoint, Machine
 from kubelet.run_log import LoggedRuntime, RunLog
+from kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage, VolumesByImage
 from kubelet.runtime.fake import NO_STAGES, Delays, FakeRuntime, FakeVolumes, Volumes
 from kubelet.runtime.interface import NoStreams, Runtime, Streams
-from kubelet.runtime.process.root import Root
+from kubelet.runtime.process.images import ImageTable, load_images
+from kubelet.runtime.process.mounts import probe
+from kubelet.runtime.process.plan import NO_IMAGES
+from kubelet.runtime.process.pod_volumes import PodVolumes
+from kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root
 from kubelet.runtime.process.runtime import ProcessMeter, ProcessRuntime
 from kubelet.runtime.process.streams import ProcessStreams
 from kubelet.runtime.stages import SETS, Behaviour, Stages, StagesError
@@ -33,6 +39,7 @@ from pinnace.client.flags import Machines, Servers, check_registering, machines,
 from pinnace.client.informer import RestartSupervisor
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
+from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.http import StatusServer
 from pinnace.runtime.tracing import Tracer
 
@@ -70,6 +77,11 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
     metavar="|".join((*SETS, "FILE")),
     help="Behavior of simulated containers: see docs/kubelet.md.  [default: they run]",
 )
+@click.option(
+    "--images",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Commands of images for the process runtime: see docs/process-runtime.md.  [default: a few are built in]",
+)
 @click.option("--root-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the process runtime keeps its pods.")
 @click.option("--listen", type=flags.address, help="Address for logs, exec and top of API servers.  [default: nowhere]")
 @click.option(
@@ -96,6 +108,7 @@ def main(
     mount_delay: float,
     runtime: str,
     stages: str | None,
+    images: Path | None,
     root_dir: Path | None,
     listen: tuple[str, int] | None,
     advertised: str | None,
@@ -116,15 +129,15 @@ def main(
     own = {f"{prefix}{index}": machines.shapes.of(index) for index in numbers}
     machine = Machine(machines.options.shape(), runtime, local=runtime == "process", own=own)
     tracer = flags.tracer(tracing_endpoint, "kubelet", name)
-    with _runtime(runtime, root_dir, start_delay, stages) as (runs, streams, meter), _run_log(run_log) as witness:
+    simulation = Simulation(Behaviour(start_seconds=start_delay), _stages(stages), Delays(attach_delay, mount_delay))
+    with _runtime(runtime, root_dir, simulation, images) as (make, streams, meter), _run_log(run_log) as witness:
         options = Options(
             name=name,
             servers=known,
             own=list(own),
             http=http,
             machine=machine,
-            runtime=lambda services: _witnessed(runs(services), witness) if witness else runs(services),
-            volumes=lambda: FakeVolumes(Delays(attach_delay, mount_delay)),
+            make=lambda services, client: _witnessed(make(services, client), witness) if witness else make(services, client),
             meter=meter,
             serving=_serving(listen, advertised, streams) if listen is not None else None,
             tracer=tracer,
@@ -147,10 +160,27 @@ class Serving:
         return bound._replace(host=self.advertised or (socket.gethostname() if everywhere else bound.host))
 
 
+Make: TypeAlias = Callable[[Variables, Client], tuple[Runtime, Volumes]]
+
+
+class Simulation(NamedTuple):
+    """How simulated containers behave."""
+
+    behaviour: Behaviour
+    stages: Stages
+    delays: Delays
+
+    def runtime(self) -> FakeRuntime:
+        return FakeRuntime(self.behaviour, self.stages)
+
+    def volumes(self) -> FakeVolumes:
+        return FakeVolumes(self.delays)
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The parsed command line. `own`: names of the nodes that the fleet creates. `serving`: None if there is no server. Runtime
-    and volumes are created again each time the fleet restarts within the process, because they keep state.
+    """The parsed command line. `own`: names of the nodes that the fleet creates. `serving`: None if there is no server. `make`:
+    creates runtime and volumes, again each time the fleet restarts within the process, because they keep state.
     """
 
     name: str
@@ -158,8 +188,7 @@ class Options:
     own: Sequence[str]
     http: tuple[str, int]
     machine: Machine
-    runtime: Callable[[Variables], Runtime]
-    volumes: Callable[[], Volumes]
+    make: Make
     meter: Meter
     serving: Serving | None
     tracer: Tracer
@@ -176,9 +205,10 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     def fleet() -> Fleet:
         client = Client(connection)
         services = ServiceVariables(client.of(SERVICES)) if machine.local else None
+        runtime, volumes = options.make(services or no_services, client)
         return Fleet(
-            options.name, options.own, machine, client, options.runtime(services or no_services),
-            volumes=options.volumes(), meter=options.meter, services=services, tracer=options.tracer,
+            options.name, options.own, machine, client, runtime,
+            volumes=volumes, meter=options.meter, services=services, tracer=options.tracer,
         )  # fmt: skip
 
     lives = RestartSupervisor(fleet)
@@ -209,22 +239,42 @@ def _serving(listen: tuple[str, int], advertised: str | None, streams: Streams) 
 
 @contextmanager
 def _runtime(
-    kind: str, folder: Path | None, start_delay: float, stages: str | None
-) -> Iterator[tuple[Callable[[Variables], Runtime], Streams, Meter]]:
+    kind: str, folder: Path | None, simulation: Simulation, images: Path | None
+) -> Iterator[tuple[Make, Streams, Meter]]:
     if kind == "fake":
-        behaviour, declared = Behaviour(start_seconds=start_delay), _stages(stages)
-        yield lambda services: FakeRuntime(behaviour, declared), NoStreams(), Declared(SYSTEM_CLOCK)
+        if images is not None:
+            raise click.UsageError("--images describes containers of the process runtime: use it with --runtime process")
+        yield lambda services, client: (simulation.runtime(), simulation.volumes()), NoStreams(), Declared(SYSTEM_CLOCK)
         return
-    if stages is not None:
+    if simulation.stages is not NO_STAGES:
         raise click.UsageError("--stages describes simulated containers: the process runtime runs the containers' commands")
     if folder is None:
         raise click.UsageError("--runtime process requires --root-dir, a directory for its pods")
+    table = _images(images)
     try:
         root = Root(folder)
     except OSError as error:
         raise click.BadParameter(str(error), param_hint="--root-dir") from None
+    chooser, mounts = RuntimeChooser(root, table), probe(SHIM_ENVIRONMENT)
+
+    def make(services: Variables, client: Client) -> tuple[Runtime, Volumes]:
+        volumes = PodVolumes(root, lambda resource, name, namespace: client.of(resource).get(name, namespace))
+        runtime = ProcessRuntime(root, services=services, objects=volumes.objects, images=table, mounts=mounts)
+        return (
+            RuntimeByImage(runtime, simulation.runtime(), chooser),
+            VolumesByImage(volumes, simulation.volumes(), chooser),
+        )
+
     with closing(root):
-        yield lambda services: ProcessRuntime(root, services=services), ProcessStreams(root), ProcessMeter(root)
+        streams = StreamsByImage(ProcessStreams(root), NoStreams(), chooser)
+        yield make, streams, MeterByImage(ProcessMeter(root), Declared(SYSTEM_CLOCK), chooser)
+
+
+def _images(path: Path | None) -> ImageTable:
+    try:
+        return load_images(path) if path is not None else NO_IMAGES
+    except (ConfigurationError, OSError) as error:
+        raise click.BadParameter(str(error), param_hint="--images") from None
 
 
 def _stages(name: str | None) -> Stages:
@@ -234,9 +284,10 @@ def _stages(name: str | None) -> Stages:
         raise click.BadParameter(f"\n{error}", param_hint="--stages") from None
 
 
-def _witnessed(runtime: Runtime, witness: RunLog) -> Runtime:
+def _witnessed(made: tuple[Runtime, Volumes], witness: RunLog) -> tuple[Runtime, Volumes]:
+    runtime, volumes = made
     witness.begin_life()
-    return LoggedRuntime(runtime, witness)
+    return LoggedRuntime(runtime, witness), volumes
 
 
 def _run_log(path: Path | None) -> AbstractContextManager[RunLog | None]:

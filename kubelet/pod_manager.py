@@ -29,6 +29,7 @@ starts with a list, and pods that the list lacks are forgotten. A fleet that los
 
 import asyncio
 import logging
+import math
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -43,7 +44,7 @@ from kubelet.metrics import PodTraces
 from kubelet.node import VirtualNodes, crashes, rebooted
 from kubelet.pod_record import PodRecord
 from kubelet.runtime.fake import FakeVolumes, Volumes
-from kubelet.runtime.interface import ContainerView, Instant, Runtime, read
+from kubelet.runtime.interface import ContainerView, Instant, Progress, Runtime, read
 from kubelet.stats import Running
 from kubelet.status import adopted
 from kubelet.status_manager import PodWriter, StatusManager
@@ -124,15 +125,18 @@ class PodManager:
         self._arriving: dict[str, Pod] = {}  # new and not admitted yet
         self._queue = DelayQueue(clock)
         self._isolation = PanicIsolation(self._event, self._queue, clock)
+        self._volumes = volumes or FakeVolumes()
+        self._volumes.listen(self._volumes_progress, self._event)
         self._admission = Admission(
             self._nodes,
             runtime,
-            volumes or FakeVolumes(),
+            self._volumes,
             nodes_known,
             self.staying,
             self._preempt,
             self._can_end,
             self._queue.add,
+            self._event,
         )
         runtime.listen(self._queue.add)
         self._reports = StatusManager(writer, self._records, self._nodes.is_silenced, self._forget, self._traces, clock)
@@ -157,6 +161,7 @@ class PodManager:
             async with asyncio.TaskGroup() as group:
                 group.create_task(unending("reports", self._reports.run))
                 group.create_task(unending("steps of pods", self._step_all))
+                group.create_task(unending("volumes", self._volumes.run))
         finally:
             self._runtime.close()
 
@@ -274,11 +279,26 @@ class PodManager:
         self._reports.heard(uid, record)
         if record.want is not before:
             self._queue.add(uid)
+        if pod.spec.volumes:
+            self._volumes.update(pod)
         moved = pod.metadata.generation != generation and not pod.metadata.HasField("deletionTimestamp")
         if moved and record.state is not None:  # the steps of a deletion are reported anyway
+            if not record.state.phase.final:
+                self._runtime.resize(record.granted)
             self._resize(uid, record, read(self._clock))
             self._reports.changed(uid, record)
         self._obey(uid, pod)
+
+    def _volumes_progress(self, uid: str, progress: Progress) -> None:
+        """Containers can start, or are held for other reasons."""
+        record = self._records.get(uid)
+        if record is None:
+            return
+        mounted_at = read(self._clock).monotonic if progress.mounted else math.inf
+        record.want = record.want._replace(mounted_at=mounted_at, held=progress.held)
+        if record.state is not None:
+            self._reports.changed(uid, record)
+        self._queue.add(uid)
 
     def _obey(self, uid: str, pod: Pod) -> None:
         """Applies the annotations of a running pod. If this raises an exception, the pod runs without them."""

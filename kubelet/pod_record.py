@@ -8,7 +8,7 @@ from kubelet.addresses import Addresses
 from kubelet.lifecycle import DesiredState, Phase, PodState, accepted
 from kubelet.lifecycle.plan import Template, template_of
 from kubelet.runtime.interface import ContainerState, ContainerView
-from kubelet.status import Resize, alike, render, resources_of, with_resources
+from kubelet.status import Resize, alike, render, resources_of, show_held, with_resources
 from pinnace.api.core_v1_pb2 import Pod, PodCondition
 from pinnace.api.pods import ended
 from pinnace.fit import Requests
@@ -111,7 +111,7 @@ class PodRecord:
         if moved:
             self.template = template_of(self.granted)
         if moved or metadata.HasField("deletionTimestamp") or self.template.plan.gates:
-            self.want = wanted(pod, self.template)._replace(mounted_at=self.want.mounted_at)
+            self.want = wanted(pod, self.template)._replace(mounted_at=self.want.mounted_at, held=self.want.held)
         return True
 
     @property
@@ -140,7 +140,10 @@ class PodRecord:
         return self._render(self.state)
 
     def _render(self, state: PodState) -> Pod:
-        return render(self.pod, self.revision, self.template, state, self.containers, self.addresses, self.resize)
+        report = render(self.pod, self.revision, self.template, state, self.containers, self.addresses, self.resize)
+        if self.want.held and not state.phase.final:
+            show_held(report.status, self.want.held, initialized=state.initialized.holds)
+        return report
 
     def acknowledge(self, revision: str) -> None:
         """The report in flight is stored, at `revision`."""

@@ -94,9 +94,10 @@ class LoggedRuntime:
     def listen(self, notify: Callable[[str], None]) -> None:
         self._runtime.listen(notify)
 
-    def prepare(self, pod: Pod, addresses: Addresses) -> None:
-        self._runtime.prepare(pod, addresses)
+    def prepare(self, pod: Pod, addresses: Addresses) -> str | None:
+        remark = self._runtime.prepare(pod, addresses)
         self._pods[pod.metadata.uid] = _Pod(pod)
+        return remark
 
     def adopt(self, pod: Pod, now: Instant) -> None:
         self._runtime.adopt(pod, now)

@@ -288,6 +288,7 @@ def _waiting(plan: PodPlan) -> ContainerStateMessage:
     return _INITIALIZING if plan.init else _CREATING
 
 
+_NOT_CREATED = ("ContainerCreating", "PodInitializing")
 _CREATING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="ContainerCreating"))
 _INITIALIZING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="PodInitializing"))
 _LOST = ContainerStateMessage(
@@ -352,6 +353,14 @@ def render(
     if resize is not None:
         resize.show(status, generation)
     return report
+
+
+def show_held(status: PodStatus, held: Mapping[str, str], *, initialized: bool) -> None:
+    """Says why containers that have never been created wait, if it is their turn. `held`: messages by container."""
+    turn = [each for each in status.initContainerStatuses if each.state.waiting.reason in _NOT_CREATED][:1]
+    for each in (*turn, *(status.containerStatuses if initialized else ())):
+        if each.name in held and each.state.waiting.reason in _NOT_CREATED:
+            each.state.waiting.reason, each.state.waiting.message = "CreateContainerConfigError", held[each.name]
 
 
 def alike(one: PodStatus, other: PodStatus) -> bool:

@@ -5,8 +5,9 @@ repeated, so a new role takes effect on all servers immediately. An allowed call
 deleted role can still allow calls until the server receives the deletion.
 
 The node authorizer limits a kubelet fleet to its own nodes, their leases, and the pods that are bound to these nodes. A fleet
-can read all services. A node belongs to a fleet if the certificate of the fleet names it, or if it has the label
-pinnace.io/fleet. The admission plugin NodeRestriction (apiserver.admission) limits the changes of a fleet to its nodes.
+can get the ConfigMaps, Secrets and claims to which these pods refer, and the volumes of these claims. It can read all services.
+A node belongs to a fleet if the certificate of the fleet names it, or if it has the label pinnace.io/fleet. The admission
+plugin NodeRestriction (apiserver.admission) limits the changes of a fleet to its nodes.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
 
@@ -19,6 +20,7 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from apiserver.auth.audit import Audit, AuditEvent, NoAudit
@@ -26,10 +28,24 @@ from apiserver.auth.authentication import MASTERS, Credential, User
 from apiserver.auth.permissions import DENIED, HEARTBEAT, Action, Decision, Target, action_on
 from apiserver.auth.rbac import ALL_RULES, Rbac
 from apiserver.cacher.cacher import ResourceCache
+from apiserver.cacher.store import SelectionPredicate
 from apiserver.errors import Rejected, bad_request
-from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.core_v1_pb2 import Node, PersistentVolume, Pod
 from pinnace.api.rbac_v1_pb2 import PolicyRule
-from pinnace.api.resources import EVENTS, EVENTS_V1, LEASES, NODE_LEASE_NAMESPACE, NODES, PODS, SERVICES
+from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference, pod_references
+from pinnace.api.resources import (
+    CONFIG_MAPS,
+    EVENTS,
+    EVENTS_V1,
+    LEASES,
+    NODE_LEASE_NAMESPACE,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    SECRETS,
+    SERVICES,
+)
 from pinnace.api.selectors import FIELDS, SelectorError, parse_fields, parse_labels
 from pinnace.api.status import Code, Refusal
 from pinnace.api.users import MAX_GROUPS, Impersonation
@@ -41,9 +57,10 @@ _ALLOWED = "node authorizer: the object belongs to the fleet"
 class NodeAuthorizer:
     """Decides actions of kubelet fleets."""
 
-    def __init__(self, nodes: ResourceCache[Node], pods: ResourceCache[Pod]) -> None:
+    def __init__(self, nodes: ResourceCache[Node], pods: ResourceCache[Pod], volumes: ResourceCache[PersistentVolume]) -> None:
         self._nodes = nodes
         self._pods = pods
+        self._volumes = volumes
         self._rows: Mapping[Action, Callable[[User, Target], bool]] = {
             action_on(NODES, "create"): lambda user, target: target.name in user.nodes,
             action_on(NODES, "get"): self._own_node,
@@ -62,6 +79,10 @@ class NodeAuthorizer:
             action_on(PODS, "delete"): _anything,
             action_on(EVENTS, "create"): _anything,
             action_on(EVENTS_V1, "create"): _anything,
+            action_on(CONFIG_MAPS, "get"): partial(self._own_object, CONFIG_MAP),
+            action_on(SECRETS, "get"): partial(self._own_object, SECRET),
+            action_on(PERSISTENT_VOLUME_CLAIMS, "get"): partial(self._own_object, CLAIM),
+            action_on(PERSISTENT_VOLUMES, "get"): self._own_volume,
             action_on(SERVICES, "get"): _anything,  # for the variables of containers
             action_on(SERVICES, "list"): _anything,
             action_on(SERVICES, "watch"): _anything,
@@ -108,6 +129,24 @@ class NodeAuthorizer:
     def _own_pod(self, user: User, target: Target) -> bool:
         entry = self._pods.get(PODS.key(target.namespace, target.name))
         return entry is not None and self.owns(user, entry.obj.spec.nodeName)
+
+    def _own_object(self, kind: str, user: User, target: Target) -> bool:
+        """Report whether a pod of the fleet refers to the object. Pods are parsed only if they contain the name."""
+        if not target.namespace or not target.name:
+            return False
+        name, reference = target.name.encode(), Reference(kind, target.name)
+        return any(
+            entry.node and name in entry.value and self.owns(user, entry.node) and reference in pod_references(entry.obj)
+            for entry in self._pods.select(SelectionPredicate.parse(PODS, target.namespace, "", ""))
+        )
+
+    def _own_volume(self, user: User, target: Target) -> bool:
+        """Report whether a pod of the fleet has the claim to which the volume is bound."""
+        entry = self._volumes.get(PERSISTENT_VOLUMES.key("", target.name))
+        if entry is None or not entry.obj.spec.HasField("claimRef"):
+            return False
+        claim = entry.obj.spec.claimRef
+        return self._own_object(CLAIM, user, target._replace(namespace=claim.namespace, name=claim.name))
 
     def _own_pods(self, user: User, target: Target) -> bool:
         return self._owns_all(user, parse_fields(target.fields, FIELDS[PODS.plural]).allowed("spec.nodeName"))

@@ -151,7 +151,13 @@ def advance(want: DesiredState, state: PodState, containers: Sequence[ContainerV
     if state.phase.final:
         return Step(state, None, (RemovePod(),) if deleting else ())
     plan, ending, mounted = want.plan, state.ending, now.monotonic >= want.mounted_at
-    if plan.plain and mounted and not deleting and ending is None and (step := _plainly(plan, state, containers, now)):
+    if (
+        plan.plain
+        and mounted
+        and not (deleting or want.held)
+        and ending is None
+        and (step := _plainly(plan, state, containers, now))
+    ):
         return step
     builder = StepBuilder(state, now)
     if deleting or plan.deadline is not None:
@@ -167,6 +173,8 @@ def advance(want: DesiredState, state: PodState, containers: Sequence[ContainerV
     phase = _phase(main, ending, done and not init.sidecars)
     if not mounted:
         builder.hold(want.mounted_at)
+    elif want.held:
+        builder.hold_containers(want.held)
     if builder.images is not plan.images:
         builder.images = _started_images(plan, builder)
     state = _next(want, state, phase, init.complete, init.ready and main.ready, ending, builder)

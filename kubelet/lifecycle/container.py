@@ -167,6 +167,10 @@ class StepBuilder:
         self.actions = [each for each in self.actions if not isinstance(each, Start)]
         self.wake(until)
 
+    def hold_containers(self, names: Collection[str]) -> None:
+        """These containers do not start."""
+        self.actions = [each for each in self.actions if not (isinstance(each, Start) and each.container in names)]
+
     def wake(self, at: float | None) -> None:
         if at is not None and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at

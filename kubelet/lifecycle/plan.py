@@ -230,6 +230,8 @@ class DesiredState(NamedTuple):
     """The message about readiness gates that are not True."""
     mounted_at: float = -math.inf
     """Monotonic time at which the volumes are mounted. No container starts before."""
+    held: Mapping[str, str] = MappingProxyType({})
+    """Containers that cannot be created yet, by name, with the reason. They do not start."""
 
 
 class Condition(NamedTuple):

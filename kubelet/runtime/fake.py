@@ -14,6 +14,7 @@ node, and there at once. Nothing is ever waited for: `publish` begins, and says 
 Source: https://github.com/container-storage-interface/spec (ControllerPublishVolume, NodePublishVolume)
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -27,6 +28,7 @@ from kubelet.runtime.interface import (
     ContainerView,
     Exit,
     Instant,
+    Progress,
     Unsupported,
     past,
     reported_exit,
@@ -222,9 +224,19 @@ MOUNT = f"{PREFIX}mount-seconds"
 
 
 class Volumes(Protocol):
+    def listen(self, report: Callable[[str, Progress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+        """Sets the callbacks: `report(uid, progress)` for changes that no returned time announced, and `event(pod, type,
+        reason, message)`. Called once, before all other methods.
+        """
+        ...
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        ...
+
     def publish(self, pod: Pod, now: Instant) -> float:
         """Starts to attach and mount the volumes of the pod. Returns the monotonic time of completion. Raises Unsupported; then
-        there is nothing to unpublish.
+        there is nothing to unpublish. Infinite: unknown; the progress will be reported.
         """
         ...
 
@@ -232,6 +244,10 @@ class Volumes(Protocol):
         """Like `publish`, for a pod that an earlier kubelet process accepted. If a container has started, the volumes are
         mounted.
         """
+        ...
+
+    def update(self, pod: Pod) -> None:
+        """The pod has changed, such as its labels. No effect for an unknown pod."""
         ...
 
     def unpublish(self, pod: Pod) -> None:
@@ -261,6 +277,15 @@ class FakeVolumes:
         self._delays = delays
         self._attached: dict[tuple[str, str], _Attachment] = {}
         """By node and claim."""
+
+    def listen(self, report: Callable[[str, Progress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+        """No effect: all changes are known in advance."""
+
+    async def run(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    def update(self, pod: Pod) -> None:
+        """No effect: nothing is read from the pod later."""
 
     def publish(self, pod: Pod, now: Instant) -> float:
         return self._publish(pod, self._declared(pod), now)

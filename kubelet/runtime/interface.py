@@ -4,7 +4,7 @@ No method of `Runtime` blocks; a runtime notifies the kubelet of changes. The me
 command, or for their reader.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -125,6 +125,15 @@ class ContainerView(NamedTuple):
         return self[:6]
 
 
+class Progress(NamedTuple):
+    """What the volumes and variables of a pod allow."""
+
+    mounted: bool
+    """Containers can start."""
+    held: Mapping[str, str]
+    """Containers that cannot be created yet, by name, with the message of CreateContainerConfigError."""
+
+
 class Unsupported(Exception):
     """The runtime can never run this pod. The message says why."""
 
@@ -136,9 +145,9 @@ class Runtime(Protocol):
         """
         ...
 
-    def prepare(self, pod: Pod, addresses: Addresses) -> None:
-        """Prepares the pod's environment. `addresses` are those that the node has allocated. Raises Unsupported; then there is
-        nothing to remove.
+    def prepare(self, pod: Pod, addresses: Addresses) -> str | None:
+        """Prepares the pod's environment. `addresses` are those that the node has allocated. Returns what users must know, for
+        an event. Raises Unsupported; then there is nothing to remove.
         """
         ...
 
@@ -147,7 +156,7 @@ class Runtime(Protocol):
         ...
 
     def resize(self, pod: Pod) -> None:
-        """Sets the resources of the containers of a prepared or adopted pod. Running containers continue."""
+        """The spec of a prepared or adopted pod has other resources or images. Running containers continue."""
         ...
 
     def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:

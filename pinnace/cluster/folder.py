@@ -49,7 +49,16 @@ OURS: Mapping[str, Sequence[str]] = {
     "pki": ("*.crt*", "*.key*", "*.conf*", "etcd", "users"),
     "pods": ("kubelet-*",),
     "logs": ("*.log", "core", "core.*"),
-    "config": ("scheduler.yaml", "admission.yaml", "stages.yaml", "machines.yaml", "tokens.csv", "plugins", "modules"),
+    "config": (
+        "scheduler.yaml",
+        "admission.yaml",
+        "stages.yaml",
+        "images.yaml",
+        "machines.yaml",
+        "tokens.csv",
+        "plugins",
+        "modules",
+    ),
 }
 """The files that components create in each directory."""
 SEGMENT = 64 * MB

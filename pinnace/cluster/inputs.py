@@ -3,7 +3,7 @@
 `gather` reads the configuration once, when the cluster is created:
 
     --scheduler-config FILE, --scheduler-plugin SPEC,      copied to <data_dir>/config, and passed to the components as
-    --admission-config FILE, --stages FILE                 arguments
+    --admission-config, --stages, --images FILE            arguments
     PINNACE_SCHEDULER_CONFIG and similar variables         the same, if the flag is not set
     PINNACE_<COMPONENT>_*                                  stored in the state for this component
     GOGC, GOMEMLIMIT, PYTHONPATH, OTEL_* and similar       stored in the state for all components
@@ -54,6 +54,7 @@ FLAGS = {
     "scheduler_plugins": ("--scheduler-plugin", "PINNACE_SCHEDULER_PLUGIN"),
     "admission_config": ("--admission-config", "PINNACE_APISERVER_ADMISSION_CONTROL_CONFIG_FILE"),
     "stages": ("--stages", "PINNACE_KUBELET_STAGES"),
+    "images": ("--images", "PINNACE_KUBELET_IMAGES"),
     "machines": ("--machines", "PINNACE_KUBELET_MACHINES"),
 }
 """Options that name files, as in `options_of`: the flag of `pinnace up`, and the equivalent variable."""
@@ -69,10 +70,11 @@ CONTAINERS = ("PATH", "LANG")
 OURS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY, "pinnace")
 """Packages of pinnace, which cannot be plugins."""
 CONFIG, PLUGIN, ADMISSION, STAGED = "--config", "--plugin", "--admission-control-config-file", "--stages"
+IMAGES = "--images"
 CONFIGURING = {
     SCHEDULER: (CONFIG,),
     APISERVER: (ADMISSION, ELECTION_LEASE),
-    KUBELET: (STAGED, *(f"--{name.replace('_', '-')}" for name in MachineOptions.__dataclass_fields__)),
+    KUBELET: (STAGED, IMAGES, *(f"--{name.replace('_', '-')}" for name in MachineOptions.__dataclass_fields__)),
 }
 """Configuration flags of components with one value."""
 _TLS_FILES = ("caFile", "certFile", "keyFile")
@@ -98,6 +100,8 @@ def gather(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> Inputs:
         known = spec.stages in STAGES
         text = b"" if known else copies.read(spec.stages, "--stages")
         arguments[KUBELET] += [STAGED, spec.stages if known else copies.add("stages.yaml", text)]
+    if spec.images:
+        arguments[KUBELET] += [IMAGES, copies.add("images.yaml", copies.read(spec.images, "--images"))]
     machine = spec.machine
     if machine.machines:
         text = copies.read(machine.machines, "--machines")

@@ -32,9 +32,9 @@ def command_pod(name: str, script: str, **spec: Any) -> dict[str, Any]:
     return pod(name, containers=containers, **spec)
 
 
-def accepts(port: int) -> bool:
+def accepts(address: str, port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        socket.create_connection((address, port), timeout=1).close()
     except OSError:
         return False
     return True
@@ -78,14 +78,12 @@ def test_attach_streams_output_until_the_container_ends(running: Kubectl) -> Non
 
 
 def test_port_forward_carries_connections_at_once(running: Kubectl) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
-    script = f"head -c 3000000 /dev/zero > big; exec {shlex.join(server)}"
+    port = 8000
+    script = f'head -c 3000000 /dev/zero > big; exec {shlex.quote(sys.executable)} -m http.server --bind "$POD_IP" {port}'
     running("apply", "-f", "-", stdin=[command_pod("web", script)])
     running("wait", "--for=condition=Ready", "pod/web", "--timeout=40s")
-    until(lambda: accepts(port))
+    address = running("get", "pod", "web", "-o", "jsonpath={.status.podIP}")
+    until(lambda: accepts(address, port))
     with running.background("port-forward", "web", f":{port}") as forwarding:
         assert forwarding.stdout is not None
         local = int(forwarding.stdout.readline().split(":")[1].split()[0])

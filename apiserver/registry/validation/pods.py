@@ -2,8 +2,7 @@
 tolerations; and warnings about valid fields without the effect that they seem to have. Container fields are in `containers`,
 volumes in `volumes`, and rules for updates in `pod_update`.
 
-Deprecated annotations, Windows pods and stored pod templates are not validated. Kubelets do not read ConfigMaps and
-Secrets, so pods that use them get a warning.
+Deprecated annotations, Windows pods and stored pod templates are not validated.
 
 Source: pkg/apis/core/validation, pkg/api/pod/warnings.go and the strategies of Kubernetes 1.36.
 """
@@ -40,9 +39,7 @@ from pinnace.api import names
 from pinnace.api.core_v1_pb2 import (
     Affinity,
     Container,
-    EnvFromSource,
     EnvVar,
-    EnvVarSource,
     HostAlias,
     NodeAffinity,
     NodeSelector,
@@ -58,8 +55,6 @@ from pinnace.api.core_v1_pb2 import (
     Toleration,
     TopologySpreadConstraint,
     Volume,
-    VolumeProjection,
-    VolumeSource,
 )
 from pinnace.api.meta_v1_pb2 import LabelSelector
 from pinnace.api.names import dns_label
@@ -445,7 +440,6 @@ _DEPRECATED = {
     OLD_REGION_LABEL: REGION_LABEL,
 }
 _BYTES = ("memory", "ephemeral-storage", STORAGE)
-_NOT_MOUNTED = {"configMap": "ConfigMaps", "secret": "Secrets"}
 
 
 def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
@@ -488,10 +482,6 @@ def _of_container(container: Container, path: str) -> Iterator[str]:
         if variable.name in seen and not _extends(variable):
             yield f'{path}.env[{index}]: hides the previous definition of "{variable.name}"'
         seen.add(variable.name)
-        if variable.HasField("valueFrom"):
-            yield from _of_source(variable.valueFrom, f"{path}.env[{index}].valueFrom")
-    for index, source in enumerate(container.envFrom):
-        yield from _of_source(source, f"{path}.envFrom[{index}]")
     if container.HasField("resources"):
         yield from amount_warnings(container.resources.limits, f"{path}.resources.limits")
         yield from amount_warnings(container.resources.requests, f"{path}.resources.requests")
@@ -503,32 +493,11 @@ def _extends(variable: EnvVar) -> bool:
     return before in variable.value and variable.value != before
 
 
-def _of_source(source: EnvVarSource | EnvFromSource, path: str) -> Iterator[str]:
-    for field, reference in source.ListFields():
-        kind = field.name.removesuffix("KeyRef").removesuffix("Ref")
-        if kind in _NOT_MOUNTED and not reference.optional:
-            yield _not_mounted(f"{path}.{field.name}", kind)
-
-
 def _of_volume(volume: Volume, path: str) -> Iterator[str]:
     source = volume.volumeSource
-    yield from _of_parts(source, path)
     if source.HasField("ephemeral"):
         requests = source.ephemeral.volumeClaimTemplate.spec.resources.requests
         yield from amount_warnings(requests, f"{path}.ephemeral.volumeClaimTemplate.spec.resources.requests")
-    if source.HasField("projected"):
-        for index, projection in enumerate(source.projected.sources):
-            yield from _of_parts(projection, f"{path}.projected.sources[{index}]")
-
-
-def _of_parts(source: VolumeSource | VolumeProjection, path: str) -> Iterator[str]:
-    for field, part in source.ListFields():
-        if field.name in _NOT_MOUNTED and not part.optional:
-            yield _not_mounted(f"{path}.{field.name}", field.name)
-
-
-def _not_mounted(path: str, kind: str) -> str:
-    return f"{path}: kubelets do not read {_NOT_MOUNTED[kind]}: simulated containers run without them, processes are rejected"
 
 
 def _of_affinity(affinity: NodeAffinity, path: str) -> Iterator[str]:

@@ -15,13 +15,21 @@ import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 PLAN, LOCK, RUNNING, STOP, EXIT, LOG = "plan.json", "lock", "running.json", "stop.json", "exit.json", "log"
 NUDGE = signal.SIGURG
 """The default action of this signal is to ignore it, so it does not kill a shim that has no handler yet."""
 KILL = signal.SIGUSR1
 """Sent only to shims with a handler. Without one, the shim would die and its processes would continue."""
+
+
+class BindMount(TypedDict):
+    """A file or directory of the machine that a container sees at another path."""
+
+    source: str
+    target: str
+    read_only: bool
 
 
 class Plan(TypedDict):
@@ -38,6 +46,10 @@ class Plan(TypedDict):
     """Maximum bytes of the message."""
     message_from_log: bool
     """Use the end of the log if the process fails without a message."""
+    mounts: list[BindMount]
+    """The mounts of the container in a mount namespace of its own. Empty: it has none (see mounts)."""
+    enter: NotRequired[int]
+    """The pid of a process whose mount namespace is entered first, for a command in a running container."""
 
 
 class Running(TypedDict):

@@ -17,6 +17,8 @@ import resource
 import signal
 import sys
 
+from kubelet.runtime.process import mounts
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -44,6 +46,8 @@ def main() -> None:
     bind(plan["memory"], int(sys.argv[2]))
     command = plan["argv"]
     try:
+        if "enter" in plan:
+            mounts.enter_namespace_of(plan["enter"])
         os.chdir(plan["cwd"])
         os.execvpe(command[0], command, plan["env"])
     except (OSError, ValueError) as error:  # ValueError: a null character

@@ -24,7 +24,6 @@ Source: https://kubernetes.io/docs/tasks/inject-data-application/define-interdep
 https://kubernetes.io/docs/concepts/workloads/pods/downward-api/, https://kubernetes.io/docs/concepts/storage/volumes/
 """
 
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -33,13 +32,19 @@ from types import MappingProxyType
 
 from kubelet.addresses import Addresses
 from kubelet.runtime.interface import Unsupported
-from kubelet.runtime.process.files import Plan
-from pinnace.api.core_v1_pb2 import Container, EnvVar, ObjectFieldSelector, Pod, ResourceFieldSelector, Volume
-from pinnace.api.quantity import QuantityError, amount, parse
+from kubelet.runtime.process import files
+from kubelet.runtime.process.downward import field_value, resource_value
+from kubelet.runtime.process.files import BindMount, Plan
+from kubelet.runtime.process.images import Image, ImageTable, container_command
+from kubelet.runtime.process.objects import NO_OBJECTS, Objects, claim_path, environment_from, has_files, object_value
+from pinnace.api.core_v1_pb2 import Container, EnvVar, Pod, Volume, VolumeMount
+from pinnace.api.quantity import amount
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 LONGEST = 128 << 10
 """Maximum length of an argument or variable: MAX_ARG_STRLEN, see execve(2)."""
+NO_IMAGES = ImageTable()
+"""The built-in images only."""
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 LARGEST = 2 << 20
 """Maximum length of all arguments and variables: a quarter of the default stack limit of 8 MiB."""
@@ -83,7 +88,6 @@ class Expansion:
         return Unsupported(f'container "{self._container}": {what} exceeds {LONGEST} characters, the limit of Linux')
 
 
-_KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HOSTNAME = 63
 """Maximum length of a host name, as in Kubernetes."""
@@ -99,6 +103,7 @@ def surroundings(pod: Pod, home: str) -> dict[str, str]:
         "HOME": home,
         "TMPDIR": home,
         "PWD": home,
+        "PINNACE_ROOT": home,
         "HOSTNAME": (pod.spec.hostname or pod.metadata.name)[:_HOSTNAME].rstrip("-."),
     }
 
@@ -110,91 +115,61 @@ def environment(
     volumes: Mapping[str, str],
     expansion: Expansion,
     services: Mapping[str, str] = NO_VARIABLES,
+    objects: Objects | None = NO_OBJECTS,
+    image: Image | None = None,
 ) -> dict[str, str]:
-    """Variables that commands and arguments can refer to. `volumes`: paths by name. `services`: variables of services. Raises
-    Unsupported."""
+    """Variables that commands and arguments can refer to. `volumes`: paths by name. `services`: variables of services.
+    `objects`: None if they are not known yet; then their variables are missing. Raises Unsupported and MissingObject.
+    """
     for name, text in services.items():
         expansion.take(f"{name}={text}", "the variables of services (see enableServiceLinks)")
-    variables = {**services, "POD_IP": addresses.pod}
+    variables = {**(image.env if image is not None else {}), **services, "POD_IP": addresses.pod}
     for name, path in volumes.items():
         variables[f"PINNACE_VOLUME_{re.sub('[^A-Z0-9]', '_', name.upper())}"] = path
-    if container.envFrom:
-        raise Unsupported(
-            f'container "{container.name}": envFrom: the process runtime does not support config maps and secrets'
-        )
+    if objects is not None:
+        for name, text in environment_from(container, objects).items():
+            variables[name] = expansion.take(text, f'the variable "{name:.{_SHOWN}}" of envFrom')
     for variable in container.env:
         what = f'env "{variable.name:.{_SHOWN}}"'
         if not variable.HasField("valueFrom"):
             variables[variable.name] = expansion.expand(variable.value, variables, what)
-        elif (value := _value(pod, container, variable, addresses)) is not None:
+        elif (value := _value(pod, container, variable, addresses, objects)) is not None:
             variables[variable.name] = expansion.take(value, what)
     return variables
 
 
-def _value(pod: Pod, container: Container, variable: EnvVar, addresses: Addresses) -> str | None:
-    """The value of a valueFrom. None: an optional variable that is missing."""
+def _value(pod: Pod, container: Container, variable: EnvVar, addresses: Addresses, objects: Objects | None) -> str | None:
+    """The value of a valueFrom. None: an optional variable that is missing, or one of an object that is not known yet."""
     source = variable.valueFrom
     where = f'container "{container.name}": env "{variable.name}"'
     if source.HasField("fieldRef"):
-        return _field(pod, source.fieldRef, addresses, where)
+        return field_value(pod, source.fieldRef, addresses, where)
     if source.HasField("resourceFieldRef"):
-        return _resource(pod, container, source.resourceFieldRef, where)
-    for kind, key in (("configMapKeyRef", "config maps"), ("secretKeyRef", "secrets")):
-        if source.HasField(kind):
-            if getattr(source, kind).optional:
-                return None
-            raise Unsupported(f"{where}: the process runtime does not support {key}")
+        return resource_value(pod, container.name, source.resourceFieldRef, where)
+    if source.HasField("configMapKeyRef") or source.HasField("secretKeyRef"):
+        return object_value(source, objects, pod.metadata.namespace) if objects is not None else None
     raise Unsupported(f"{where}: the process runtime does not support this valueFrom")
-
-
-def _field(pod: Pod, selector: ObjectFieldSelector, addresses: Addresses, where: str) -> str:
-    path = selector.fieldPath
-    if keyed := _KEYED.fullmatch(path):
-        found: str = getattr(pod.metadata, keyed[1]).get(keyed[2], "")
-        return found
-    simple = {
-        "metadata.name": pod.metadata.name,
-        "metadata.namespace": pod.metadata.namespace,
-        "metadata.uid": pod.metadata.uid,
-        "spec.nodeName": pod.spec.nodeName,
-        "spec.serviceAccountName": pod.spec.serviceAccountName,
-        "status.hostIP": addresses.host,
-        "status.hostIPs": addresses.host,
-        "status.podIP": addresses.pod,
-        "status.podIPs": addresses.pod,
-    }
-    if path not in simple:
-        raise Unsupported(f'{where}: fieldPath "{path}" is not supported')
-    return simple[path]
-
-
-def _resource(pod: Pod, container: Container, selector: ResourceFieldSelector, where: str) -> str:
-    """A limit or request in units of the divisor, rounded up. A missing limit is 0, because a container has no share of the
-    node.
-    """
-    named = selector.containerName or container.name
-    containers = (*pod.spec.containers, *pod.spec.initContainers)
-    owner = next((each for each in containers if each.name == named), None)
-    kind, _, resource = selector.resource.partition(".")
-    if owner is None or kind not in ("limits", "requests") or not resource:
-        raise Unsupported(f'{where}: resource "{selector.resource}" of container "{named}" does not exist')
-    try:
-        found = getattr(owner.resources, kind).get(resource)
-        amount = parse(found.string if found is not None else "0")
-        divisor = parse(selector.divisor.string or "1") or parse("1")
-    except QuantityError as error:
-        raise Unsupported(f"{where}: {error}") from None
-    return str(math.ceil(amount / divisor))
 
 
 _MUST_BE = {"Directory": Path.is_dir, "File": Path.is_file, "Socket": Path.is_socket, "CharDevice": Path.is_char_device,
             "BlockDevice": Path.is_block_device}  # fmt: skip
 """The required file type of each hostPath type that does not create anything."""
+_MOUNTED = ("emptyDir", "hostPath", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim")
+"""The supported kinds of volumes."""
 
 
-def places(pod: Pod, folder: Path) -> dict[str, str]:
-    """The path of each volume of the pod, by name. emptyDirs are in `folder`. Raises Unsupported."""
-    return {volume.name: _place(volume, folder) for volume in pod.spec.volumes}
+def places(pod: Pod, folder: Path, objects: Objects | None = None) -> dict[str, str]:
+    """The path of each volume of the pod, by name. Volumes of the pod itself are in `folder`. Claims are missing if `objects`
+    is None. Raises Unsupported and MissingObject.
+    """
+    found = {}
+    for volume in pod.spec.volumes:
+        source = volume.volumeSource
+        if not source.HasField("persistentVolumeClaim"):
+            found[volume.name] = _place(volume, folder)
+        elif objects is not None:
+            found[volume.name] = claim_path(objects, source.persistentVolumeClaim.claimName).path
+    return found
 
 
 def _place(volume: Volume, folder: Path) -> str:
@@ -203,17 +178,36 @@ def _place(volume: Volume, folder: Path) -> str:
         if not PurePosixPath(source.hostPath.path).is_absolute():
             raise Unsupported(f'volume "{volume.name}": hostPath "{source.hostPath.path}" is not an absolute path')
         return source.hostPath.path
-    kinds = [field.name for field, _ in source.ListFields()]
-    if kinds and kinds != ["emptyDir"]:
-        raise Unsupported(f'volume "{volume.name}": the process runtime does not support {kinds[0]}')
     return str(folder / volume.name)
 
 
-def make_volumes(pod: Pod, where: Mapping[str, str]) -> None:
-    """Creates missing paths, and checks those that must exist. Raises Unsupported and OSError."""
+def unsupported_volume(volume: Volume) -> str:
+    """The kind of a volume that cannot be mounted; otherwise empty."""
+    kinds = [field.name for field, _ in volume.volumeSource.ListFields()]
+    return kinds[0] if kinds and kinds[0] not in _MOUNTED else ""
+
+
+def read_only_volumes(pod: Pod) -> frozenset[str]:
+    """The names of volumes that no container may change, whatever its mount says: those of ConfigMaps, Secrets and the downward
+    API, which the kubelet writes, and claims that the pod uses read-only.
+    """
+    return frozenset(
+        volume.name for volume in pod.spec.volumes if has_files(volume) or volume.volumeSource.persistentVolumeClaim.readOnly
+    )
+
+
+def make_volumes(pod: Pod, where: Mapping[str, str], objects: Objects | None = None) -> None:
+    """Creates missing paths, and checks those that must exist. Claims only if `objects` is given. Raises Unsupported,
+    MissingObject and OSError.
+    """
     for volume in pod.spec.volumes:
-        path, source = Path(where[volume.name]), volume.volumeSource
+        source = volume.volumeSource
         kind = source.hostPath.type if source.HasField("hostPath") else "DirectoryOrCreate"
+        if source.HasField("persistentVolumeClaim"):
+            if objects is None:
+                continue
+            kind = claim_path(objects, source.persistentVolumeClaim.claimName).type
+        path = Path(where[volume.name])
         if kind == "DirectoryOrCreate":
             path.mkdir(parents=True, exist_ok=True)
         elif kind == "FileOrCreate":
@@ -222,21 +216,66 @@ def make_volumes(pod: Pod, where: Mapping[str, str]) -> None:
             raise Unsupported(f'volume "{volume.name}": hostPath type check failed: {path} is not a {kind}')
 
 
-def link_volumes(container: Container, root: Path, where: Mapping[str, str]) -> None:
-    """Creates the root directory of a container. Raises Unsupported and OSError."""
+def link_volumes(
+    container: Container, root: Path, where: Mapping[str, str], variables: Mapping[str, str] | None = None
+) -> list[BindMount]:
+    """Creates the root directory of a container, with the links. Returns the same as mounts. Volumes that are missing in
+    `where`, and parts of volumes (subPath) if `variables` is None, are left out: they exist when the container starts.
+    `variables`: those of the container, for subPathExpr. Raises Unsupported and OSError.
+    """
     root.mkdir(parents=True, exist_ok=True)
+    mounts = []
     for mount in sorted(container.volumeMounts, key=lambda mount: mount.mountPath):
-        if mount.name not in where:
-            raise Unsupported(f'container "{container.name}": there is no volume "{mount.name}"')
-        target, place = Path(where[mount.name]), inside(root, mount.mountPath)
-        if mount.subPath:
-            target /= _downwards(mount.subPath)
-            target.mkdir(parents=True, exist_ok=True)
+        place = inside(root, mount.mountPath)
         if any(parent.is_symlink() for parent in place.parents if parent.is_relative_to(root)):
             raise Unsupported(f'container "{container.name}": mountPath "{mount.mountPath}" is inside another volume')
+        if mount.name not in where:
+            if variables is not None:
+                raise Unsupported(f'container "{container.name}": there is no volume "{mount.name}"')
+            continue
+        target = Path(where[mount.name])
+        if mount.subPath or mount.subPathExpr:
+            if variables is None:
+                continue
+            target = make_sub_path(target, _sub_path(container, mount, variables), container.name, mount.name)
         place.parent.mkdir(parents=True, exist_ok=True)
         if not place.is_symlink():
             place.symlink_to(target)
+        elif place.readlink() != target:  # the claim is bound to another volume, or a variable has changed
+            place.unlink()
+            place.symlink_to(target)
+        mounts.append(BindMount(source=str(target), target=mount.mountPath, read_only=mount.readOnly))
+    return mounts
+
+
+def _sub_path(container: Container, mount: VolumeMount, variables: Mapping[str, str]) -> str:
+    """Raises Unsupported."""
+    if not mount.subPathExpr:
+        return mount.subPath
+    missing = [name for name in _REFERENCE.findall(mount.subPathExpr) if name and name not in variables]
+    if missing:
+        raise Unsupported(f'container "{container.name}": subPathExpr of "{mount.mountPath}": missing value for "{missing[0]}"')
+    return Expansion(container.name).expand(mount.subPathExpr, variables, "subPathExpr")
+
+
+def make_sub_path(volume: Path, part: str, container: str, name: str) -> Path:
+    """A path inside a volume; missing directories are created. Symbolic links inside the volume must not lead out of it: the
+    container could have made them. Raises Unsupported and OSError.
+    """
+    wrong = f'failed to prepare subPath for volumeMount "{name}" of container "{container}"'
+    pieces = [piece for piece in part.split("/") if piece not in ("", ".")]
+    if ".." in pieces or part.startswith("/"):
+        raise Unsupported(f'{wrong}: subPath "{part:.100}" must be relative and must not contain ".."')
+    base = Path(os.path.realpath(volume))
+    here = base
+    for piece in pieces:
+        here = here / piece
+        real = Path(os.path.realpath(here))
+        if not real.is_relative_to(base):
+            raise Unsupported(f'{wrong}: subPath "{part:.100}" leads out of the volume through a symbolic link')
+        if not here.exists():
+            here.mkdir(mode=0o750)
+    return volume.joinpath(*pieces)
 
 
 def working_directory(container: Container, root: Path) -> str:
@@ -276,22 +315,30 @@ def container_plan(
     root: Path,
     where: Mapping[str, str],
     services: Mapping[str, str] = NO_VARIABLES,
+    objects: Objects | None = NO_OBJECTS,
+    images: ImageTable = NO_IMAGES,
 ) -> Plan:
-    """`root`: of the container; `where`: the volumes of the pod; `services`: variables of services. Raises Unsupported."""
-    if not container.command:
+    """`root`: of the container; `where`: the volumes of the pod; `services`: variables of services; `objects`: see
+    `environment`. Raises Unsupported and MissingObject.
+    """
+    image = images.find_image(container.image)
+    command, args = container_command(container, image)
+    if not command and not args:
         raise Unsupported(
-            f'container "{container.name}": spec.containers[].command is required, because the '
-            "process runtime does not pull images"
+            f'container "{container.name}": image "{container.image}" is not in the table of images, and the '
+            "container has no command: set one, or name the image in the file of --images"
         )
     expansion = Expansion(container.name)
-    variables = environment(pod, container, addresses, where, expansion, services)
-    words = {"command": container.command, "args": container.args}
+    variables = environment(pod, container, addresses, where, expansion, services, objects, image)
     message_path = str(inside(root, container.terminationMessagePath or MESSAGE_PATH))
     memory = container.resources.limits.get("memory")
     return Plan(
         argv=[
-            expansion.expand(word, variables, f"{field}[{index}]")
-            for field, each in words.items()
+            expansion.expand(word, variables, f"{field}[{index}]") if given else word
+            for field, each, given in (
+                ("command", command, bool(container.command)),
+                ("args", args, bool(container.command or container.args)),
+            )
             for index, word in enumerate(each)
         ],
         env=surroundings(pod, str(root)) | {"PINNACE_TERMINATION_MESSAGE": message_path} | variables,
@@ -302,9 +349,17 @@ def container_plan(
         message_path=message_path,
         message_bytes=min(MESSAGE_BYTES, POD_MESSAGE_BYTES // (len(pod.spec.initContainers) + len(pod.spec.containers))),
         message_from_log=container.terminationMessagePolicy == "FallbackToLogsOnError",
+        mounts=[],
     )
 
 
 def instead(made: Plan, command: Sequence[str]) -> Plan:
     """The same environment for another command, whose arguments are not expanded."""
     return {**made, "argv": list(command)}
+
+
+def read_running_plan(attempt: Path) -> Plan:
+    """The plan of a running attempt, for commands in its container."""
+    made: Plan = files.read(str(attempt / files.PLAN))
+    running = files.read(str(attempt / files.RUNNING)) if made.get("mounts") else None
+    return {**made, "enter": running["pid"]} if running is not None else made

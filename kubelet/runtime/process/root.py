@@ -133,7 +133,7 @@ def _signal(folder: Path, number: int) -> None:
 
 log = logging.getLogger(__name__)
 
-NODE = "node"
+NODE, ADDRESS = "node", "address"
 ENTRIES = PODS, REMOVED, LOCK = "pods", "removed", "lock"
 """The content of the directory."""
 POLL = 0.02
@@ -178,11 +178,22 @@ class Root:
         except FileNotFoundError:
             return ""
 
+    def has(self, uid: str) -> bool:
+        """Whether this runtime has prepared the pod. `uid`: see `attempts`."""
+        return _is_name(uid) and self.pod(uid).is_dir()
+
+    def address(self, uid: str) -> str:
+        """The address of a prepared pod; empty if there is none. `uid`: see `attempts`."""
+        try:
+            return (self.pod(uid) / ADDRESS).read_text() if _is_name(uid) else ""
+        except FileNotFoundError:
+            return ""
+
     def attempts(self, uid: str, container: str) -> list[Path]:
         """The kept directories of the attempts of a container, the latest last. Names of callers are validated: a name that
         leads elsewhere has no directories.
         """
-        if not all(name not in ("", ".", "..") and "/" not in name and "\0" not in name for name in (uid, container)):
+        if not (_is_name(uid) and _is_name(container)):
             return []
         home = self.pod(uid) / "containers" / container
         return [home / str(number) for number in sorted(int(each.name) for each in home.glob("[0-9]*"))]
@@ -197,6 +208,10 @@ class Root:
             if not target.exists():
                 break
         return folder.rename(target)
+
+
+def _is_name(name: str) -> bool:
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 async def remove_pod(folder: Path, clock: Clock, one_by_one: asyncio.Lock) -> None:

@@ -1,8 +1,8 @@
 """Implements Runtime with local processes, and measures what they use.
 
     <root>/lock                                    one kubelet at a time
-    <root>/pods/<uid>/node                         the pod's node
-    <root>/pods/<uid>/volumes/<volume>             emptyDirs
+    <root>/pods/<uid>/node, address                the pod's node and address
+    <root>/pods/<uid>/volumes/<volume>             emptyDirs, and the files of ConfigMaps, Secrets and the downward API
     <root>/pods/<uid>/containers/<name>/root       the container's start directory (see plan)
     <root>/pods/<uid>/containers/<name>/<attempt>  one run of it (see files); the last two are kept
     <root>/removed/<uid>.<number>                  pods that are being killed and removed
@@ -50,8 +50,19 @@ from kubelet.runtime.interface import (
 from kubelet.runtime.process import files
 from kubelet.runtime.process.files import Ended, Plan, Running
 from kubelet.runtime.process.handlers import Calls
-from kubelet.runtime.process.plan import container_plan, link_volumes, make_volumes, places
+from kubelet.runtime.process.images import ImageTable
+from kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects
+from kubelet.runtime.process.plan import (
+    NO_IMAGES,
+    container_plan,
+    link_volumes,
+    make_volumes,
+    places,
+    read_only_volumes,
+    read_running_plan,
+)
 from kubelet.runtime.process.root import (
+    ADDRESS,
     NODE,
     Root,
     end_pod,
@@ -270,11 +281,25 @@ class _Ran:
 class ProcessRuntime:
     """All methods run on the event loop and do not block."""
 
-    def __init__(self, root: Root, clock: Clock = SYSTEM_CLOCK, services: Variables = no_services) -> None:
-        """`services`: the variables of services, which a container gets when it starts."""
+    def __init__(
+        self,
+        root: Root,
+        clock: Clock = SYSTEM_CLOCK,
+        services: Variables = no_services,
+        *,
+        objects: Callable[[str], Objects] = lambda uid: NO_OBJECTS,
+        images: ImageTable = NO_IMAGES,
+        mounts: bool = False,
+    ) -> None:
+        """`services`: the variables of services, which a container gets when it starts. `objects`: the objects to which a pod
+        refers, by uid. `mounts`: whether containers with volumes get a mount namespace.
+        """
         self._root = root
         self._clock = clock
         self._services = services
+        self._objects = objects
+        self._images = images
+        self._mounts = mounts
         self._pods: dict[str, _Sandbox] = {}
         self._notify: Callable[[str], None] = lambda uid: None
         self._removals: set[asyncio.Task[None]] = set()
@@ -290,7 +315,8 @@ class ProcessRuntime:
         sandbox = _Sandbox(pod, addresses, self._root.pod(pod.metadata.uid))
         where = places(pod, sandbox.folder / "volumes")
         for container in (*pod.spec.initContainers, *pod.spec.containers):
-            container_plan(pod, container, addresses, sandbox.home(container.name) / "root", where)
+            home = sandbox.home(container.name) / "root"
+            container_plan(pod, container, addresses, home, where, objects=None, images=self._images)
         try:
             _make(sandbox)
         except (OSError, Unsupported) as error:
@@ -306,7 +332,7 @@ class ProcessRuntime:
         self._take_up(sandbox, now)
 
     def resize(self, pod: Pod) -> None:
-        """The memory limit is set when a process starts. Running processes keep their limit."""
+        """Memory limits and images count when a process starts. Running processes keep theirs."""
         self._pods[pod.metadata.uid].pod = pod
 
     def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
@@ -316,12 +342,32 @@ class ProcessRuntime:
         begun = self._attempt(sandbox, container, attempt)
         sandbox.containers[container] = self._ran(sandbox, begun, before.attempt.exit if before else None)
         try:
-            where = places(sandbox.pod, sandbox.folder / "volumes")
-            spec, services = sandbox.container(container), self._services(sandbox.pod)
-            begun.begin(container_plan(sandbox.pod, spec, sandbox.addresses, home / "root", where, services), now)
-        except Unsupported as error:  # of a pod that another runtime accepted
+            plan = self._plan(sandbox, sandbox.container(container), home / "root")
+        except (OSError, ValueError, Unsupported, MissingObject) as error:  # ValueError: a null character in a path
             begun.fail(str(error), now)
+        else:
+            begun.begin(plan, now)
         shutil.rmtree(home / str(attempt - KEPT), ignore_errors=True)
+
+    def _plan(self, sandbox: _Sandbox, container: Container, root: Path) -> Plan:
+        """Raises OSError, ValueError, Unsupported and MissingObject."""
+        pod, objects = sandbox.pod, self._objects(sandbox.pod.metadata.uid)
+        where = places(pod, sandbox.folder / "volumes", objects)
+        make_volumes(pod, where, objects)
+        plan = container_plan(
+            pod, container, sandbox.addresses, root, where, self._services(pod), objects=objects, images=self._images
+        )
+        mounts = link_volumes(container, root, where, plan["env"])
+        hidden = any(root.is_relative_to(os.path.realpath(mount["target"])) for mount in mounts)
+        if self._mounts and not hidden:
+            read_only = read_only_volumes(pod)
+            names = {mount.mountPath: mount.name for mount in container.volumeMounts}
+            plan["mounts"] = [
+                {**mount, "read_only": mount["read_only"] or names[mount["target"]] in read_only} for mount in mounts
+            ]
+            if (wanted := container.workingDir).startswith("/"):
+                plan["cwd"] = wanted
+        return plan
 
     def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
         self._pods[uid].containers[container].attempt.stop(grace, now)
@@ -336,7 +382,7 @@ class ProcessRuntime:
     def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
         sandbox = self._pods[uid]
         ran = sandbox.containers[container]
-        ran.calls.begin(call, files.read(str(ran.attempt.folder / files.PLAN)), sandbox.addresses.pod, now)
+        ran.calls.begin(call, read_running_plan(ran.attempt.folder), sandbox.addresses.pod, now)
 
     def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
         sandbox = self._pods.get(uid)
@@ -433,6 +479,7 @@ def _make(sandbox: _Sandbox) -> None:
     where = places(pod, folder / "volumes")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / NODE).write_text(pod.spec.nodeName)
+    (folder / ADDRESS).write_text(sandbox.addresses.pod)
     try:
         make_volumes(pod, where)
         for container in (*pod.spec.initContainers, *pod.spec.containers):

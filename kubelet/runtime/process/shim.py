@@ -32,10 +32,12 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
-from kubelet.runtime.process import files, launch
+from kubelet.runtime.process import files, launch, mounts
 from kubelet.runtime.process.files import Ended, Plan, Running, Stop
 
 MAX_LINE = 16 << 10
@@ -222,6 +224,8 @@ class Shim:
         """`ready`: a descriptor that is closed when the process runs or could not be started."""
         self._plan = plan
         self._ready = ready
+        self._folder = Path.cwd()
+        self._refusals = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._log = LogWriter(files.LOG, plan["log_bytes"], plan["log_files"])
         self._stop: Stop | None = None
         self._terminated = self._killed = False
@@ -240,6 +244,8 @@ class Shim:
             why = f"{self._plan['argv'][0]}: {getattr(error, 'strerror', None) or error}"
             if isinstance(error, OSError) and error.filename == self._plan["cwd"]:
                 why = f"workingDir {error.filename}: {error.strerror}"
+            elif told := self._refusal():
+                why = f"{self._plan['argv'][0]}: {told}"
             return self._never(START_ERROR, "StartError", f"cannot start {why}")
         self._announce(process.pid)
         self._tend(process, woken)
@@ -257,10 +263,32 @@ class Shim:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         plan = self._plan
+        prepare = partial(launch.bind, plan["memory"], os.getpid())
+        cwd: str | None = plan["cwd"]
+        if plan.get("mounts"):
+            prepare, cwd = partial(self._prepare_mounts, prepare), None  # the directory may exist in the namespace only
         return subprocess.Popen(
-            plan["argv"], env=plan["env"], cwd=plan["cwd"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True, preexec_fn=partial(launch.bind, plan["memory"], os.getpid()),
+            plan["argv"], env=plan["env"], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True, preexec_fn=prepare,
         )  # fmt: skip
+
+    def _prepare_mounts(self, prepare: Callable[[], None]) -> None:
+        """Runs in the child. subprocess does not pass on the message of an exception there, so a pipe does."""
+        try:
+            mounts.enter_new_namespace(self._plan["mounts"], self._folder)
+            os.chdir(self._plan["cwd"])
+        except OSError as error:
+            where = f"workingDir {error.filename}: " if error.filename == self._plan["cwd"] else ""
+            os.write(self._refusals[1], f"{where}{error.strerror}".encode())
+            raise
+        prepare()
+
+    def _refusal(self) -> str:
+        """Why the child could not make its mounts; otherwise empty."""
+        try:
+            return os.read(self._refusals[0], CHUNK).decode(errors="replace")
+        except BlockingIOError:
+            return ""
 
     def _announce(self, pid: int) -> None:
         self._began = time.time()

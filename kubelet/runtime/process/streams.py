@@ -24,7 +24,7 @@ from typing import BinaryIO, NamedTuple
 from kubelet.runtime.interface import StreamError
 from kubelet.runtime.process import files
 from kubelet.runtime.process.files import Plan
-from kubelet.runtime.process.plan import instead
+from kubelet.runtime.process.plan import instead, read_running_plan
 from kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root, shim_lives
 from kubelet.runtime.process.shim import stamp
 from pinnace.api.pods_pb2 import (
@@ -331,7 +331,7 @@ class ProcessStreams:
         attempt = self._running(start.uid, start.container, start.name)
         if start.check:
             return
-        plan = instead(files.read(str(attempt / files.PLAN)), start.command)
+        plan = instead(read_running_plan(attempt), start.command)
         try:
             async with aclosing(run_command(plan, stdin if start.stdin else None)) as responses:
                 async for response in responses:
@@ -352,10 +352,12 @@ class ProcessStreams:
     async def port_forward(
         self, start: PortForwardStart, sent: AsyncIterator[PortForwardRequest]
     ) -> AsyncGenerator[PortForwardResponse, None]:
-        """Containers use the network of the node, so the ports are those of its loopback addresses."""
+        """To the address of the pod. A process that listens on all addresses can be reached there, too; one that listens on
+        127.0.0.1 only cannot: another pod, or an unrelated process of the machine, could have the port there.
+        """
         if not start.port:
             return
-        reader, writer = await _connect(start)
+        reader, writer = await _connect(start, self._address(start))
         sending = asyncio.ensure_future(_send(writer, sent))
         try:
             yield PortForwardResponse()
@@ -366,6 +368,13 @@ class ProcessStreams:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             writer.transport.abort()
+
+    def _address(self, start: PortForwardStart) -> str:
+        """The address of the pod. Raises StreamError."""
+        address = self._root.address(start.uid)
+        if not address:
+            raise StreamError(Code.INVALID_ARGUMENT, f'pod "{start.name}" is not running')
+        return address
 
     def _running(self, uid: str, container: str, name: str) -> Path:
         """The running attempt of the container. Raises StreamError."""
@@ -393,19 +402,17 @@ def _content(entry: bytes) -> bytes:
     return parts[3] if parts[2] == b"P" else parts[3] + b"\n"
 
 
-async def _connect(start: PortForwardStart) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(start: PortForwardStart, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Raises StreamError."""
-    problem = ""
-    for host in ("127.0.0.1", "::1"):
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                return await asyncio.open_connection(host, start.port, limit=CHUNK)
-        except (OSError, TimeoutError) as error:
-            problem = problem or _reason(error)
-    message = (
-        f'error forwarding port {start.port} to pod "{start.name}": failed to connect to localhost:{start.port}: {problem}'
-    )
-    raise StreamError(Code.INVALID_ARGUMENT, message)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            return await asyncio.open_connection(address, start.port, limit=CHUNK)
+    except (OSError, TimeoutError) as error:
+        message = (
+            f'error forwarding port {start.port} to pod "{start.name}": failed to connect to {address}:{start.port}: '
+            f"{_reason(error)}; a process of the pod must listen there (its address is $POD_IP)"
+        )
+        raise StreamError(Code.INVALID_ARGUMENT, message) from error
 
 
 def _reason(error: OSError) -> str:

@@ -89,6 +89,7 @@ POSITIVE = click.IntRange(min=1)
     callback=lambda context, option, given: _stages(given),
     help=f"How simulated containers behave: {', '.join(STAGES)}, or a file.",
 )
+@click.option("--images", default="", metavar="FILE", help="The commands of images, for --runtime process.")
 @machine_options
 @click.option("--scheduler-config", default="", metavar="FILE", help="A KubeSchedulerConfiguration for the schedulers.")
 @click.option(

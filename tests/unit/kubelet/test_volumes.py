@@ -1,5 +1,6 @@
 """Claims are attached to a node and mounted for a pod before any of its containers starts."""
 
+from kubelet.runtime.interface import Progress
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 from tests.unit.kubelet.machine import Machine
@@ -68,6 +69,24 @@ async def test_restarted_kubelet_waits_for_volumes_of_pods_that_had_not_started(
     await api.clock.advance(0.1)
     assert api.phases("new") == ["Pending", "Running"]
     assert api.pod("old").status.containerStatuses[0].restartCount == 0
+
+
+async def test_container_without_its_objects_is_held_alone(api: FakeApi) -> None:
+    """The process runtime reports what a container waits for."""
+    pod = api.create(make_pod("a").req().container().claim("data").declare(mount_seconds="60"))
+    await api.clock.advance(1.0)
+    api.fleet._volumes_progress(pod.metadata.uid, Progress(True, {"c0": 'configmap "m" not found'}))
+    await api.clock.advance(1.0)
+    first, second = api.pod("a").status.containerStatuses
+    assert (first.state.waiting.reason, first.state.waiting.message) == (
+        "CreateContainerConfigError",
+        'configmap "m" not found',
+    )
+    assert second.state.HasField("running") and set(api.phases("a")) == {"Pending"}
+    api.fleet._volumes_progress(pod.metadata.uid, Progress(True, {}))
+    await api.clock.advance(1.0)
+    assert [each.ready for each in api.pod("a").status.containerStatuses] == [True, True]
+    assert api.phases("a")[-1] == "Running"
 
 
 async def test_invalid_annotations_do_not_block_volumes(api: FakeApi) -> None:

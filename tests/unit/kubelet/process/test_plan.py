@@ -92,16 +92,6 @@ def test_variable_from_a_resource_of_an_init_container() -> None:
     assert (variables["OWN"], variables["NAMED"]) == ("1048576", "1048576")
 
 
-def test_unsupported_features_are_rejected_by_name_unless_optional() -> None:
-    pod, container = pod_and_container()
-    wanted = container.env.add(name="V").valueFrom.secretKeyRef
-    wanted.key = "password"
-    with pytest.raises(Unsupported, match='container "c0": env "V": the process runtime does not support secrets'):
-        environment(pod, container, ADDRESSES, {}, Expansion("c0"))
-    wanted.optional = True
-    assert "V" not in environment(pod, container, ADDRESSES, {}, Expansion("c0"))
-
-
 def test_container_does_not_inherit_the_kubelets_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", "secret")
     pod, container = pod_and_container()
@@ -220,18 +210,24 @@ class TestVolumes:
         pod = self.pod(tmp_path)
         where = volumes.places(pod, tmp_path / "volumes")
         volumes.make_volumes(pod, where)
-        volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where)
-        volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where)  # again, after a restart
+        volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where)  # before the variables are known
+        for _ in range(2):  # again, after a restart
+            volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where, {})
         (tmp_path / "root/var/scratch/file").touch()
         (tmp_path / "root/host/file").touch()
         assert (tmp_path / "volumes/scratch/part/file").exists()
         assert (tmp_path / "host/file").exists()
 
-    def test_other_kinds_of_volumes_are_rejected(self, tmp_path: Path) -> None:
+    def test_sub_path_can_depend_on_variables(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)
-        pod.spec.volumes.add(name="claim").volumeSource.persistentVolumeClaim.claimName = "c"
-        with pytest.raises(Unsupported, match='volume "claim": the process runtime does not support persis'):
-            volumes.places(pod, tmp_path)
+        mount = pod.spec.containers[0].volumeMounts[0]
+        mount.subPath, mount.subPathExpr = "", "logs/$(NAME)"
+        where = volumes.places(pod, tmp_path / "volumes")
+        volumes.make_volumes(pod, where)
+        volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where, {"NAME": "a"})
+        assert (tmp_path / "volumes/scratch/logs/a").is_dir()
+        with pytest.raises(Unsupported, match='subPathExpr of "/var/scratch": missing value for "NAME"'):
+            volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where, {})
 
     def test_host_path_type_is_checked(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)

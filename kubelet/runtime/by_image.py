@@ -1,0 +1,199 @@
+"""Runs each pod as processes or simulated, according to its images.
+
+    all containers have a command, or an image of the table   --> process runtime
+    one has neither                                           --> simulated, all of its containers; an event says so
+
+A pod stays where it was prepared: a prepared pod of the process runtime has a folder. A simulated pod that an earlier kubelet
+process has left is decided again, so that it runs as processes after its image has been added to the table.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
+
+from kubelet.addresses import Addresses
+from kubelet.runtime.fake import Volumes
+from kubelet.runtime.interface import Call, ContainerView, Instant, Progress, Runtime, Streams
+from kubelet.runtime.process.images import ImageTable
+from kubelet.runtime.process.root import Root
+from kubelet.stats import Meter, Running, Usage
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.pods_pb2 import (
+    AttachRequest,
+    ExecResponse,
+    ExecStart,
+    LogsRequest,
+    PortForwardRequest,
+    PortForwardResponse,
+    PortForwardStart,
+)
+
+
+class RuntimeChooser:
+    """Decides which runtime a pod has."""
+
+    def __init__(self, root: Root, images: ImageTable) -> None:
+        self._root = root
+        self._images = images
+
+    def find_unknown_image(self, pod: Pod) -> str:
+        """The image because of which the pod is simulated; empty if it runs as processes."""
+        return "" if self._root.has(pod.metadata.uid) else self._images.find_unknown_image(pod)
+
+    def is_process(self, uid: str) -> bool:
+        """Whether the process runtime has prepared the pod."""
+        return self._root.has(uid)
+
+
+class RuntimeByImage:
+    """Implements kubelet.runtime.interface.Runtime with two runtimes."""
+
+    def __init__(self, process: Runtime, simulated: Runtime, chooser: RuntimeChooser) -> None:
+        self._process = process
+        self._simulated = simulated
+        self._chooser = chooser
+        self._uids: set[str] = set()
+        """Simulated pods."""
+
+    def _of(self, uid: str) -> Runtime:
+        return self._simulated if uid in self._uids else self._process
+
+    def listen(self, notify: Callable[[str], None]) -> None:
+        self._process.listen(notify)
+        self._simulated.listen(notify)
+
+    def prepare(self, pod: Pod, addresses: Addresses) -> str | None:
+        image = self._chooser.find_unknown_image(pod)
+        if not image:
+            self._uids.discard(pod.metadata.uid)
+            return self._process.prepare(pod, addresses)
+        remark = self._simulated.prepare(pod, addresses)
+        self._uids.add(pod.metadata.uid)
+        why = (
+            f'image "{image}" is not in the table of images, and its container has no command: the containers of this pod are '
+            "simulated; set a command, or name the image in the file of --images"
+        )
+        return f"{why}; {remark}" if remark else why
+
+    def adopt(self, pod: Pod, now: Instant) -> None:
+        if self._chooser.find_unknown_image(pod):
+            self._uids.add(pod.metadata.uid)
+        self._of(pod.metadata.uid).adopt(pod, now)
+
+    def resize(self, pod: Pod) -> None:
+        self._of(pod.metadata.uid).resize(pod)
+
+    def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
+        self._of(uid).start(uid, container, attempt, now)
+
+    def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
+        self._of(uid).stop(uid, container, grace, now)
+
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+        self._of(uid).crash(uid, container, attempt, code, now)
+
+    def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
+        self._of(uid).call(uid, container, call, now)
+
+    def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
+        return self._of(uid).observe(uid, now)
+
+    def remove(self, uid: str) -> None:
+        self._of(uid).remove(uid)
+        self._uids.discard(uid)
+
+    def end(self, uid: str) -> None:
+        self._of(uid).end(uid)
+
+    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
+        self._process.retain(nodes, uids)
+        self._simulated.retain(nodes, uids)
+
+    def close(self) -> None:
+        self._process.close()
+        self._simulated.close()
+
+
+class VolumesByImage:
+    """Implements kubelet.runtime.fake.Volumes. Volumes of simulated pods are simulated, too."""
+
+    def __init__(self, process: Volumes, simulated: Volumes, chooser: RuntimeChooser) -> None:
+        self._process = process
+        self._simulated = simulated
+        self._chooser = chooser
+
+    def _of(self, pod: Pod) -> Volumes:
+        return self._simulated if self._chooser.find_unknown_image(pod) else self._process
+
+    def listen(self, report: Callable[[str, Progress], None], event: Callable[[Pod, str, str, str], None]) -> None:
+        self._process.listen(report, event)
+        self._simulated.listen(report, event)
+
+    async def run(self) -> None:
+        """The simulated volumes have nothing to do."""
+        await self._process.run()
+
+    def publish(self, pod: Pod, now: Instant) -> float:
+        return self._of(pod).publish(pod, now)
+
+    def adopt(self, pod: Pod, now: Instant, *, started: bool) -> float:
+        return self._of(pod).adopt(pod, now, started=started)
+
+    def update(self, pod: Pod) -> None:
+        for volumes in (self._process, self._simulated):
+            volumes.update(pod)
+
+    def unpublish(self, pod: Pod) -> None:
+        """Both forget the pod: neither minds one that it does not know."""
+        for volumes in (self._process, self._simulated):
+            volumes.unpublish(pod)
+
+
+class StreamsByImage:
+    """Implements kubelet.runtime.interface.Streams."""
+
+    def __init__(self, process: Streams, simulated: Streams, chooser: RuntimeChooser) -> None:
+        self._process = process
+        self._simulated = simulated
+        self._chooser = chooser
+
+    def _of(self, uid: str) -> Streams:
+        return self._process if self._chooser.is_process(uid) else self._simulated
+
+    async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self._of(request.uid).logs(request)) as chunks:
+            async for data in chunks:
+                yield data
+
+    async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
+        async with aclosing(self._of(start.uid).exec(start, stdin)) as responses:
+            async for response in responses:
+                yield response
+
+    async def attach(self, request: AttachRequest) -> AsyncGenerator[ExecResponse, None]:
+        async with aclosing(self._of(request.uid).attach(request)) as responses:
+            async for response in responses:
+                yield response
+
+    async def port_forward(
+        self, start: PortForwardStart, sent: AsyncIterator[PortForwardRequest]
+    ) -> AsyncGenerator[PortForwardResponse, None]:
+        async with aclosing(self._of(start.uid).port_forward(start, sent)) as responses:
+            async for response in responses:
+                yield response
+
+
+class MeterByImage:
+    """Implements kubelet.stats.Meter."""
+
+    def __init__(self, process: Meter, simulated: Meter, chooser: RuntimeChooser) -> None:
+        self._process = process
+        self._simulated = simulated
+        self._chooser = chooser
+
+    async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
+        real = [self._chooser.is_process(each.pod.metadata.uid) for each in running]
+        measured = iter(await self._process.measure([each for each, is_real in zip(running, real, strict=True) if is_real]))
+        declared = iter(
+            await self._simulated.measure([each for each, is_real in zip(running, real, strict=True) if not is_real])
+        )
+        return [next(measured if is_real else declared) for is_real in real]

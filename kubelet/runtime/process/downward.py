@@ -1,0 +1,56 @@
+"""Fields of the pod and resources of its containers as text: Kubernetes' downward API.
+
+`where` describes the place of the selector in messages.
+Source: https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
+"""
+
+import math
+import re
+
+from kubelet.addresses import Addresses
+from kubelet.runtime.interface import Unsupported
+from pinnace.api.core_v1_pb2 import ObjectFieldSelector, Pod, ResourceFieldSelector
+from pinnace.api.quantity import QuantityError, parse
+
+_KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
+
+
+def field_value(pod: Pod, selector: ObjectFieldSelector, addresses: Addresses, where: str) -> str:
+    """Raises Unsupported."""
+    path = selector.fieldPath
+    if keyed := _KEYED.fullmatch(path):
+        found: str = getattr(pod.metadata, keyed[1]).get(keyed[2], "")
+        return found
+    simple = {
+        "metadata.name": pod.metadata.name,
+        "metadata.namespace": pod.metadata.namespace,
+        "metadata.uid": pod.metadata.uid,
+        "spec.nodeName": pod.spec.nodeName,
+        "spec.serviceAccountName": pod.spec.serviceAccountName,
+        "status.hostIP": addresses.host,
+        "status.hostIPs": addresses.host,
+        "status.podIP": addresses.pod,
+        "status.podIPs": addresses.pod,
+    }
+    if path not in simple:
+        raise Unsupported(f'{where}: fieldPath "{path}" is not supported')
+    return simple[path]
+
+
+def resource_value(pod: Pod, container: str, selector: ResourceFieldSelector, where: str) -> str:
+    """A limit or request in units of the divisor, rounded up. A missing limit is 0, because a container has no share of the
+    node. `container`: the container if the selector names none. Raises Unsupported.
+    """
+    named = selector.containerName or container
+    containers = (*pod.spec.containers, *pod.spec.initContainers)
+    owner = next((each for each in containers if each.name == named), None)
+    kind, _, resource = selector.resource.partition(".")
+    if owner is None or kind not in ("limits", "requests") or not resource:
+        raise Unsupported(f'{where}: resource "{selector.resource}" of container "{named}" does not exist')
+    try:
+        found = getattr(owner.resources, kind).get(resource)
+        amount = parse(found.string if found is not None else "0")
+        divisor = parse(selector.divisor.string or "1") or parse("1")
+    except QuantityError as error:
+        raise Unsupported(f"{where}: {error}") from None
+    return str(math.ceil(amount / divisor))

@@ -1,0 +1,233 @@
+"""ConfigMaps, Secrets and claims of process pods: variables, files and their updates."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubelet.runtime.interface import Progress, Unsupported, read
+from kubelet.runtime.process import pod_volumes
+from kubelet.runtime.process.plan import make_sub_path
+from kubelet.runtime.process.pod_volumes import PodVolumes
+from kubelet.runtime.process.runtime import ProcessRuntime
+from pinnace.api.core_v1_pb2 import ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret
+from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
+from pinnace.api.status import Code, Refusal
+from pinnace.client.errors import NotFound, unavailable
+from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.unit.kubelet.process.scene import ADDRESSES, UID, Scene, eventually, shell
+
+
+class Cluster(Scene):
+    """A process runtime whose volumes read from `stored`: objects by kind and name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.stored: dict[tuple[Resource[Any], str], Any] = {}
+        self.down = False
+        self.progress = Progress(False, {})
+        self.events: list[tuple[str, str]] = []
+        super().__init__(folder)
+
+    def _open_runtime(self) -> None:
+        self.volumes = PodVolumes(self.root, self._get)
+        self.volumes.listen(lambda uid, progress: setattr(self, "progress", progress), self._event)
+        self.runtime = ProcessRuntime(self.root, objects=self.volumes.objects)
+        self.runtime.listen(lambda uid: self._changed.set())
+
+    def _event(self, pod: Pod, type_: str, reason: str, message: str) -> None:
+        self.events.append((reason, message))
+
+    async def _get(self, resource: Resource[Any], name: str, namespace: str) -> Any:
+        if self.down:
+            raise unavailable("no server")
+        if (found := self.stored.get((resource, name))) is None:
+            raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", "not found"))
+        return found
+
+    def admit(self, pod: Pod) -> None:
+        self.volumes.publish(pod, read(SYSTEM_CLOCK))
+        self.runtime.prepare(pod, ADDRESSES)
+
+    async def lines(self, pod: Pod) -> list[str]:
+        """The output of the pod, which ends."""
+        self.admit(pod)
+        await eventually(lambda: self.progress == Progress(True, {}))
+        self.start("c0", 0)
+        await self.exited()
+        return [line.removeprefix("stdout F ") for line in self.log()]
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    monkeypatch.setattr(pod_volumes, "SYNC_PERIOD", 0.05)
+    scene = Cluster(tmp_path / "root")
+    running = asyncio.create_task(scene.volumes.run())
+    yield scene
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await scene.close()
+
+
+def config_map(**data: str) -> ConfigMap:
+    return ConfigMap(data=data)
+
+
+def mounting(pod: Pod, name: str) -> Any:
+    """The source of a new volume, which c0 mounts at /NAME."""
+    pod.spec.containers[0].volumeMounts.add(name=name, mountPath=f"/{name}")
+    return pod.spec.volumes.add(name=name).volumeSource
+
+
+async def test_variables_from_config_maps_and_secrets(scene: Cluster) -> None:
+    scene.stored[CONFIG_MAPS, "conf"] = config_map(LEVEL="debug", **{"odd.key": "1"})
+    scene.stored[SECRETS, "cred"] = Secret(data={"LEVEL": b"secret", "password": "pä".encode()})
+    pod = shell("")
+    container = pod.spec.containers[0]
+    container.command[:] = ["env"]  # a shell drops variables with dots
+    container.envFrom.add(prefix="CFG_").configMapRef.localObjectReference.name = "conf"
+    container.envFrom.add().secretRef.localObjectReference.name = "cred"
+    absent = container.envFrom.add().configMapRef
+    absent.localObjectReference.name, absent.optional = "absent", True
+    key = container.env.add(name="PASS").valueFrom.secretKeyRef
+    key.localObjectReference.name, key.key = "cred", "password"
+    none = container.env.add(name="NONE").valueFrom.configMapKeyRef
+    none.localObjectReference.name, none.key, none.optional = "conf", "absent", True
+    container.env.add(name="LINE", value="$(CFG_LEVEL)")
+    names = ("CFG_", "LEVEL", "LINE", "PASS", "NONE")
+    assert sorted(line for line in await scene.lines(pod) if line.startswith(names)) == [
+        "CFG_LEVEL=debug",
+        "CFG_odd.key=1",
+        "LEVEL=secret",
+        "LINE=debug",
+        "PASS=pä",
+    ]
+
+
+async def test_container_is_held_until_its_object_exists(scene: Cluster) -> None:
+    pod = shell("echo $A; exit 0", "exit 0")
+    key = pod.spec.containers[0].env.add(name="A").valueFrom.configMapKeyRef
+    key.localObjectReference.name, key.key = "late", "k"
+    scene.admit(pod)
+    await eventually(lambda: scene.progress == Progress(True, {"c0": 'configmap "late" not found'}))
+    scene.stored[CONFIG_MAPS, "late"] = config_map(other="1")
+    await eventually(lambda: scene.progress.held == {"c0": "couldn't find key k in ConfigMap default/late"})
+    scene.stored[CONFIG_MAPS, "late"] = config_map(k="now")
+    await eventually(lambda: scene.progress == Progress(True, {}))
+    assert scene.events == [
+        ("Failed", 'Error: configmap "late" not found'),
+        ("Failed", "Error: couldn't find key k in ConfigMap default/late"),
+    ]
+    scene.start("c0", 0)
+    await scene.exited()
+    assert scene.log() == ["stdout F now"]
+
+
+async def test_files_follow_their_object_and_the_pod(scene: Cluster) -> None:
+    scene.stored[CONFIG_MAPS, "page"] = config_map(a="1", b="1")
+    pod = shell("exit 0")
+    pod.metadata.labels["app"] = "web"
+    parts = mounting(pod, "all").projected.sources
+    parts.add().configMap.localObjectReference.name = "page"
+    parts.add().downwardAPI.items.add(path="meta/labels").fieldRef.fieldPath = "metadata.labels"
+    scene.admit(pod)
+    folder = scene.root.pod(UID) / "volumes/all"
+    await eventually(lambda: scene.progress.mounted)
+    assert {name: (folder / name).read_text() for name in ("a", "b", "meta/labels")} == {
+        "a": "1", "b": "1", "meta/labels": 'app="web"',
+    }  # fmt: skip
+    scene.stored[CONFIG_MAPS, "page"] = config_map(a="2")
+    pod.metadata.labels["app"] = 'a "b"'
+    scene.volumes.update(pod)
+    await eventually(lambda: (folder / "a").read_text() == "2" and not (folder / "b").exists())
+    await eventually(lambda: (folder / "meta/labels").read_text() == 'app="a \\"b\\""')
+    del scene.stored[CONFIG_MAPS, "page"]
+    failure = 'MountVolume.SetUp failed for volume "all" : configmap "page" not found'
+    await eventually(lambda: scene.events == [("FailedMount", failure)])
+    assert (folder / "a").read_text() == "2", "the files of a deleted object stay"
+
+
+@pytest.mark.parametrize(
+    ("fill", "message"),
+    [
+        (lambda source: setattr(source.secret, "secretName", "absent"), 'secret "absent" not found'),
+        (
+            lambda source: setattr(source.persistentVolumeClaim, "claimName", "absent"),
+            'persistentvolumeclaim "absent" not found',
+        ),
+        (lambda source: setattr(source.nfs, "path", "/"), "the process runtime does not support nfs"),
+        (
+            lambda source: source.projected.sources.add().serviceAccountToken.SetInParent(),
+            "tokens of service accounts are not supported, because the API has no TokenRequest",
+        ),
+    ],
+    ids=["secret", "claim", "nfs", "token"],
+)
+async def test_missing_volume_keeps_the_pod_waiting(scene: Cluster, fill: Any, message: str) -> None:
+    pod = shell("exit 0")
+    fill(mounting(pod, "v"))
+    scene.admit(pod)
+    await eventually(lambda: bool(scene.events))
+    assert scene.events == [("FailedMount", f'MountVolume.SetUp failed for volume "v" : {message}')]
+    assert not scene.progress.mounted
+
+
+async def test_unreadable_object_is_read_again(scene: Cluster) -> None:
+    scene.down = True
+    scene.stored[SECRETS, "s"] = Secret(data={"k": b"x" * (1 << 20)})
+    pod = shell("wc -c < v/k; exit 0")
+    mounting(pod, "v").secret.secretName = "s"
+    scene.admit(pod)
+    await eventually(lambda: bool(scene.events))
+    assert scene.events == [("FailedMount", 'secret "s": no server')]
+    scene.down = False
+    await eventually(lambda: scene.progress.mounted)
+    scene.start("c0", 0)
+    await scene.exited()
+    assert scene.log() == [f"stdout F {1 << 20}"]
+
+
+async def test_huge_value_cannot_be_a_variable(scene: Cluster) -> None:
+    scene.stored[CONFIG_MAPS, "huge"] = config_map(BIG="x" * (1 << 20))
+    pod = shell("exit 0")
+    pod.spec.containers[0].envFrom.add().configMapRef.localObjectReference.name = "huge"
+    scene.admit(pod)
+    await eventually(lambda: scene.progress.mounted)
+    scene.start("c0", 0)
+    exit_ = (await scene.exited()).exit
+    assert exit_ is not None and exit_.reason == "StartError"
+    assert exit_.message == 'container "c0": the variable "BIG" of envFrom exceeds 131072 characters, the limit of Linux'
+
+
+async def test_claim_is_the_path_of_its_volume(scene: Cluster, tmp_path: Path) -> None:
+    volume, claim = PersistentVolume(), PersistentVolumeClaim()
+    volume.spec.persistentVolumeSource.hostPath.path = str(tmp_path / "disk")
+    volume.spec.persistentVolumeSource.hostPath.type = "DirectoryOrCreate"
+    scene.stored[PERSISTENT_VOLUMES, "disk"] = volume
+    scene.stored[PERSISTENT_VOLUME_CLAIMS, "data"] = claim
+    pod = shell("echo kept > $PINNACE_VOLUME_DATA/file; cat data/file; exit 0")
+    mounting(pod, "data").persistentVolumeClaim.claimName = "data"
+    scene.admit(pod)
+    await eventually(lambda: bool(scene.events))
+    assert scene.events[0][1].endswith('persistentvolumeclaim "data" is not bound to a volume')
+    claim.spec.volumeName, claim.status.phase = "disk", "Bound"
+    await eventually(lambda: scene.progress.mounted)
+    scene.start("c0", 0)
+    await scene.exited()
+    assert scene.log() == ["stdout F kept"] and (tmp_path / "disk/file").read_text() == "kept\n"
+
+
+def test_sub_path_stays_inside_its_volume(tmp_path: Path) -> None:
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    volume.mkdir()
+    outside.mkdir()
+    assert make_sub_path(volume, "a/b", "c", "v").is_dir()
+    (volume / "in").symlink_to("a")
+    (volume / "out").symlink_to(outside)
+    (volume / "dangling").symlink_to("../made")
+    assert make_sub_path(volume, "in/b", "c", "v").is_dir()
+    for part in ("out", "out/new", "dangling", "../outside", "/etc", "a/../../outside"):
+        with pytest.raises(Unsupported, match='failed to prepare subPath for volumeMount "v" of container "c"'):
+            make_sub_path(volume, part, "c", "v")
+    assert list(outside.iterdir()) == [] and not (tmp_path / "made").exists()

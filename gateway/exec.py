@@ -71,6 +71,7 @@ class Exec:
             container=request.param("container"),
             command=command if protocol else (),
             stdin=request.flag("stdin"),
+            tty=request.flag("tty"),
             check=not protocol and bool(command),
         )
         try:
@@ -150,7 +151,7 @@ def websocket_required(request: Request, action: str, kubectl: str) -> ApiStatus
 
 
 def refusal(error: ApiError, route: Route) -> ApiStatus:
-    if isinstance(error, FailedPrecondition):  # for example, simulated containers cannot run commands
+    if isinstance(error, FailedPrecondition):  # for example, the node has no kubelet that serves streams
         return bad_request(error.message)
     return to_status(error, route.resource, route.name)
 

@@ -16,10 +16,12 @@ from kubelet.fleet import Fleet
 from kubelet.registration import Endpoint, Machine
 from kubelet.run_log import LoggedRuntime, RunLog
 from kubelet.runtime.fake import NO_STAGES, Delays, FakeRuntime, FakeVolumes, Volumes
-from kubelet.runtime.interface import NoStreams, Runtime, Streams
+from kubelet.runtime.interface import Runtime, Streams
 from kubelet.runtime.process.root import Root
 from kubelet.runtime.process.runtime import ProcessMeter, ProcessRuntime
 from kubelet.runtime.process.streams import ProcessStreams
+from kubelet.runtime.simulated import SimulatedStreams
+from kubelet.runtime.simulated_machine import PodSnapshot
 from kubelet.runtime.stages import SETS, Behaviour, Stages, StagesError
 from kubelet.runtime.stages import load as load_stages
 from kubelet.server import KubeletServer
@@ -133,11 +135,15 @@ def main(
     sys.exit(code)
 
 
+FindPod = Callable[[str], PodSnapshot | None]
+"""Returns the pod with this uid, if the kubelet runs it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Serving:
     """The address of the server for logs, exec and stats. `advertised`: the host in Node objects, if it is another."""
 
-    streams: Streams
+    streams: Callable[[FindPod], Streams]
     host: str
     port: int
     advertised: str | None
@@ -169,7 +175,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     """Runs the fleet until `stop` is set."""
     servers, machine, server = options.servers, options.machine, None
     if (serving := options.serving) is not None:
-        server = KubeletServer(serving.streams, servers.tls)
+        server = KubeletServer(serving.streams(lambda uid: lives.now.find_pod(uid)), servers.tls)
         machine = machine._replace(endpoint=serving.told(server.bind(serving.host, serving.port)))
     connection = Connection(servers.endpoints, tls=servers.tls)
 
@@ -202,7 +208,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         await asyncio.to_thread(options.tracer.close)
 
 
-def _serving(listen: tuple[str, int], advertised: str | None, streams: Streams) -> Serving:
+def _serving(listen: tuple[str, int], advertised: str | None, streams: Callable[[FindPod], Streams]) -> Serving:
     host, port = listen
     return Serving(streams, host.strip("[]"), port, advertised)
 
@@ -210,10 +216,11 @@ def _serving(listen: tuple[str, int], advertised: str | None, streams: Streams) 
 @contextmanager
 def _runtime(
     kind: str, folder: Path | None, start_delay: float, stages: str | None
-) -> Iterator[tuple[Callable[[Variables], Runtime], Streams, Meter]]:
+) -> Iterator[tuple[Callable[[Variables], Runtime], Callable[[FindPod], Streams], Meter]]:
     if kind == "fake":
         behaviour, declared = Behaviour(start_seconds=start_delay), _stages(stages)
-        yield lambda services: FakeRuntime(behaviour, declared), NoStreams(), Declared(SYSTEM_CLOCK)
+        runs, streams = lambda services: FakeRuntime(behaviour, declared), lambda find: SimulatedStreams(find, declared)
+        yield runs, streams, Declared(SYSTEM_CLOCK)
         return
     if stages is not None:
         raise click.UsageError("--stages describes simulated containers: the process runtime runs the containers' commands")
@@ -224,7 +231,7 @@ def _runtime(
     except OSError as error:
         raise click.BadParameter(str(error), param_hint="--root-dir") from None
     with closing(root):
-        yield lambda services: ProcessRuntime(root, services=services), ProcessStreams(root), ProcessMeter(root)
+        yield lambda services: ProcessRuntime(root, services=services), lambda find: ProcessStreams(root), ProcessMeter(root)
 
 
 def _stages(name: str | None) -> Stages:

@@ -107,7 +107,7 @@ class Shell:
         """Runs a command without a shell, as exec does: an unknown program is an error of the container runtime."""
         name = self._program_name(words[0])
         if name is None:
-            _, code = self._why_not_executable(words[0])
+            problem, code = self._why_not_executable(words[0])
             message = f'OCI runtime exec failed: exec failed: unable to start container process: exec: "{words[0]}": {problem}'
             await self.io.write_error(f"{message}: unknown\n")
             return code
@@ -278,6 +278,8 @@ def _unsupported(line: str, index: int) -> str:
     if line[index] == ">":
         target = line[index:].lstrip("> ").partition(" ")[0]
         return f"can't create {target or 'a file'}: simulated containers have no writable files"
+    if line.startswith("$(", index):
+        return '"$(" is not supported in simulated containers'
     return f'"{line[index]}" is not supported in simulated containers: use ;, && and ||'
 
 

@@ -125,13 +125,17 @@ class CommandIo:
 
     async def _wait(self) -> None:
         """Waits for a change of the input. Raises Interrupted."""
-        if self._interrupted:
-            self._interrupted = False
-            raise Interrupted
+        self._raise_interrupt()
         self._changed.clear()
         await self._changed.wait()
 
+    def _raise_interrupt(self) -> None:
+        if self._interrupted:
+            self._interrupted = False
+            raise Interrupted
+
     async def read(self) -> bytes:
+        self._raise_interrupt()
         while not self._input and not self._ended:
             await self._wait()
         return self._pop()

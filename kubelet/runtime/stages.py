@@ -339,10 +339,13 @@ class _Reader:
         self._among(reference, ("spec", "resourceRef", "apiGroup"), ("v1", ""))
         what: What | None = None
         code, never = 0, False
-        if ("next" in spec) == ("logs" in spec):
-            self._problem(("spec",), "expected exactly one of next, logs")
-        elif "next" in spec:
-            what, code, never = self._next(spec["next"], ("spec", "next"))
+        if "logs" not in spec:
+            what, code, never = self._next(spec.get("next", _MISSING), ("spec", "next"))
+        for name in ("next", "delay"):
+            if "logs" in spec and name in spec:
+                self._problem(("spec", name), "cannot be combined with logs")
+        if spec and not {"next", "logs"} & spec.keys():
+            self._problem(("spec", "next"), "is missing; a stage has next or logs")
         return Stage(
             str(metadata.get("name", "")),
             what,

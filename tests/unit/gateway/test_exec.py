@@ -16,7 +16,7 @@ from pinnace.client.errors import ApiError, from_refusal
 
 DEADLINE = 10.0
 VERBS = ("exec", "attach", "portforward")
-SIMULATED = "the fake runtime cannot run commands: its containers are simulated"
+NO_ENDPOINT = 'the kubelet of node "n" publishes no endpoint for logs, exec and metrics'
 FORBIDDEN = 'User "bob" cannot create resource "pods/exec" in API group ""'
 KUBECTL = {"exec": "1.30", "attach": "1.30", "portforward": "1.31"}
 """The first kubectl that opens WebSockets."""
@@ -77,7 +77,7 @@ async def refusal(pods: Pods, verb: str, method: str = "POST", **headers: str) -
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (Refusal(Code.FAILED_PRECONDITION, "Unsupported", SIMULATED), 400, SIMULATED),
+        (Refusal(Code.FAILED_PRECONDITION, "NoKubeletEndpoint", NO_ENDPOINT), 400, NO_ENDPOINT),
         (Refusal(Code.NOT_FOUND, "NotFound", 'pods "a" not found'), 404, 'pods "a" not found'),
         (Refusal(Code.PERMISSION_DENIED, "Forbidden", FORBIDDEN), 403, FORBIDDEN),
     ],

@@ -59,7 +59,7 @@ def test_exec(kubectl: Kubectl, web: str) -> None:
     assert ran.code == 127 and '"no-such-program": executable file not found in $PATH' in ran.err
     assert kubectl("exec", "-i", web, "--", "sh", stdin="cd /etc\ncat hostname\n") == f"{web}\n"
     ran = kubectl.run("cp", f"{web}:/etc/hosts", "hosts")
-    assert ran.code == 1 and "simulated containers have no files to copy" in ran.err
+    assert ran.code == 1 and "simulated containers have no files to copy" in ran.out + ran.err
 
 
 def test_shell_in_a_terminal(kubectl: Kubectl, web: str) -> None:

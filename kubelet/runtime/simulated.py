@@ -5,7 +5,8 @@
     PortForward   --> simulated_http: a page that names the pod, on every port
 
 Nothing exists for a pod until a request names it, and a request needs a bounded amount of memory: a log is computed in chunks
-when the client has read the chunk before, and commands wait for their client. Requests beyond MAX_SESSIONS are refused.
+when the client has read the chunk before, and commands wait for their client. Commands and connections beyond MAX_SESSIONS are
+refused.
 """
 
 import asyncio
@@ -35,8 +36,8 @@ from pinnace.api.pods_pb2 import (
 from pinnace.api.status import Code
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
-CHUNK = 16 << 10
-"""Bytes of log lines that are computed at once: less than a millisecond."""
+CHUNK = 8 << 10
+"""Bytes of log lines that are computed at once: about a millisecond, so that heartbeats are not late."""
 POLL = 1.0
 """Maximum seconds between two checks whether the container of a followed log has ended."""
 MAX_SESSIONS = 256
@@ -55,6 +56,7 @@ class SimulatedStreams:
         self._stages = stages
         self._clock = clock
         self._sessions = 0
+        self._turn = asyncio.Lock()
 
     async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         options = request.options
@@ -77,17 +79,9 @@ class SimulatedStreams:
         while True:
             now = round(self._clock.time() * SECOND)
             until = now if ended is None else ended
-            chunk: list[str] = []
-            size = 0
-            for moment, line in log.read(after, until, timestamps=options.timestamps):
-                chunk.append(line)
-                size, after = size + len(line), moment
-                if size >= CHUNK:
-                    yield "".join(chunk).encode()
-                    await asyncio.sleep(0)  # heartbeats first, even if the client is fast
-                    chunk, size = [], 0
-            if chunk:
-                yield "".join(chunk).encode()
+            lines = log.read(after, until, timestamps=options.timestamps)
+            while chunk := await self._compute_chunk(lines):
+                yield chunk
             after = max(after, until)
             if ended is not None or not options.follow:
                 return
@@ -95,6 +89,19 @@ class SimulatedStreams:
             pause = POLL if following is None else max(0.001, (following - now) / SECOND)
             await self._clock.sleep(min(POLL, pause))
             ended = self._end_of(uid, options.container, log)
+
+    async def _compute_chunk(self, lines: Iterator[tuple[int, str]]) -> bytes:
+        """The next lines; empty at the end. One chunk is computed in a turn of the event loop, for all readers together."""
+        async with self._turn:
+            await asyncio.sleep(0)
+            chunk: list[str] = []
+            size = 0
+            for _, line in lines:
+                chunk.append(line)
+                size += len(line)
+                if size >= CHUNK:
+                    break
+            return "".join(chunk).encode()
 
     def _end_of(self, uid: str, container: str, log: ContainerLog) -> int | None:
         """When the followed attempt has ended. None: it runs."""

@@ -220,6 +220,36 @@ async def test_cancelled_call_cancels_the_kubelet_call() -> None:
             await echo.left.wait()
 
 
+class Brief(Echo):
+    """A command that ends after its first input, with much output."""
+
+    async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
+        await anext(stdin)
+        for _ in range(200):
+            yield ExecResponse(stdout=b"x" * 16_000)
+        yield ExecResponse(exit=ExecExit(code=7))
+
+
+async def test_command_that_ends_before_its_input_loses_no_output() -> None:
+    async def requests() -> AsyncIterator[ExecRequest]:
+        yield ExecRequest(start=ExecStart(command=["head"], stdin=True))
+        while True:
+            yield ExecRequest(stdin=b"y" * 1000)
+
+    read, code = 0, 0
+    async with (
+        Serving(Brief(), None) as at,
+        asyncio.timeout(TIMEOUT),
+        aclosing(GrpcKubelets(None).exec(at, requests())) as found,
+    ):
+        async for data in found:
+            response = ExecResponse.FromString(data)
+            read, code = read + len(response.stdout), response.exit.code
+            if response.HasField("exit"):
+                break
+    assert (read, code) == (3_200_000, 7)
+
+
 async def test_command_receives_its_input_until_eof() -> None:
     async def requests() -> AsyncIterator[ExecRequest]:
         yield ExecRequest(start=ExecStart(command=["a", "b", "c"], stdin=True))

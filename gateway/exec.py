@@ -25,6 +25,8 @@ from pinnace.client.errors import ApiError, FailedPrecondition
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+DETACH_KEYS = frozenset(b"\x03\x04")
+"""Ctrl-C and Ctrl-D."""
 OPENING = 0.1
 """Seconds to wait for an error before the connection is upgraded. An error within this time is the status of the response."""
 CHECK_TIMEOUT = 10.0
@@ -71,6 +73,7 @@ class Exec:
             container=request.param("container"),
             command=command if protocol else (),
             stdin=request.flag("stdin"),
+            tty=request.flag("tty"),
             check=not protocol and bool(command),
         )
         try:
@@ -89,7 +92,8 @@ class Exec:
         return Upgrade(PROTOCOLS, _Session(stream, first, route, stream).run, stream.cancel)
 
     async def attach(self, request: Request, route: Route) -> Upgrade:
-        """Stream the output of a running container. Input is ignored, because containers have no stdin. Raises ApiStatus."""
+        """Stream the output of a running container. Input is ignored, because containers have no stdin; in a terminal, which
+        sends all keys, Ctrl-C and Ctrl-D detach. Raises ApiStatus."""
         protocol = choose_protocol(request, PROTOCOLS)
         outputs = request.flag("stdout"), request.flag("stderr")
         if not any((*outputs, request.flag("stdin"))):
@@ -110,7 +114,7 @@ class Exec:
             first = await opening(stream, OPENING)
         except ApiError as error:
             raise refusal(error, route) from None
-        return Upgrade(PROTOCOLS, _Session(stream, first, route).run, stream.cancel)
+        return Upgrade(PROTOCOLS, _Session(stream, first, route, detaches=request.flag("tty")).run, stream.cancel)
 
 
 async def run_check(check: Awaitable[object]) -> None:
@@ -150,16 +154,23 @@ def websocket_required(request: Request, action: str, kubectl: str) -> ApiStatus
 
 
 def refusal(error: ApiError, route: Route) -> ApiStatus:
-    if isinstance(error, FailedPrecondition):  # for example, simulated containers cannot run commands
+    if isinstance(error, FailedPrecondition):  # for example, the node has no kubelet that serves streams
         return bad_request(error.message)
     return to_status(error, route.resource, route.name)
 
 
 class _Session:
     def __init__(
-        self, stream: Stream[Any], first: "asyncio.Future[Any]", route: Route, sink: Duplex[Any, Any] | None = None
+        self,
+        stream: Stream[Any],
+        first: "asyncio.Future[Any]",
+        route: Route,
+        sink: Duplex[Any, Any] | None = None,
+        *,
+        detaches: bool = False,
     ) -> None:
-        """`sink`: the stream for the command's input, or None."""
+        """`sink`: the stream for the command's input, or None. `detaches`: whether DETACH_KEYS end the session."""
+        self._detaches = detaches
         self._stream = stream
         self._sink = sink
         self._first: asyncio.Future[Any] | None = first
@@ -185,6 +196,9 @@ class _Session:
             while (message := await socket.receive()) is not None:
                 channel = message[0] if message else RESIZE
                 if self._sink is None:
+                    if self._detaches and channel == STDIN and not DETACH_KEYS.isdisjoint(message[1:]):
+                        await socket.send(bytes((STATUS,)) + dump(_status(0)))
+                        return False
                     continue
                 if channel == STDIN:
                     await self._sink.write(ExecRequest(stdin=message[1:]), patience=None)

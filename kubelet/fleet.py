@@ -30,6 +30,7 @@ from kubelet.pod_manager import PodManager, PodWatch
 from kubelet.registration import Machine, Registrar, Registration
 from kubelet.runtime.fake import Volumes
 from kubelet.runtime.interface import Runtime
+from kubelet.runtime.simulated_machine import PodSnapshot
 from kubelet.service_variables import ServiceVariables
 from kubelet.stats import Declared, Meter, Stats
 from pinnace.api.coordination_v1_pb2 import Lease
@@ -205,6 +206,10 @@ class Fleet:
                 group.create_task(unending(type(part).__name__, part.run))
             if self._services is not None:
                 group.create_task(unending("services", self._services.run))
+
+    def find_pod(self, uid: str) -> PodSnapshot | None:
+        """The pod as it is now. None: it is unknown, or its node is frozen or off."""
+        return self._pods.find_pod(uid)
 
     def _nodes_healthy(self) -> str | None:
         if not self._registration.tried:

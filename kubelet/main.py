@@ -18,7 +18,7 @@ from kubelet.registration import Endpoint, Machine
 from kubelet.run_log import LoggedRuntime, RunLog
 from kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage, VolumesByImage
 from kubelet.runtime.fake import NO_STAGES, Delays, FakeRuntime, FakeVolumes, Volumes
-from kubelet.runtime.interface import NoStreams, Runtime, Streams
+from kubelet.runtime.interface import Runtime, Streams
 from kubelet.runtime.process.images import ImageTable, load_images
 from kubelet.runtime.process.mounts import probe
 from kubelet.runtime.process.plan import NO_IMAGES
@@ -26,6 +26,8 @@ from kubelet.runtime.process.pod_volumes import PodVolumes
 from kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root
 from kubelet.runtime.process.runtime import ProcessMeter, ProcessRuntime
 from kubelet.runtime.process.streams import ProcessStreams
+from kubelet.runtime.simulated import SimulatedStreams
+from kubelet.runtime.simulated_machine import PodSnapshot
 from kubelet.runtime.stages import SETS, Behaviour, Stages, StagesError
 from kubelet.runtime.stages import load as load_stages
 from kubelet.server import KubeletServer
@@ -146,11 +148,15 @@ def main(
     sys.exit(code)
 
 
+FindPod = Callable[[str], PodSnapshot | None]
+"""Returns the pod with this uid, if the kubelet runs it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Serving:
     """The address of the server for logs, exec and stats. `advertised`: the host in Node objects, if it is another."""
 
-    streams: Streams
+    streams: Callable[[FindPod], Streams]
     host: str
     port: int
     advertised: str | None
@@ -176,6 +182,9 @@ class Simulation(NamedTuple):
     def volumes(self) -> FakeVolumes:
         return FakeVolumes(self.delays)
 
+    def streams(self, find: FindPod) -> SimulatedStreams:
+        return SimulatedStreams(find, self.stages)
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -198,7 +207,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     """Runs the fleet until `stop` is set."""
     servers, machine, server = options.servers, options.machine, None
     if (serving := options.serving) is not None:
-        server = KubeletServer(serving.streams, servers.tls)
+        server = KubeletServer(serving.streams(lambda uid: lives.now.find_pod(uid)), servers.tls)
         machine = machine._replace(endpoint=serving.told(server.bind(serving.host, serving.port)))
     connection = Connection(servers.endpoints, tls=servers.tls)
 
@@ -232,7 +241,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         await asyncio.to_thread(options.tracer.close)
 
 
-def _serving(listen: tuple[str, int], advertised: str | None, streams: Streams) -> Serving:
+def _serving(listen: tuple[str, int], advertised: str | None, streams: Callable[[FindPod], Streams]) -> Serving:
     host, port = listen
     return Serving(streams, host.strip("[]"), port, advertised)
 
@@ -240,11 +249,11 @@ def _serving(listen: tuple[str, int], advertised: str | None, streams: Streams) 
 @contextmanager
 def _runtime(
     kind: str, folder: Path | None, simulation: Simulation, images: Path | None
-) -> Iterator[tuple[Make, Streams, Meter]]:
+) -> Iterator[tuple[Make, Callable[[FindPod], Streams], Meter]]:
     if kind == "fake":
         if images is not None:
             raise click.UsageError("--images describes containers of the process runtime: use it with --runtime process")
-        yield lambda services, client: (simulation.runtime(), simulation.volumes()), NoStreams(), Declared(SYSTEM_CLOCK)
+        yield lambda services, client: (simulation.runtime(), simulation.volumes()), simulation.streams, Declared(SYSTEM_CLOCK)
         return
     if simulation.stages is not NO_STAGES:
         raise click.UsageError("--stages describes simulated containers: the process runtime runs the containers' commands")
@@ -266,8 +275,8 @@ def _runtime(
         )
 
     with closing(root):
-        streams = StreamsByImage(ProcessStreams(root), NoStreams(), chooser)
-        yield make, streams, MeterByImage(ProcessMeter(root), Declared(SYSTEM_CLOCK), chooser)
+        meter = MeterByImage(ProcessMeter(root), Declared(SYSTEM_CLOCK), chooser)
+        yield make, lambda find: StreamsByImage(ProcessStreams(root), simulation.streams(find), chooser), meter
 
 
 def _images(path: Path | None) -> ImageTable:

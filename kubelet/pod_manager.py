@@ -45,6 +45,7 @@ from kubelet.node import VirtualNodes, crashes, rebooted
 from kubelet.pod_record import PodRecord
 from kubelet.runtime.fake import FakeVolumes, Volumes
 from kubelet.runtime.interface import ContainerView, Instant, Progress, Runtime, read
+from kubelet.runtime.simulated_machine import PodSnapshot
 from kubelet.stats import Running
 from kubelet.status import adopted
 from kubelet.status_manager import PodWriter, StatusManager
@@ -203,6 +204,13 @@ class PodManager:
         if record is None or self._nodes.is_silenced(record.pod) or not (names := record.running):
             return None
         return Running(record.pod, names)
+
+    def find_pod(self, uid: str) -> PodSnapshot | None:
+        """The pod as it is now. None: it is unknown, or its node is frozen or off."""
+        record = self._records.get(uid)
+        if record is None or self._nodes.is_silenced(record.pod):
+            return None
+        return PodSnapshot(record.pod, self._runtime.observe(uid, read(self._clock)), record.addresses)
 
     def evict(self, uid: str, message: str, *, disrupts: bool) -> None:
         """`disrupts`: see lifecycle.Ending."""

@@ -4,6 +4,7 @@ With TLS, the client certificate must be one that the cluster's authority issues
 which authorizes them. Without TLS, any client that can connect may run commands, so the server then listens on loopback only.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from ipaddress import ip_address
@@ -36,6 +37,10 @@ from pinnace.runtime.tls import TlsFiles, server_credentials
 SERVICE = "pinnace.v1.Kubelet"
 STOP_GRACE = 0.5
 """Seconds of grace for open streams when the kubelet stops."""
+LINGER = 5.0
+"""Maximum seconds for which a call stays open if its command has ended before its input. If the call ended at once, the next
+write of the API server would fail, and gRPC would discard the output and exit code that the API server has not read yet.
+"""
 OPTIONS = (
     ("grpc.so_reuseport", 0),  # an occupied port is an error, not a second server
     ("grpc.keepalive_time_ms", 2000),  # detects disconnected API servers, to kill their commands
@@ -132,9 +137,12 @@ class KubeletServer:
         first = await anext(requests, None)
         if first is None or not first.HasField("start"):
             raise StreamError(Code.INVALID_ARGUMENT, "the first request of an exec must contain the command")
-        async with aclosing(self._streams.exec(first.start, _input(requests))) as responses:
+        stdin = _Input(requests)
+        async with aclosing(self._streams.exec(first.start, stdin.read())) as responses:
             async for response in responses:
                 yield response
+        if first.start.stdin and not stdin.ended:
+            await asyncio.sleep(LINGER)  # usually cut short: the API server cancels the call
 
     async def _attach(self, requests: AsyncIterator[AttachRequest]) -> AsyncGenerator[ExecResponse, None]:
         async with aclosing(self._streams.attach(await _only(requests, AttachRequest))) as responses:
@@ -193,12 +201,20 @@ async def _only(requests: AsyncIterator[M], message: type[M]) -> M:
     return await anext(requests, None) or message()
 
 
-async def _input(requests: AsyncIterator[ExecRequest]) -> AsyncIterator[bytes]:
-    """Runs until the end of the stream."""
-    async for request in requests:
-        if request.closeStdin:
-            return
-        yield request.stdin
+class _Input:
+    """The input of a command."""
+
+    def __init__(self, requests: AsyncIterator[ExecRequest]) -> None:
+        self._requests = requests
+        self.ended = False
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """Runs until the end of the stream."""
+        async for request in self._requests:
+            if request.closeStdin:
+                break
+            yield request.stdin
+        self.ended = True
 
 
 async def _abort(context: "grpc.aio.ServicerContext", error: StreamError) -> NoReturn:

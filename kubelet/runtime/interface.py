@@ -243,31 +243,3 @@ class Streams(Protocol):
     ) -> AsyncGenerator[PortForwardResponse, None]:
         """See Pods.PortForward in proto/. `sent` has no start."""
         ...
-
-
-class NoStreams:
-    """Streams of the fake runtime. They return errors instead of invented logs."""
-
-    async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
-        raise StreamError(
-            Code.FAILED_PRECONDITION,
-            "the fake runtime has no logs: its containers are simulated; see the events of the pod",
-        )
-        yield b""
-
-    async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
-        raise StreamError(
-            Code.FAILED_PRECONDITION,
-            "the fake runtime cannot run commands: its containers are simulated",
-        )
-        yield ExecResponse()
-
-    async def attach(self, request: AttachRequest) -> AsyncGenerator[ExecResponse, None]:
-        raise StreamError(Code.FAILED_PRECONDITION, "the fake runtime cannot attach: its containers are simulated")
-        yield ExecResponse()
-
-    async def port_forward(
-        self, start: PortForwardStart, sent: AsyncIterator[PortForwardRequest]
-    ) -> AsyncGenerator[PortForwardResponse, None]:
-        raise StreamError(Code.FAILED_PRECONDITION, "the fake runtime cannot forward ports: its containers are simulated")
-        yield PortForwardResponse()

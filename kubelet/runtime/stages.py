@@ -25,6 +25,8 @@ file are reported at once, with file, line and field.
 
     text --parse--> Stages --behaviour(pod)--> Behaviour, which the pod's annotations override
 
+A stage can have `logs` instead of `next`: the lines that containers write (kubelet.runtime.simulated_log).
+
 The random choices are seeded with the pod's uid, so a restarted kubelet makes the same ones.
 """
 
@@ -39,6 +41,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from kubelet.runtime.interface import Unsupported
+from kubelet.runtime.simulated_log import LogLine, problem_of
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.documents import DocumentError, line_of
 from pinnace.api.documents import parse as documents
@@ -191,7 +194,8 @@ class Selector:
 @dataclass(frozen=True, slots=True)
 class Stage:
     name: str
-    what: What
+    what: What | None
+    """None: the stage has `logs`."""
     selector: Selector = field(default_factory=Selector)
     weight: int = 0
     delay: tuple[float, float] = (0.0, 0.0)
@@ -200,6 +204,7 @@ class Stage:
     """The code of an exit."""
     never: bool = False
     """The state is not reached: an alternative to other stages."""
+    logs: Sequence[LogLine] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +228,15 @@ class Stages:
                         fields["exit_code"] = chosen.code
         return replace(default, **fields)  # type: ignore[arg-type]  # each has the type of its field
 
+    def log_lines(self, pod: Pod, container: str) -> Sequence[LogLine] | None:
+        """The log of a container. None: no stage declares it."""
+        matching = [stage for stage in self.stages if stage.what is None and stage.selector.matches(pod)]
+        if not matching:
+            return None
+        chosen = _choose(matching, Random(pod.metadata.uid))
+        lines = [line for line in chosen.logs if line.container in ("", container)]
+        return lines or None
+
 
 def _choose(candidates: Sequence[Stage], chance: Random) -> Stage:
     """Selects by weight; without weights, all stages are equally likely."""
@@ -236,6 +250,10 @@ VERSIONS = ("kwok.x-k8s.io/v1alpha1", "pinnace.io/v1alpha1")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _MOST_MILLISECONDS = 10**10
 _NEVER = "never"
+MAX_LOGS = 32
+"""Lines in the `logs` of a stage."""
+LEAST_INTERVAL = 100
+"""Milliseconds between two lines."""
 _SHOWN = 100
 """Maximum length of a field's name in messages."""
 _KEYED = re.compile(r"\.metadata\.(labels|annotations)\[\"([^\"]+)\"\]")
@@ -311,15 +329,23 @@ class _Reader:
         spec = self._fields(
             whole.get("spec", _MISSING),
             ("spec",),
-            ("resourceRef", "selector", "weight", "delay", "next"),
-            needed=("resourceRef", "next"),
+            ("resourceRef", "selector", "weight", "delay", "next", "logs"),
+            needed=("resourceRef",),
         )
         reference = self._fields(
             spec.get("resourceRef", _MISSING), ("spec", "resourceRef"), ("apiGroup", "kind"), needed=("kind",)
         )
         self._among(reference, ("spec", "resourceRef", "kind"), ("Pod",))
         self._among(reference, ("spec", "resourceRef", "apiGroup"), ("v1", ""))
-        what, code, never = self._next(spec.get("next", _MISSING), ("spec", "next"))
+        what: What | None = None
+        code, never = 0, False
+        if "logs" not in spec:
+            what, code, never = self._next(spec.get("next", _MISSING), ("spec", "next"))
+        for name in ("next", "delay"):
+            if "logs" in spec and name in spec:
+                self._problem(("spec", name), "cannot be combined with logs")
+        if spec and not {"next", "logs"} & spec.keys():
+            self._problem(("spec", "next"), "is missing; a stage has next or logs")
         return Stage(
             str(metadata.get("name", "")),
             what,
@@ -328,7 +354,26 @@ class _Reader:
             self._delay(spec.get("delay", {}), ("spec", "delay")),
             code,
             never,
+            self._logs(spec["logs"], ("spec", "logs")) if "logs" in spec else (),
         )
+
+    def _logs(self, data: Any, at: Where) -> Sequence[LogLine]:
+        if not isinstance(data, list) or not 0 < len(data) <= MAX_LOGS:
+            self._problem(at, f"expected a list of 1 to {MAX_LOGS} lines")
+            return ()
+        return [self._log_line(each, (*at, index)) for index, each in enumerate(data)]
+
+    def _log_line(self, data: Any, at: Where) -> LogLine:
+        """`text`, and for a repeated line its interval."""
+        found = self._fields(data, at, ("text", "intervalMilliseconds", "jitterMilliseconds", "container"), needed=("text",))
+        text, container = str(found.get("text", "")), str(found.get("container", ""))
+        if "text" in found and (problem := problem_of(text)):
+            self._problem((*at, "text"), problem)
+        interval = self._number(found.get("intervalMilliseconds", 0), (*at, "intervalMilliseconds"), _MOST_MILLISECONDS)
+        jitter = self._number(found.get("jitterMilliseconds", 0), (*at, "jitterMilliseconds"), interval)
+        if "intervalMilliseconds" in found and interval < LEAST_INTERVAL:
+            self._problem((*at, "intervalMilliseconds"), f"expected at least {LEAST_INTERVAL}")
+        return LogLine(text, interval / 1000, jitter / 1000, container)
 
     def _next(self, data: Any, at: Where) -> tuple[What, int, bool]:
         """Exactly one thing: `start: {}`, `exit: {code: 1}`, or `exit: never`."""

@@ -147,7 +147,7 @@ class ExecRequest(_message.Message):
     def __init__(self, start: _Optional[_Union[ExecStart, _Mapping]] = ..., stdin: _Optional[bytes] = ..., closeStdin: _Optional[bool] = ...) -> None: ...
 
 class ExecStart(_message.Message):
-    __slots__ = ("namespace", "name", "container", "command", "stdin", "uid", "check")
+    __slots__ = ("namespace", "name", "container", "command", "stdin", "uid", "check", "tty")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,7 @@ class ExecStart(_message.Message):
     STDIN_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
+    TTY_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     name: str
     container: str
@@ -162,7 +163,8 @@ class ExecStart(_message.Message):
     stdin: bool
     uid: str
     check: bool
-    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., stdin: _Optional[bool] = ..., uid: _Optional[str] = ..., check: _Optional[bool] = ...) -> None: ...
+    tty: bool
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., stdin: _Optional[bool] = ..., uid: _Optional[str] = ..., check: _Optional[bool] = ..., tty: _Optional[bool] = ...) -> None: ...
 
 class ExecResponse(_message.Message):
     __slots__ = ("stdout", "stderr", "exit")

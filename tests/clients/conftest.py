@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 import yaml
@@ -65,6 +65,10 @@ class Kubectl:
                 yield process
             finally:
                 process.kill()
+
+    def replace_process(self, *arguments: str) -> NoReturn:
+        """Becomes kubectl, in a process that was forked for it."""
+        os.execve(self._program, ["kubectl", "--namespace", self.namespace, *arguments], self._environment)
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "-o", "json"))

@@ -81,5 +81,6 @@ def test_pods(old: Kubectl) -> None:
     assert "Successfully assigned" in old("describe", "pod", "a")
     assert "pods" in old("api-resources")
     assert old("auth", "can-i", "list", "pods").strip() == "yes"
-    assert "the fake runtime cannot run commands" in old("exec", "a", "--", "true", fails=True)
+    assert "exec over SPDY is not supported: use WebSockets" in old("exec", "a", "--", "true", fails=True)
+    assert "container main of pod" in old("logs", "a")
     assert "deleted" in old("delete", "pod", "a", "--timeout=40s")

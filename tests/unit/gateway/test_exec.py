@@ -16,7 +16,7 @@ from pinnace.client.errors import ApiError, from_refusal
 
 DEADLINE = 10.0
 VERBS = ("exec", "attach", "portforward")
-SIMULATED = "the fake runtime cannot run commands: its containers are simulated"
+NO_ENDPOINT = 'the kubelet of node "n" publishes no endpoint for logs, exec and metrics'
 FORBIDDEN = 'User "bob" cannot create resource "pods/exec" in API group ""'
 KUBECTL = {"exec": "1.30", "attach": "1.30", "portforward": "1.31"}
 """The first kubectl that opens WebSockets."""
@@ -77,7 +77,7 @@ async def refusal(pods: Pods, verb: str, method: str = "POST", **headers: str) -
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (Refusal(Code.FAILED_PRECONDITION, "Unsupported", SIMULATED), 400, SIMULATED),
+        (Refusal(Code.FAILED_PRECONDITION, "NoKubeletEndpoint", NO_ENDPOINT), 400, NO_ENDPOINT),
         (Refusal(Code.NOT_FOUND, "NotFound", 'pods "a" not found'), 404, 'pods "a" not found'),
         (Refusal(Code.PERMISSION_DENIED, "Forbidden", FORBIDDEN), 403, FORBIDDEN),
     ],
@@ -128,3 +128,33 @@ async def test_checks_end_at_their_deadline(verb: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(exec_module, "CHECK_TIMEOUT", 0.05)
     found = await refusal(Pods(blocks=True), verb, upgrade="SPDY/3.1")
     assert (found.code, found.reason) == (504, "Timeout")
+
+
+class Keys:
+    """A WebSocket of a client that presses keys and reads."""
+
+    def __init__(self, *messages: bytes) -> None:
+        self._messages = list(messages)
+        self.sent: list[bytes] = []
+
+    async def receive(self) -> bytes | None:
+        if not self._messages:
+            await asyncio.Event().wait()
+        return self._messages.pop(0)
+
+    async def send(self, data: bytes) -> None:
+        self.sent.append(data)
+
+
+async def test_control_c_detaches_a_terminal_from_a_container() -> None:
+    """In a terminal, kubectl sends all keys; it could not be ended otherwise."""
+    headers = {"upgrade": "websocket", "sec-websocket-protocol": PROTOCOLS[0]}
+    query = {"stdin": ["true"], "stdout": ["true"], "tty": ["true"]}
+    request = Request("GET", "/api/v1/namespaces/default/pods/a/attach", query, headers)
+    backend: Any = Pods(blocks=True)
+    upgrade = await Exec(backend).attach(request, resolve(request))
+    socket = Keys(b"\x00abc", b"\x00\x03")
+    async with asyncio.timeout(DEADLINE):
+        await upgrade.run(socket)
+    assert [message[:1] for message in socket.sent] == [b"\x03"] and b'"Success"' in socket.sent[0]
+    assert backend.opened.cancelled

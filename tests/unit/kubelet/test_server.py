@@ -12,7 +12,7 @@ import pytest
 from apiserver.errors import Rejected
 from apiserver.services import kubelets
 from apiserver.services.kubelets import GrpcKubelets, KubeletEndpoint
-from kubelet.runtime.interface import NoStreams, StreamError, Streams
+from kubelet.runtime.interface import StreamError, Streams
 from kubelet.server import SERVICE, KubeletServer
 from pinnace.api import kubelet_pb2
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
@@ -52,6 +52,12 @@ class Echo:
             yield ExecResponse(exit=ExecExit(code=len(start.command)))
         finally:
             self.left.set()
+
+
+class Refusing(Echo):
+    async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
+        raise StreamError(Code.FAILED_PRECONDITION, "there are no logs here")
+        yield b""
 
 
 class Counting:
@@ -171,7 +177,7 @@ async def test_server_calls_only_kubelets(pki: Path, monkeypatch: pytest.MonkeyP
 
 async def test_without_certificates_only_loopback_is_served() -> None:
     with pytest.raises(OSError, match="without certificates, only loopback addresses"):
-        KubeletServer(NoStreams(), None).bind("0.0.0.0", 0)
+        KubeletServer(Refusing(), None).bind("0.0.0.0", 0)
 
 
 async def test_missing_kubelet_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,15 +189,15 @@ async def test_missing_kubelet_is_unavailable(monkeypatch: pytest.MonkeyPatch) -
 async def test_kubelet_error_is_passed_on_unchanged() -> None:
     async with Serving(Echo(), None) as at:
         assert await refusal(GrpcKubelets(None), at, LogsRequest()) == (Code.INVALID_ARGUMENT, "which pod?")
-    async with Serving(NoStreams(), None) as at:
+    async with Serving(Refusing(), None) as at:
         code, message = await refusal(GrpcKubelets(None), at, asked())
-        assert (code, "the fake runtime has no logs" in message) == (Code.FAILED_PRECONDITION, True)
+        assert (code, "there are no logs here" in message) == (Code.FAILED_PRECONDITION, True)
 
 
 async def test_error_reason_is_the_reason_of_kubernetes_for_its_code() -> None:
     async with Serving(Echo(), None) as at:
         assert (await whole_refusal(GrpcKubelets(None), at, LogsRequest())).reason == "BadRequest"
-    async with Serving(NoStreams(), None) as at:
+    async with Serving(Refusing(), None) as at:
         assert (await whole_refusal(GrpcKubelets(None), at, asked())).reason == "MethodNotAllowed"
 
 
@@ -212,6 +218,36 @@ async def test_cancelled_call_cancels_the_kubelet_call() -> None:
             await anext(following)
         async with asyncio.timeout(TIMEOUT):
             await echo.left.wait()
+
+
+class Brief(Echo):
+    """A command that ends after its first input, with much output."""
+
+    async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
+        await anext(stdin)
+        for _ in range(200):
+            yield ExecResponse(stdout=b"x" * 16_000)
+        yield ExecResponse(exit=ExecExit(code=7))
+
+
+async def test_command_that_ends_before_its_input_loses_no_output() -> None:
+    async def requests() -> AsyncIterator[ExecRequest]:
+        yield ExecRequest(start=ExecStart(command=["head"], stdin=True))
+        while True:
+            yield ExecRequest(stdin=b"y" * 1000)
+
+    read, code = 0, 0
+    async with (
+        Serving(Brief(), None) as at,
+        asyncio.timeout(TIMEOUT),
+        aclosing(GrpcKubelets(None).exec(at, requests())) as found,
+    ):
+        async for data in found:
+            response = ExecResponse.FromString(data)
+            read, code = read + len(response.stdout), response.exit.code
+            if response.HasField("exit"):
+                break
+    assert (read, code) == (3_200_000, 7)
 
 
 async def test_command_receives_its_input_until_eof() -> None:

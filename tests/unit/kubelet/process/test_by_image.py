@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage
-from kubelet.runtime.fake import FakeRuntime
-from kubelet.runtime.interface import ContainerState, NoStreams, StreamError, read
+from kubelet.runtime.fake import NO_STAGES, FakeRuntime
+from kubelet.runtime.interface import ContainerState, StreamError, read
 from kubelet.runtime.process.images import Image, ImageTable
 from kubelet.runtime.process.runtime import ProcessMeter
 from kubelet.runtime.process.streams import ProcessStreams
+from kubelet.runtime.simulated import SimulatedStreams
 from kubelet.runtime.stages import Behaviour
 from kubelet.stats import Declared, Running
 from pinnace.api.core_v1_pb2 import Pod
@@ -32,7 +33,7 @@ class Both(Scene):
         super()._open_runtime()
         self.chooser = RuntimeChooser(self.root, self.images)
         self.both = RuntimeByImage(self.runtime, FakeRuntime(Behaviour()), self.chooser)
-        self.streams = StreamsByImage(ProcessStreams(self.root), NoStreams(), self.chooser)
+        self.streams = StreamsByImage(ProcessStreams(self.root), SimulatedStreams(lambda uid: None, NO_STAGES), self.chooser)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pinnace.api import meta_v1_pb2
 from pinnace.api.names import label_key, label_value
-from pinnace.api.scalars import integer
+from pinnace.api.integers import integer
 
 R = TypeVar("R")
 _TOKENS = {

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pinnace.api.core_v1_pb2 import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
 from pinnace.api.pods import ended
 from pinnace.api.quantity import amounts
-from pinnace.api.scalars import integer
+from pinnace.api.integers import integer
 from pinnace.fit.requests import MAX_AMOUNT, PODS, HostPort, Requests, pod_requests
 
 AFFINITY_REASON = "node(s) didn't match Pod's node affinity/selector"

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
-from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.integers import natural
+from pinnace.api.merge import LAST_APPLIED
 
 HASH_LABEL = "pod-template-hash"
 """A label of a ReplicaSet, its template and its pods that separates the pods of different ReplicaSets."""

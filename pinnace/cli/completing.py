@@ -5,7 +5,6 @@ directive of cobra in the last one. What our command line does not know, kubectl
 Source: https://github.com/spf13/cobra/blob/main/site/content/completions/_index.md
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,24 +12,6 @@ from pinnace.cli import kubectl, table
 
 DEFAULT, NO_FILES, DIRECTORIES = 0, 4, 16
 """Directives: complete file names if there is no value; no file names; names of directories only."""
-TIMEOUT = 5.0
-
-
-def script(shell: str) -> str:
-    """Return kubectl's completion script for the name pinnace. Raises HandOverError."""
-    return _kubectl(["completion", shell]).replace("kubectl", "pinnace")
-
-
-def _kubectl(words: list[str]) -> str:
-    """Return what kubectl prints. Raises HandOverError."""
-    arguments, environment = kubectl.addressed(words)
-    try:
-        return subprocess.run(
-            [kubectl.find_kubectl(), *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, timeout=TIMEOUT, check=False, text=True,
-        ).stdout  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise kubectl.HandOverError(f"kubectl does not answer: {error}") from None
 
 
 def complete(words: list[str]) -> None:
@@ -58,7 +39,7 @@ def _verbs(request: str, line: list[str], incomplete: str) -> None:
     ours[table.KUBECTL] = "Run kubectl."
     _print(ours, incomplete)
     try:
-        lines = _kubectl([request, *line]).splitlines()
+        lines = kubectl.answer([request, *line]).splitlines()
     except kubectl.HandOverError:
         lines = [verb for verb in sorted(table.KUBECTL_VERBS) if verb.startswith(incomplete)] + [f":{NO_FILES}"]
     print("\n".join(each for each in lines if each.partition("\t")[0] not in ours))
@@ -75,7 +56,7 @@ def _logs(request: str, line: list[str], incomplete: str) -> None:
         data_dir = None
     if data_dir is not None:
         _print({path.stem: "A component of the local cluster." for path in (data_dir / "logs").glob("*.log")}, incomplete)
-    print(_kubectl([request, *line]), end="")
+    print(kubectl.answer([request, *line]), end="")
 
 
 def _ours(before: list[str], incomplete: str) -> None:

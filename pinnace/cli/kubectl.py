@@ -18,9 +18,7 @@ from pinnace.cli.table import (
     KUBECTL,
     KUBECTL_VERBS,
     LOCAL_VERBS,
-    LOGS,
     LOGS_VALUED,
-    OUR_VERBS,
     position,
 )
 
@@ -29,6 +27,7 @@ COMPLETE = ("__complete", "__completeNoDesc")
 COMPONENT = "component/"
 PATIENCE = 2.0
 """Seconds in which a gateway of this machine must accept a connection."""
+ANSWER_TIMEOUT = 10.0
 USAGE, UNAVAILABLE = 2, 6
 """pinnace.cli.outcomes.ExitCode, whose import takes too long."""
 _CHOOSING = ("--kubeconfig", "--server", "-s", "--cluster")
@@ -44,25 +43,6 @@ class HandOverError(Exception):
         super().__init__(message)
         self.hint = hint
         self.code = code
-
-
-def dispatch(words: list[str]) -> list[str]:
-    """Become kubectl if the verb is kubectl's or a plugin's; otherwise return the words for our command line."""
-    at = position(words)
-    verb = words[at] if at < len(words) else ""
-    if verb == "help":
-        return dispatch([*words[:at], *words[at + 1 :], "--help"])
-    if verb in COMPLETE:
-        from pinnace.cli import completing
-
-        completing.complete(words[at:])
-    elif verb == KUBECTL:
-        end(words[:at] + words[at + 1 :])
-    elif verb == LOGS and is_component(words, at):
-        return words
-    elif verb in KUBECTL_VERBS or (verb and verb not in OUR_VERBS and is_plugin(verb)):
-        end(words)
-    return words
 
 
 def end(words: list[str]) -> None:
@@ -85,6 +65,23 @@ def hand_over(words: list[str]) -> None:
         os.execve(program, ["kubectl", *arguments], environment)
     except OSError as error:
         raise HandOverError(f"{program} cannot be run: {error.strerror}", "set KUBECTL to the program") from None
+
+
+def answer(words: list[str]) -> str:
+    """Return what kubectl prints on stdout. Raises HandOverError."""
+    import subprocess
+
+    arguments, environment = addressed(words)
+    try:
+        done = subprocess.run(
+            [find_kubectl(), *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=ANSWER_TIMEOUT, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HandOverError(f"kubectl does not answer: {error}") from None
+    if done.returncode and not done.stdout:
+        raise HandOverError((done.stderr.strip() or f"kubectl exits with {done.returncode}").splitlines()[-1])
+    return done.stdout
 
 
 def find_kubectl() -> str:

@@ -19,9 +19,9 @@ OURS = {
         "trace": "Show the steps of a pod from its creation to its current status.",
         "node": "Add virtual nodes, or inject node failures.",
         "pod": "Make pods crash.",
-        "leader": "Show the leader of an election, or transfer the leadership.",
+        "leader": "Show the leader of an election.",
         "sched": "Show the queue or the cache of the leading scheduler.",
-        "etcd": "Show the keys of etcd, with decoded values, and objects at earlier revisions.",
+        "etcd": "Show the keys of etcd, with decoded values.",
     },
     "Views, faults and measurements": {
         "ui": "Open the timeline of a cluster in a browser.",
@@ -34,7 +34,7 @@ OURS = {
     },
     "Other": {
         "pki": "Create the certificates of a cluster.",
-        "version": "Print the versions of kubectl, the client and the servers.",
+        "version": "Print the versions of kubectl, this client and the servers.",
         "completion": "Output a shell completion script.",
     },
 }
@@ -66,15 +66,15 @@ OUR_VERBS = frozenset(verb for section in OURS.values() for verb in section)
 KUBECTL_VERBS = frozenset(f"{' '.join(KUBECTLS.values())} {HIDDEN}".split())
 LOCAL_VERBS = frozenset(LOCAL.split())
 
-VALUED = frozenset(
-    "--as --as-group --as-uid --as-user-extra --cache-dir --certificate-authority --client-certificate --client-key --cluster "
-    "--context --kubeconfig --kuberc --log-flush-frequency -n --namespace --password --profile --profile-output --proxy-url "
-    "--request-timeout -s --server --timeout --tls-server-name --token --user --username --vmodule".split()
-)
+_VALUED = """
+    --as --as-group --as-uid --as-user-extra --cache-dir --certificate-authority --client-certificate --client-key --cluster
+    --context --kubeconfig --kuberc --log-flush-frequency -n --namespace --password --profile --profile-output --proxy-url
+    --request-timeout -s --server --timeout --tls-server-name --token --user --username --vmodule
+"""
+VALUED = frozenset(_VALUED.split())
 """Global flags of kubectl, and ours, that need a value."""
-LOGS_VALUED = VALUED | frozenset(
-    "-c --container --limit-bytes --max-log-requests --pod-running-timeout -l --selector --since --since-time --tail".split()
-)
+_OF_LOGS = "-c --container --limit-bytes --max-log-requests --pod-running-timeout -l --selector --since --since-time --tail"
+LOGS_VALUED = VALUED | frozenset(_OF_LOGS.split())
 """Flags of `logs` that need a value."""
 
 

@@ -86,7 +86,7 @@ class TlsFiles:
         cert, key = (path.read_bytes() if path is not None else None for path in (self.cert, self.key))
         return Credentials(self.ca.read_bytes(), cert, key, self.token)
 
-    def _unusable(self, met: OSError) -> "Unusable":
+    def _unusable(self, met: OSError) -> Unusable:
         """Return an error with the invalid file and the reason, which Python's error does not contain."""
         import ssl
 

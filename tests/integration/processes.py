@@ -76,6 +76,6 @@ class Component:
 
 def pinnace(server: str, *arguments: str, stdin: str = "", config: Path = NOWHERE) -> subprocess.CompletedProcess[str]:
     """Runs the command line as a user would; without certificates, if no configuration names them."""
-    command = [sys.executable, "-m", "pinnace.cli.main", "--server", server, *arguments]
+    command = [sys.executable, "-m", "pinnace.cli.entry", "--server", server, *arguments]
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PINNACE_CONFIG": str(config)}
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30, env=environment, check=False)

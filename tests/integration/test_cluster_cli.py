@@ -57,7 +57,7 @@ class Home:
                 up.kill()
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "pinnace.cli.main", *arguments]
+        return [sys.executable, "-m", "pinnace.cli.entry", *arguments]
 
     def processes(self) -> list[Identity]:
         """Those that the state file names."""

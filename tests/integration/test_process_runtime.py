@@ -84,7 +84,7 @@ async def test_a_page_is_served_through_a_crash_and_a_restart_of_the_kubelet(
     used = await asyncio.to_thread(pinnace, apiserver.address, "top", "pod", "web", "--no-headers")
     assert re.fullmatch(r"web +\d+m +[1-9]\d*Mi\n", used.stdout), (used.stdout, used.stderr)
     followed = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pinnace.cli.main", "--server", apiserver.address, "logs", "-f", "web",
+        sys.executable, "-m", "pinnace.cli.entry", "--server", apiserver.address, "logs", "-f", "web",
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert followed.stdout is not None

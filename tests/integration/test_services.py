@@ -155,7 +155,15 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
                 await cluster.succeed("proxy-0", timeout=30)
                 assert cluster.pid("proxy-0") not in (0, before)
                 await load.reach(load.requests + 50, 20)
-            command = [sys.executable, "-m", "pinnace.cli.main", "restart", "proxy-0", "--data-dir", str(cluster.spec.data_dir)]
+            command = [
+                sys.executable,
+                "-m",
+                "pinnace.cli.entry",
+                "restart",
+                "proxy-0",
+                "--data-dir",
+                str(cluster.spec.data_dir),
+            ]
             done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=40, check=False)
             assert "proxy-0 was replaced without interruption (pid" in done.stdout, (done.stdout, done.stderr)
             cluster._refresh()
@@ -221,7 +229,7 @@ async def allocated(client: Client) -> set[str]:
 
 
 def _doctor(cluster: Cluster) -> str:
-    command = [sys.executable, "-m", "pinnace.cli.main", "doctor", "--data-dir", str(cluster.spec.data_dir)]
+    command = [sys.executable, "-m", "pinnace.cli.entry", "doctor", "--data-dir", str(cluster.spec.data_dir)]
     config = certificates.configuration(pki_folder(cluster.spec.data_dir), "admin")
     environment = {**os.environ, "COLUMNS": "200", "PINNACE_CONFIG": str(config)}
     return subprocess.run(command, capture_output=True, text=True, timeout=40, check=False, env=environment).stdout

@@ -48,10 +48,11 @@ _COLUMNS = (
     ("Holder", "string", "", 0),
     ("Token", "integer", "", 0),
     ("Age", "string", "", 0),
+    ("Waiting", "string", "", 0),
     ("Terms", "integer", "", 0),
     ("Last End", "string", "", 1),
 )
-"""Name, type, format and priority. Age is the age of the current term."""
+"""Name, type, format and priority. Age is the age of the current term; Waiting lists the candidates in their order."""
 _ERRORS_SHOWN = (Expired, Forbidden, Unauthenticated)
 
 
@@ -305,7 +306,9 @@ def _row(state: ElectionState, form: Format, include: str, now: float) -> dict[s
     election = state.election
     ended = [term.reason for term in state.terms if term.HasField("ended")]
     age = since(election.since, now) if election.token else NONE
-    cells = [election.name, election.holder or NONE, election.token, age, len(state.terms), ended[-1] if ended else NONE]
+    waiting = ",".join(candidate.holder for candidate in election.candidates) or NONE
+    last_end = ended[-1] if ended else NONE
+    cells = [election.name, election.holder or NONE, election.token, age, waiting, len(state.terms), last_end]
     if include == "None":
         return {"cells": cells}
     obj = _head(KIND) | _object(state) if include == "Object" else _partial(_metadata(state), form)

@@ -1,5 +1,5 @@
-"""Our verbs; those of Kubernetes are kubectl's (pinnace.cli.table). Each module is imported when its verb is used; the command of
-verb `x` is the attribute `x` of the module `x`, or of the module that `pinnace.cli.main.MODULES` names.
+"""Our verbs; those of Kubernetes are kubectl's (pinnace.cli.table). Each module is imported when its verb is used; the command
+of verb `x` is the attribute `x` of the module `x`, or of the module that `pinnace.cli.main.MODULES` names.
 
     local clusters          up, status, stop, start, kill, restart, down, doctor; pki for clusters that `up` did not start
     components              logs

@@ -55,7 +55,7 @@ async def test_concurrent_change_is_kept() -> None:
 
 
 async def test_a_change_that_was_made_is_no_refusal_though_its_answer_was_lost() -> None:
-    """The connection sends it again, to a server that finds what the first one has stored, with what a controller made of it."""
+    """The connection sends it again, to a server that finds what the first one has stored."""
     api = FakeApi()
     deployments = api.of(DEPLOYMENTS)
     web = await deployments.put(Deployment(metadata=ObjectMeta(name="web", namespace="default", annotations={"old": "1"})))

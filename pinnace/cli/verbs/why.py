@@ -219,8 +219,10 @@ def _events(events: Sequence[Event], now: float) -> Iterator[str]:
         for each in sorted(events, key=when)
     ]
     yield f"Events of its scheduler:{'' if rows else '  <none>'}"
-    if rows:
-        yield from rows_table(headers, [tuple("-" * len(header) for header in headers), *rows])
+    lines = [headers, tuple("-" * len(header) for header in headers), *(tuple(map(one_line, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines if rows else ():
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 def _waits_for_scheduler(pod: Pod) -> bool:

@@ -48,7 +48,8 @@ from pinnace.api.rollouts import (
     bare,
     revision,
 )
-from pinnace.api.scalars import MAX_INT32, natural, to_seconds, to_time
+from pinnace.api.integers import natural
+from pinnace.api.scalars import MAX_INT32, to_seconds, to_time
 from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, OutcomeUnknown

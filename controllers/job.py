@@ -34,7 +34,8 @@ from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Container, Pod
 from pinnace.api.pods import ended
 from pinnace.api.resources import JOBS, PODS, RESOURCE_QUOTAS
-from pinnace.api.scalars import natural, to_seconds, to_time
+from pinnace.api.integers import natural
+from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound

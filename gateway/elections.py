@@ -6,7 +6,7 @@ its last change. A watch from a resourceVersion first returns the elections that
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
@@ -34,6 +34,8 @@ from pinnace.api.elections_pb2 import (
     Term,
     WatchElectionsRequest,
 )
+from pinnace.api.keys_pb2 import ListKeysRequest, ListKeysResponse
+from pinnace.api.resources import ELECTIONS_PREFIX
 from pinnace.api.scalars import format_rfc3339, to_seconds, to_time
 from pinnace.api.selectors import SelectorError, parse_fields, parse_labels
 from pinnace.client.errors import ApiError, Expired, Forbidden, NotFound, Unauthenticated
@@ -43,15 +45,19 @@ KIND, LIST_KIND, API_VERSION = "Election", "ElectionList", "pinnace.io/v1"
 MAX_TERMS = 100
 """The maximum number of terms of an election that a watch stores."""
 _SERVICE = "/pinnace.v1.Elections/"
+_KEYS = "/pinnace.v1.Keys/List"
 _COLUMNS = (
     ("Name", "string", "name", 0),
     ("Holder", "string", "", 0),
     ("Token", "integer", "", 0),
     ("Age", "string", "", 0),
+    ("Heartbeat", "string", "", 0),
+    ("Waiting", "string", "", 0),
     ("Terms", "integer", "", 0),
     ("Last End", "string", "", 1),
 )
-"""Name, type, format and priority. Age is the age of the current term."""
+"""Name, type, format and priority. Age is the age of the current term. Heartbeat is the time since the leader's last
+heartbeat, "<unknown>" without the permission to list keys and in a watch. Waiting lists the candidates in their order."""
 _ERRORS_SHOWN = (Expired, Forbidden, Unauthenticated)
 
 
@@ -119,7 +125,8 @@ class Elections:
         revision = max((election.token, *(term.token for term in history.items)))
         state = ElectionState(election=election, terms=history.items, revision=revision)
         if form.transform:
-            return document(_table(request, form, [state], str(revision), time.time()), form)
+            beats = await self._heartbeats(request)
+            return document(_table(request, form, [state], str(revision), time.time(), beats), form)
         return document(_head(KIND) | _object(state), form)
 
     async def list(self, request: Request, route: Route) -> Response:
@@ -130,7 +137,8 @@ class Elections:
         found = ListElectionsResponse.FromString(data)
         states = [each for each in found.states if selects(each.election)]
         if form.transform:
-            return document(_table(request, form, states, str(found.revision), time.time()), form)
+            beats = await self._heartbeats(request)
+            return document(_table(request, form, states, str(found.revision), time.time(), beats), form)
         metadata = {"resourceVersion": str(found.revision)}
         return document(_head(LIST_KIND) | {"metadata": metadata, "items": [_object(each) for each in states]}, form)
 
@@ -146,6 +154,16 @@ class Elections:
         except ApiError as error:
             raise to_status(error, route.resource, route.name) from None
         return Response(200, _Events(request, form, stream, first, selects).chunks(), JSON, is_live=True)
+
+    async def _heartbeats(self, request: Request) -> Mapping[str, float]:
+        """Return the seconds since the last heartbeat of each leader, by election: a heartbeat renews the lease of its key."""
+        message = ListKeysRequest(prefix=ELECTIONS_PREFIX, keys_only=True, leases=True)
+        try:
+            found = ListKeysResponse.FromString(await self._backend.call(request, _KEYS, message, retry=True))
+        except ApiError:
+            return {}
+        ages = {each.key: each.lease_age_seconds for each in found.items if each.HasField("lease_age_seconds")}
+        return {key.removeprefix(ELECTIONS_PREFIX): age for key, age in ages.items()}
 
     async def _call(self, request: Request, route: Route, method: str, message: Message) -> bytes:
         try:
@@ -286,7 +304,15 @@ def _term(term: Term) -> dict[str, Any]:
     return found
 
 
-def _table(request: Request, form: Format, states: Iterable[ElectionState], revision: str, now: float) -> dict[str, Any]:
+def _table(
+    request: Request,
+    form: Format,
+    states: Iterable[ElectionState],
+    revision: str,
+    now: float,
+    beats: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """`beats`: the seconds since the last heartbeats, by election."""
     include = include_object(request)
     definitions = [
         {"name": name, "type": kind, "format": shape, "description": "", "priority": priority}
@@ -297,19 +323,37 @@ def _table(request: Request, form: Format, states: Iterable[ElectionState], revi
         "apiVersion": f"meta.k8s.io/{form.version}",
         "metadata": {"resourceVersion": revision},
         "columnDefinitions": definitions,
-        "rows": [_row(each, form, include, now) for each in states],
+        "rows": [_row(each, form, include, now, beats or {}) for each in states],
     }
 
 
-def _row(state: ElectionState, form: Format, include: str, now: float) -> dict[str, Any]:
+def _row(state: ElectionState, form: Format, include: str, now: float, beats: Mapping[str, float]) -> dict[str, Any]:
     election = state.election
     ended = [term.reason for term in state.terms if term.HasField("ended")]
     age = since(election.since, now) if election.token else NONE
-    cells = [election.name, election.holder or NONE, election.token, age, len(state.terms), ended[-1] if ended else NONE]
+    waiting = ",".join(candidate.holder for candidate in election.candidates) or NONE
+    last_end = ended[-1] if ended else NONE
+    cells = [
+        election.name,
+        election.holder or NONE,
+        election.token,
+        age,
+        _beat(election, beats),
+        waiting,
+        len(state.terms),
+        last_end,
+    ]
     if include == "None":
         return {"cells": cells}
     obj = _head(KIND) | _object(state) if include == "Object" else _partial(_metadata(state), form)
     return {"cells": cells, "object": obj}
+
+
+def _beat(election: Election, beats: Mapping[str, float]) -> str:
+    if not election.token:
+        return NONE
+    age = beats.get(election.name)
+    return "<unknown>" if age is None else f"{age:.1f}s"
 
 
 def _partial(metadata: dict[str, Any], form: Format) -> dict[str, Any]:

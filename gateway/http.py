@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pinnace.api.scalars import integer
+from pinnace.api.integers import integer
 from pinnace.api.users import ANONYMOUS as ANONYMOUS_NAME
 from pinnace.api.users import UNAUTHENTICATED, Impersonation
 

@@ -128,7 +128,7 @@ class LocalCluster:
 
     async def run(self, arguments: Sequence[str]) -> str:
         """Run the command line on this cluster. Raises ActionError with the printed error."""
-        command = (sys.executable, "-m", "pinnace.cli.main", *arguments, "--data-dir", str(self._data_dir))
+        command = (sys.executable, "-m", "pinnace.cli.entry", *arguments, "--data-dir", str(self._data_dir))
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )

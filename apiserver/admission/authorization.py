@@ -49,7 +49,7 @@ from pinnace.api.resources import (
     ROLES,
     SYSTEM_NAMESPACE,
 )
-from pinnace.api.scalars import natural
+from pinnace.api.integers import natural
 from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION, FLEET_LABEL, NOT_READY_TAINT
 
 Owns = Callable[[User, str], bool]

@@ -28,7 +28,7 @@ from apiserver.cacher.store import BadToken, CacheEntry, CacheProgress, CacheSto
 from apiserver.storage.interface import Compacted, Storage
 from pinnace.api import wire
 from pinnace.api.resources import Object
-from pinnace.api.scalars import natural
+from pinnace.api.integers import natural
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import TimeSlice
 

@@ -71,7 +71,8 @@ from pinnace.api.resources import (
     term_key,
     terms_prefix,
 )
-from pinnace.api.scalars import natural, to_seconds, to_time
+from pinnace.api.integers import natural
+from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION
 from pinnace.runtime.clock import Clock
 

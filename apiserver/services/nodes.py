@@ -54,7 +54,8 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.names import dns_subdomain, new_uid
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
-from pinnace.api.scalars import natural, to_micro_time, to_time
+from pinnace.api.integers import natural
+from pinnace.api.scalars import to_micro_time, to_time
 from pinnace.api.wellknown import BIRTH_ANNOTATION, STREAM_ANNOTATION
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tasks import TimeSlice, in_slices, race

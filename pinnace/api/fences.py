@@ -8,8 +8,8 @@ import re
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.integers import natural
 from pinnace.api.pods_pb2 import Fence
-from pinnace.api.scalars import natural
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
 _REFUSED = re.compile(r"\bwith token (\d+)\b")

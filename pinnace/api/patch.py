@@ -1,6 +1,6 @@
 """Application of patches to the JSON forms of objects.
 
-    MERGE             RFC 7386: like `apply` (pinnace.api.merge) with an empty previous configuration
+    MERGE             RFC 7386 (pinnace.api.merge)
     STRATEGIC_MERGE   Kubernetes' strategic merge (pinnace.api.strategic_merge)
     JSON              RFC 6902: a list of operations that are applied atomically
 
@@ -17,7 +17,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor
 
 from pinnace.api import strategic_merge
-from pinnace.api.merge import Data, Merge
+from pinnace.api.merge import Data, merged
 from pinnace.api.verbs_pb2 import PatchRequest
 
 MAX_VALUES = 10_000
@@ -313,7 +313,7 @@ def _patched(live: Data, kind: PatchRequest.Type, patch: Patch, message: Descrip
         return applied(dict(live), patch)
     if kind == PatchRequest.STRATEGIC_MERGE:
         return strategic_merge.merge(live, patch, message)
-    return _MERGE.objects({}, live, patch)
+    return merged(live, patch)
 
 
 def with_reset(form: dict[str, Any]) -> dict[str, Any]:
@@ -322,9 +322,6 @@ def with_reset(form: dict[str, Any]) -> dict[str, Any]:
     if isinstance(metadata, dict) and metadata.get("managedFields") == []:
         return {**form, "metadata": {**metadata, "managedFields": [{}]}}
     return form
-
-
-_MERGE = Merge()
 
 
 def _whole_or_float(text: str) -> int | float:

@@ -1,11 +1,10 @@
 """Revisions of a Deployment: the numbers of its ReplicaSets, and the comparison of pod templates."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
+from pinnace.api.integers import natural
 from pinnace.api.merge import LAST_APPLIED
-from pinnace.api.scalars import natural
 
 HASH_LABEL = "pod-template-hash"
 """A label of a ReplicaSet, its template and its pods that separates the pods of different ReplicaSets."""
@@ -17,8 +16,6 @@ DESIRED_ANNOTATION = "deployment.kubernetes.io/desired-replicas"
 """An annotation of a ReplicaSet: the size of the Deployment when the ReplicaSet was scaled."""
 MAX_ANNOTATION = "deployment.kubernetes.io/max-replicas"
 """An annotation of a ReplicaSet: the size of the Deployment plus maxSurge."""
-CHANGE_CAUSE_ANNOTATION = "kubernetes.io/change-cause"
-"""An annotation of a Deployment and its ReplicaSets: the reason for the change, set by the user."""
 OWN_ANNOTATIONS = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",
@@ -43,10 +40,3 @@ def bare(template: PodTemplateSpec) -> PodTemplateSpec:
 def revision(annotations: Mapping[str, str]) -> int:
     """Return the revision number in the annotations, or 0."""
     return natural(annotations.get(REVISION_ANNOTATION, "")) or 0
-
-
-def by_revision(deployment: Deployment, sets: Iterable[ReplicaSet]) -> dict[int, ReplicaSet]:
-    """Return the ReplicaSets of a Deployment by revision, oldest first. `sets`: the ReplicaSets of its namespace."""
-    uid = deployment.metadata.uid
-    own = [each for each in sets if any(owner.controller and owner.uid == uid for owner in each.metadata.ownerReferences)]
-    return dict(sorted((number, each) for each in own if (number := revision(each.metadata.annotations))))

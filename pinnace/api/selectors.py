@@ -24,8 +24,8 @@ from functools import lru_cache, reduce
 from typing import Any, NamedTuple, TypeVar
 
 from pinnace.api import meta_v1_pb2
+from pinnace.api.integers import integer
 from pinnace.api.names import label_key, label_value
-from pinnace.api.scalars import integer
 
 R = TypeVar("R")
 _TOKENS = {

@@ -16,9 +16,9 @@ from typing import Any
 
 import click
 
-from pinnace.cli.outcomes import ReaderGone, usage
+from pinnace.cli.outcomes import ReaderGone
 from pinnace.cli.settings import Settings, as_text, global_options
-from pinnace.cli.unsupported import SUBCOMMANDS, flag_hint
+from pinnace.cli.table import KUBECTLS, LOGS, OURS
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -40,8 +40,6 @@ class Verb(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args if ctx.resilient_parsing else list(_plain(ctx, args)))
-        except click.NoSuchOption as error:
-            raise _without(error, ctx) from None
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # click does not set the context of every error
             raise
@@ -117,14 +115,6 @@ def _takes_value(options: Mapping[str, click.Option], name: str) -> bool:
     return option is not None and not option.is_flag and not option.count
 
 
-def _without(error: click.NoSuchOption, ctx: click.Context) -> Exception:
-    """Return the error for an unknown flag: a usage error with a hint for a flag of kubectl, and click's error for any
-    other."""
-    path = ctx.command_path
-    hint = flag_hint(path.partition(" ")[2], error.option_name)
-    return usage(f"`{path}` has no {error.option_name} (yet)", hint=hint) if hint else error
-
-
 def verb(name: str, *, examples: str = "", **attributes: Any) -> Callable[[Callable[..., Any]], Verb]:
     """Decorate a function with click's arguments and options as the command `name`. The docstring is the help text and its
     first line the summary. `examples` are lines of shell with comments."""
@@ -138,7 +128,7 @@ def verb(name: str, *, examples: str = "", **attributes: Any) -> Callable[[Calla
 
 
 class VerbGroup(click.Group):
-    """A verb with subcommands. If the subcommand is one of kubectl's that is not supported, the error has a hint."""
+    """A verb with subcommands."""
 
     def __init__(self, name: str | None = None, **attributes: Any) -> None:
         attributes.setdefault("context_settings", CONTEXT)
@@ -149,8 +139,6 @@ class VerbGroup(click.Group):
         name = args[0]
         if name in self.commands or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
-        if hint := SUBCOMMANDS.get(ctx.command_path.partition(" ")[2], {}).get(name):
-            raise usage(f'`{ctx.command_path}` has no "{name}" (yet)', hint=hint)
         raise click.UsageError(f'unknown command "{name}"{did_you_mean(name, list(self.commands))}', ctx)
 
 
@@ -167,39 +155,22 @@ class DefaultGroup(VerbGroup):
 
 
 class LazyGroup(click.Group):
-    """A group that knows the names and summaries of its verbs, and imports the module of a verb when the verb is used.
+    """A group of our verbs. It imports the module of a verb when the verb is used. `modules` maps a verb to its module in
+    `package` if the names differ."""
 
-    `modules` maps a verb to its module in `package` if the names differ. `unsupported` maps verbs of kubectl without an
-    implementation to hints.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        package: str,
-        sections: Mapping[str, Mapping[str, str]],
-        modules: Mapping[str, str],
-        unsupported: Mapping[str, str],
-        **attributes: Any,
-    ) -> None:
+    def __init__(self, name: str, *, package: str, modules: Mapping[str, str], **attributes: Any) -> None:
         attributes.setdefault("context_settings", CONTEXT)
         super().__init__(name, params=global_options(), **attributes)
         as_text(self.params)
         self._package = package
-        self._sections = sections
         self._modules = modules
-        self._unsupported = unsupported
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ends = {"--", *self.list_commands(ctx), *self._unsupported}
-        try:
-            return super().parse_args(ctx, args if ctx.resilient_parsing else list(_plain(ctx, args, ends)))
-        except click.NoSuchOption as error:
-            raise _without(error, ctx) from None
+        ends = {"--", *self.list_commands(ctx)}
+        return super().parse_args(ctx, args if ctx.resilient_parsing else list(_plain(ctx, args, ends)))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [verb for verbs in self._sections.values() for verb in verbs]
+        return [*(verb for verbs in OURS.values() for verb in verbs), LOGS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -210,22 +181,19 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name in self._unsupported:
-            raise usage(f'{self.name} has no "{name}" (yet)', hint=self._unsupported[name])
         if not name.startswith("-") and name not in self.list_commands(ctx) and not ctx.resilient_parsing:
-            raise click.UsageError(f'unknown command "{name}"{did_you_mean(name, self.list_commands(ctx))}', ctx)
+            known = [*self.list_commands(ctx), *" ".join(KUBECTLS.values()).split()]
+            raise click.UsageError(f'unknown command "{name}"{did_you_mean(name, known)}', ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, verbs in self._sections.items():
+        for title, verbs in OURS.items():
             with formatter.section(title):
                 formatter.write_dl(list(verbs.items()))
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        verbs = [(verb, text) for section in self._sections.values() for verb, text in section.items()]
-        return [CompletionItem(verb, help=text) for verb, text in verbs if verb.startswith(incomplete)]
+        with formatter.section("Kubernetes' commands, which kubectl runs with the cluster's context"):
+            formatter.write_dl([(title, verbs.replace(" ", ", ")) for title, verbs in KUBECTLS.items()])
+            formatter.write_dl([("kubectl", "Run kubectl with these arguments.")])
+            formatter.write_dl([("logs COMPONENT", "Print the log of a process of a local cluster.")])
 
 
 @contextmanager

@@ -1,13 +1,42 @@
-"""The entry point of the installed `pinnace`. It handles interrupts before the other modules are imported."""
+"""The entry point of the installed `pinnace`. It handles interrupts before other modules are imported, and hands the verbs of
+kubectl to kubectl before the modules of our command line are."""
 
+import sys
+
+from pinnace.cli import kubectl
+from pinnace.cli.table import KUBECTL, KUBECTL_VERBS, LOGS, OUR_VERBS, position
 from pinnace.runtime.interrupts import end_at_once, end_if_lost, raise_once
 
 
 def main() -> None:
     heeded = end_at_once()
     end_if_lost()
+    words = dispatch(sys.argv[1:])
     from pinnace.cli import main as program
 
     if heeded:
         raise_once()
-    program.main()
+    program.main(words)
+
+
+def dispatch(words: list[str]) -> list[str]:
+    """Become kubectl if the verb is kubectl's or a plugin's; otherwise return the words for our command line."""
+    at = position(words)
+    verb = words[at] if at < len(words) else ""
+    if verb == "help":
+        return dispatch([*words[:at], *words[at + 1 :], "--help"])
+    if verb in kubectl.COMPLETE:
+        from pinnace.cli import completing
+
+        completing.complete(words[at:])
+    elif verb == KUBECTL:
+        kubectl.end(words[:at] + words[at + 1 :])
+    elif verb == LOGS and kubectl.is_component(words, at):
+        return words
+    elif verb in KUBECTL_VERBS or (verb and verb not in OUR_VERBS and kubectl.is_plugin(verb)):
+        kubectl.end(words)
+    return words
+
+
+if __name__ == "__main__":
+    main()

@@ -11,8 +11,6 @@ class ExitCode(IntEnum):
     OK = 0
     SERVER = 1
     """An error of the server without a code of its own, or a bug."""
-    DIFFERENT = 1
-    """`diff` found differences. Its errors have a code of 2 or higher."""
     USAGE = 2
     NOT_FOUND = 3
     CONFLICT = 4

@@ -1,7 +1,6 @@
 """The connection, namespace and deadline of one command.
 
-Every command has a deadline: `--timeout`, the limit that the verb sets with `wait_up_to` or removes with `wait_for_ever`, or
-the default of 30 s.
+Every command has a deadline: `--timeout`, the limit that the verb sets with `wait_up_to`, or the default of 30 s.
 """
 
 import asyncio
@@ -36,18 +35,13 @@ class Session:
 
     def __init__(self, settings: Settings, config: ClientConfig, client: Client, limit: asyncio.Timeout) -> None:
         self.client = client
-        self.named_namespace = settings.namespace
-        """The value of `-n`, or None."""
         self.namespace = settings.namespace or config.namespace
-        self.looks_once = settings.timeout == 0
-        """`--timeout=0`: a condition is checked once, without waiting."""
         self.waiting_for = ""
         """The condition for the timeout message, such as "the deletion of pod/a"."""
         self._timeout = settings.timeout
         self._no_color = settings.no_color
         self._limit = limit
         self._failures: list[Report] = []
-        self._untold: list[tuple[Report, str]] | None = None
 
     def wait_up_to(self, seconds: float) -> None:
         """Set the deadline to this number of seconds from now, unless `--timeout` is set."""
@@ -62,10 +56,6 @@ class Session:
         """Remove the deadline, unless `--timeout` is set."""
         if self._timeout is None:
             self._limit.reschedule(None)
-
-    def look_back(self, revision: int | None) -> None:
-        """Read all further objects at this revision; None: at the current revision."""
-        self.client = Client(self.client.connection, at=revision or 0)
 
     async def watch(self, watching: Awaitable[None]) -> None:
         """Await a watch until an interrupt, or until `--timeout` elapses, which is not an error. Raises ReaderGone when the
@@ -84,34 +74,16 @@ class Session:
         """See terminal.progress."""
         return progress(label, total, no_color=self._no_color)
 
-    @property
-    def has_failed(self) -> bool:
-        return bool(self._failures)
-
-    def tell_failures_last(self) -> None:
-        """Print the errors of single items when the command ends, together with the hints."""
-        self._untold = []
-
     def failed(self, error: Exception, where: str = "") -> None:
         """Report the expected error of one item, so that the command can continue with the next. Raises an unexpected error."""
         report = explain(error)
         if report is None:
             raise error
-        if self._untold is None:
-            tell_lines(report, where)
-        else:
-            self._untold.append((report, where))
+        tell_lines(report, where)
         self._failures.append(report)
-
-    def tell_failures(self) -> None:
-        """Print the errors that are not printed yet."""
-        for report, where in self._untold or ():
-            tell_lines(report, where)
-        self._untold = None
 
     def finish(self) -> None:
         """Print each distinct hint once, and raise Reported with the worst exit code, if any item failed."""
-        self.tell_failures()
         if self._failures:
             for hint in dict.fromkeys(report.hint for report in self._failures):
                 tell_hint(hint)
@@ -170,5 +142,4 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
         at, met = connection.given_up or (0.0, None)
         raise _timed_out(f"timed out after {deadline - began:.3g} s{what}", met if at >= deadline else None) from None
     finally:
-        session.tell_failures()
         await connection.close()

@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 
@@ -56,21 +56,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
         return seconds
 
 
-class WaitTimeout(Duration):
-    """The duration of `wait --timeout`. As in kubectl, 0 checks the condition once, and a negative value means one week."""
-
-    WEEK = 7 * 86_400.0
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip()
-        if re.fullmatch(r"0+(ms|s|m|h)?", text):
-            return 0.0
-        seconds = super().convert(text.removeprefix("-"), param, ctx)
-        return self.WEEK if text.startswith("-") else seconds
-
-
 DURATION = Duration()
-WAIT_TIMEOUT = WaitTimeout()
 
 
 class Text(click.types.StringParamType):
@@ -106,17 +92,6 @@ def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(ctx.ensure_object(Settings), param.name, value)
 
 
-Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[Any]]
-completing: dict[str, Complete] = {}
-"""Completion functions of global flags that need a request to the server, by flag name. The modules with these functions
-register them."""
-
-
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    complete = completing.get(param.name or "")
-    return complete(ctx, param, incomplete) if complete is not None else []
-
-
 def words(values: Iterable[str], incomplete: str) -> list[str]:
     """Return the values with this prefix that consist of safe characters. A shell inserts a completion unquoted and expands it,
     and a role can have the name `$(reboot)`."""
@@ -148,7 +123,7 @@ def global_options() -> list[click.Parameter]:
             "--server", metavar="HOST:PORT[,...]", help="The addresses of the API servers. Overrides the configuration file."
         ),
         option("--context", metavar="NAME", shell_complete=complete_context, help="The name of the context to use."),
-        option("-n", "--namespace", metavar="NAME", shell_complete=_complete, help="The namespace scope of this request."),
+        option("-n", "--namespace", metavar="NAME", help="The namespace scope of this request."),
         option("--as", "acting_as", metavar="USER", help="The user to impersonate."),
         option("--as-group", "acting_groups", metavar="GROUP", multiple=True, help="A group to impersonate. May be repeated."),
         option("--timeout", type=DURATION, metavar="DURATION", help="The time limit of the command, such as 10s or 2m."),

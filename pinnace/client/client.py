@@ -1,9 +1,9 @@
-"""Typed clients for the whole API: resources, tables, elections, authorization, resource usage, and the keys of the
+"""Typed clients for the whole API: resources, elections, authorization, resource usage, and the keys of the
 store (read-only and without secrets).
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
@@ -48,10 +48,9 @@ from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
-from pinnace.api.tables_pb2 import ListTableRequest, Table
 from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.client.channel import Caller, Duplex, Guarded, PresentFence, Stream
-from pinnace.client.resource import EXACT, Outcomes, ResourceClient
+from pinnace.client.resource import Outcomes, ResourceClient
 
 LIST_TIMEOUT = 10.0
 """Seconds for one page of keys."""
@@ -136,37 +135,6 @@ class UsageClient:
 
 T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Message)
-
-TABLE_PAGE = 500
-
-
-class TableClient:
-    """Reads lists as tables that the server renders. `at`: the revision to read; 0 reads the latest."""
-
-    def __init__(self, connection: Caller, at: int = 0) -> None:
-        self._connection = connection
-        self._at = at
-
-    async def list(
-        self, resource: Resource[Any], namespace: str = "", *, labels: str = "", fields: str = "", metadata: bool = False
-    ) -> Table:
-        """Return all pages of one snapshot. An empty `namespace` selects all namespaces. `metadata` adds the metadata of each
-        object to its row."""
-        options = ListOptions(labelSelector=labels, fieldSelector=fields, limit=TABLE_PAGE)
-        if self._at:
-            options.resourceVersion, options.resourceVersionMatch = str(self._at), EXACT
-        included = ListTableRequest.METADATA if metadata else ListTableRequest.NONE
-        request = ListTableRequest(resource=resource.plural, namespace=namespace, options=options, includeObject=included)
-        table = Table()
-        while True:
-            page = await self._connection.call("/pinnace.v1.Tables/List", request, Table)
-            table.rows.extend(page.rows)
-            token = getattr(page.metadata, "continue")
-            if not token:
-                table.columnDefinitions.extend(page.columnDefinitions)
-                return table
-            setattr(request.options, "continue", token)  # the token contains the revision
-            request.options.resourceVersion = request.options.resourceVersionMatch = ""
 
 
 class PodClient(ResourceClient[Pod]):
@@ -272,7 +240,6 @@ class Client:
         self.events = EventClient(connection, EVENTS, at)
         self.priority_classes: ResourceClient[PriorityClass] = ResourceClient(connection, PRIORITY_CLASSES, at)
         self.leases: ResourceClient[Lease] = ResourceClient(connection, LEASES, at)
-        self.tables = TableClient(connection, at)
         self.usage = UsageClient(connection)
         self.elections = ElectionClient(connection)
         self.keys = KeysClient(connection)

@@ -25,9 +25,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from pinnace.api.scalars import natural
+from pinnace.api.integers import natural
 from pinnace.runtime import files
 from pinnace.runtime.tls import TlsFiles, Unusable
 
@@ -425,3 +425,34 @@ def _forget(document: Document, *contexts: str) -> None:
     drop(document, "context", contexts)
     if document.get(CURRENT) in contexts:
         document[CURRENT] = ""
+
+
+class KubectlContext(NamedTuple):
+    """What kubectl needs for our cluster."""
+
+    path: Path | None
+    """The kubeconfig. None: kubectl's own default."""
+    name: str
+    """The context in it."""
+    server: str = ""
+    """The address of a gateway, such as "https://127.0.0.1:6443"; "" if unknown."""
+
+
+def find_kubectl_context(context: str | None = None, *, environ: Mapping[str, str] = os.environ) -> KubectlContext:
+    """Return the kubeconfig and the context with which kubectl reaches the gateway of a context's cluster; None: the current
+    context. Raises ConfigError."""
+    path = config_path(environ)
+    document = read(path)
+    name = context or current(document, path)
+    cluster = entry(document, "cluster", _cluster_of(document, name, path), path)
+    data_dir = data_dir_of(cluster, path)
+    if data_dir is None:
+        hint = "name its kubeconfig with --kubeconfig, or a context of a local cluster with --context"
+        raise ConfigError(f'{path}: the address of a gateway is not known for context "{name}"', hint)
+    kubeconfig = data_dir / "kubeconfig"
+    found_document = found(kubeconfig)
+    if found_document is None:
+        raise ConfigError(f"the cluster in {data_dir} has no gateway", "`pinnace up --fresh` makes a cluster with one")
+    own = current(found_document, kubeconfig)
+    server = entry(found_document, "cluster", _cluster_of(found_document, own, kubeconfig), kubeconfig).get("server", "")
+    return KubectlContext(kubeconfig, own, str(server))

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.integers import natural
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
-from pinnace.api.scalars import natural
 from pinnace.api.wellknown import BIRTH_ANNOTATION
 from pinnace.client.channel import Caller, Duplex
 from pinnace.client.errors import ApiError, unavailable

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pinnace.api.core_v1_pb2 import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
+from pinnace.api.integers import integer
 from pinnace.api.pods import ended
 from pinnace.api.quantity import amounts
-from pinnace.api.scalars import integer
 from pinnace.fit.requests import MAX_AMOUNT, PODS, HostPort, Requests, pod_requests
 
 AFFINITY_REASON = "node(s) didn't match Pod's node affinity/selector"

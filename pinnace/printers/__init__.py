@@ -1,6 +1,6 @@
 """The tables of `get`: the columns of each resource, as kubectl has them. Pure: an object and a time in, cells out.
 
-The API server uses them for clients that ask for a table, the command line for objects that it already holds.
+The API server uses them for clients that ask for a table.
 """
 
 from collections.abc import Mapping

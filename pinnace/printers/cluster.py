@@ -122,7 +122,6 @@ EVENTS = Columns(
     headers=("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"),
     wide=("SOURCE", "FIRST SEEN", "COUNT", "NAME"),
     row=event_row,
-    order=when,
 )
 
 

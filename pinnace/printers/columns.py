@@ -1,14 +1,14 @@
-"""The columns of a table: headers, cells, and the columns that `get` can add around them; ages and pod templates as cells.
+"""The columns of a table: headers and cells; ages and pod templates as cells.
 
 Durations have the form of kubectl (k8s.io/apimachinery, pkg/util/duration, HumanDuration).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
-from pinnace.api.meta_v1_pb2 import LabelSelector, MicroTime, ObjectMeta, Time
+from pinnace.api.meta_v1_pb2 import LabelSelector, MicroTime, Time
 from pinnace.api.resources import Object
 from pinnace.api.scalars import format_rfc3339, to_seconds
 from pinnace.api.selectors import from_message
@@ -18,15 +18,6 @@ T = TypeVar("T", bound=Object)
 NONE = "<none>"
 
 
-class Headed(Protocol):
-    """Names of columns."""
-
-    @property
-    def headers(self) -> tuple[str, ...]: ...
-    @property
-    def wide(self) -> tuple[str, ...]: ...
-
-
 @dataclass(frozen=True)
 class Columns(Generic[T]):
     """`row(obj, now)` returns the cells for `headers`, then those for `wide`, which only `-o wide` shows."""
@@ -34,47 +25,6 @@ class Columns(Generic[T]):
     headers: tuple[str, ...]
     wide: tuple[str, ...]
     row: Callable[[T, float], Sequence[str]]
-    order: Callable[[T], tuple[float, int]] | None = None
-    """The sort key of a table. None keeps the server's order, by namespace and name."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Additional columns around those of a resource."""
-
-    wide: bool = False
-    namespace: bool = False
-    labels: bool = False
-    label_columns: tuple[str, ...] = ()
-    """Labels with a column each."""
-    prefix: str = ""
-    """A prefix of names, such as "pod/", for tables of several resources."""
-
-    @property
-    def with_metadata(self) -> bool:
-        """Whether there are additional columns."""
-        return self.namespace or self.labels or bool(self.label_columns)
-
-    def headers(self, columns: Headed) -> tuple[str, ...]:
-        own = columns.headers + (columns.wide if self.wide else ())
-        chosen = tuple(key.rpartition("/")[2].upper() for key in self.label_columns)
-        return ("NAMESPACE",) * self.namespace + own + chosen + ("LABELS",) * self.labels
-
-    def row(self, columns: Columns[T], obj: T, now: float) -> list[str]:
-        return self.frame(columns, columns.row(obj, now), obj.metadata)
-
-    def frame(self, columns: Headed, printed: Sequence[str], metadata: ObjectMeta) -> list[str]:
-        """A row of these cells: without those of `-o wide` if they are not requested, with the additional columns."""
-        cells = list(printed if self.wide else printed[: len(columns.headers)])
-        if self.prefix and "NAME" in columns.headers:
-            at = columns.headers.index("NAME")
-            cells[at] = self.prefix + cells[at]
-        if self.namespace:
-            cells.insert(0, metadata.namespace)
-        cells += [metadata.labels.get(key) or NONE for key in self.label_columns]
-        if self.labels:
-            cells.append(format_labels(metadata.labels) or NONE)
-        return cells
 
 
 def format_labels(labels: Mapping[str, str]) -> str:

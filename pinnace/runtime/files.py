@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from uuid import uuid4
 
 TIMEOUT = 10.0
 """Seconds to wait for a lock. Locks are held for milliseconds."""
@@ -87,7 +86,7 @@ def remove_tree(folder: Path) -> None:
                 path.unlink()
                 continue
             path.chmod(stat.S_IRWXU)  # required for the move as well
-            left.append(path if here == folder else path.rename(folder / uuid4().hex))
+            left.append(path if here == folder else path.rename(folder / os.urandom(16).hex()))
         if here != folder:
             here.rmdir()
     folder.rmdir()

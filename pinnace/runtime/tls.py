@@ -1,17 +1,21 @@
-"""Mutual TLS with files that can be replaced while the process runs."""
+"""Mutual TLS with files that can be replaced while the process runs.
 
-import logging
-import ssl
+gRPC and ssl are imported when they are used: commands that only read the configuration shall start at once."""
+
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import grpc
+if TYPE_CHECKING:
+    import logging
+    import ssl
 
-from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.logs import CertificateReloaded
+    import grpc
 
-log = logging.getLogger(__name__)
+    from pinnace.runtime.clock import Clock
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 """The state of the files. It changes if a file is replaced, written or made readable. None represents a missing file."""
@@ -28,12 +32,16 @@ class Credentials:
     token: str = ""
 
     def for_channel(self) -> grpc.ChannelCredentials:
+        import grpc
+
         credentials = grpc.ssl_channel_credentials(self.ca, self.key, self.cert)
         if not self.token:
             return credentials
         return grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(self.token))
 
     def for_server(self) -> grpc.ServerCertificateConfiguration:
+        import grpc
+
         return grpc.ssl_server_certificate_configuration([(self.key, self.cert)], self.ca)
 
 
@@ -61,6 +69,8 @@ class TlsFiles:
     def context(self) -> ssl.SSLContext:
         """Return an SSL context for HTTP/2 clients other than gRPC's. Raises Unusable if a file cannot be read or the key does
         not match the certificate."""
+        import ssl
+
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.cert is not None:
@@ -76,8 +86,10 @@ class TlsFiles:
         cert, key = (path.read_bytes() if path is not None else None for path in (self.cert, self.key))
         return Credentials(self.ca.read_bytes(), cert, key, self.token)
 
-    def _unusable(self, met: OSError) -> "Unusable":
+    def _unusable(self, met: OSError) -> Unusable:
         """Return an error with the invalid file and the reason, which Python's error does not contain."""
+        import ssl
+
         for path in (path for path in (self.ca, self.cert, self.key) if path is not None):
             try:
                 path.read_bytes()
@@ -99,10 +111,12 @@ REPLACEMENT_TIMEOUT = 5.0
 class Renewed:
     """The current content of the files, or their last valid content."""
 
-    def __init__(self, files: TlsFiles, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, files: TlsFiles, clock: Clock | None = None) -> None:
         """Raises OSError if the files cannot be used."""
+        from pinnace.runtime.clock import SYSTEM_CLOCK
+
         self._files = files
-        self._clock = clock
+        self._clock = clock or SYSTEM_CLOCK
         self._seen = files.stamp()
         self._unusable: tuple[Stamp, float] | None = None
         """The stamp of the latest invalid files, and the monotonic time at which they were first read."""
@@ -124,11 +138,13 @@ class Renewed:
                 self._unusable = stamp, now
             elif now - self._unusable[1] >= REPLACEMENT_TIMEOUT:
                 self._seen = stamp
-                log.error("%s; continuing with the previous certificates", error)
+                _log().error("%s; continuing with the previous certificates", error)
             return False
+        from pinnace.runtime.logs import CertificateReloaded
+
         self._seen, self.current, self._unusable = stamp, current, None
         file = str(self._files.cert or self._files.ca)
-        log.info("reloaded the certificate %s", file, extra=CertificateReloaded(file).extra)
+        _log().info("reloaded the certificate %s", file, extra=CertificateReloaded(file).extra)
         return True
 
 
@@ -140,6 +156,8 @@ def server_credentials(files: TlsFiles, *, ask: bool = True) -> grpc.ServerCrede
 def line_credentials(files: TlsFiles, *, ask: bool = True) -> Callable[[], grpc.ServerCredentials]:
     """Return a factory of credentials for servers that share a port. Each handshake uses the current files. With `ask`, clients
     must present a certificate issued by the CA; without `ask`, no client certificate is requested. Raises OSError."""
+    import grpc
+
     renewed = Renewed(files)
 
     def make() -> grpc.ServerCredentials:
@@ -156,6 +174,12 @@ def line_credentials(files: TlsFiles, *, ask: bool = True) -> Callable[[], grpc.
         return grpc.dynamic_ssl_server_credentials(shown.for_server(), fetch, require_client_authentication=ask)
 
     return make
+
+
+def _log() -> logging.Logger:
+    import logging
+
+    return logging.getLogger(__name__)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

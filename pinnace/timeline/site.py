@@ -42,7 +42,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from pinnace.api.scalars import natural
+from pinnace.api.integers import natural
 from pinnace.timeline.source import DecisionError, Source
 from pinnace.timeline.trace import trace
 

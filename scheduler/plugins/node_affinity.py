@@ -12,7 +12,7 @@ from pinnace.api import names
 from pinnace.api.codec import CodecError, from_dict
 from pinnace.api.core_v1_pb2 import NodeAffinity as ApiNodeAffinity
 from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm
-from pinnace.api.scalars import integer
+from pinnace.api.integers import integer
 from pinnace.fit.room import AFFINITY_REASON, matches, selects
 from scheduler.framework import (
     MAX_SCORE,

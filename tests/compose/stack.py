@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -121,7 +122,12 @@ class Stack:
         return load(self.server, file=self._certificates / "admin.conf")
 
     def pinnace(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run one of our verbs."""
         return pinnace(self.server, *arguments, stdin=stdin, config=self._certificates / "admin.conf")
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pinnace.cli.entry", "kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30, check=False)
 
     def leader(self) -> dict[str, Any] | None:
         answer = self.pinnace("leader", "-o", "json")
@@ -130,11 +136,11 @@ class Stack:
     def create_pod(self, name: str) -> None:
         container = {"name": "main", "image": "nginx", "resources": {"requests": {"cpu": "100m"}}}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
-        answer = self.pinnace("apply", "-f", "-", stdin=json.dumps(pod))
+        answer = self.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
         assert answer.returncode == 0, answer.stderr
 
     def phase(self, name: str) -> str:
-        answer = self.pinnace("get", "pod", name, "-o", "json")
+        answer = self.kubectl("get", "pod", name, "-o", "json")
         return str(json.loads(answer.stdout)["status"]["phase"]) if answer.returncode == 0 else ""
 
     def _unhealthy(self) -> list[str]:

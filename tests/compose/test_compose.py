@@ -117,7 +117,7 @@ def test_the_pods_of_a_kubelet_that_is_killed_move_to_the_other(stack: Stack) ->
     nodes = f"kubelet-{run('docker', 'inspect', '--format', '{{.Config.Hostname}}', second).strip()}-"
 
     def moved() -> bool | None:
-        answer = stack.pinnace("get", "pods", "-l", "app=steady", "-o", "json")
+        answer = stack.kubectl("get", "pods", "-l", "app=steady", "-o", "json")
         found = json.loads(answer.stdout)["items"] if answer.returncode == 0 else []
         running = [pod for pod in found if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]]
         return (len(running) == 10 and all(pod["spec"]["nodeName"].startswith(nodes) for pod in running)) or None

@@ -48,9 +48,9 @@ def page() -> list[dict[str, object]]:
 
 
 def test_page_of_three_pods_is_reached_by_its_name(stack: Stack) -> None:
-    applied = stack.pinnace("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, page())))
+    applied = stack.kubectl("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, page())))
     assert applied.returncode == 0, applied.stderr
-    done = stack.pinnace("rollout", "status", "deployment/web", "--timeout", "25s")
+    done = stack.kubectl("rollout", "status", "deployment/web", "--timeout", "25s")
     assert done.returncode == 0, done.stderr
 
     def answers(url: str, count: int = 1) -> Counter[str] | None:

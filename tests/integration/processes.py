@@ -7,8 +7,10 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from pinnace.api.pods_pb2 import LogOptions, LogsRequest
+from pinnace.client.client import Client
 from pinnace.runtime.logs import LogEvent, of_kind, read
 from tests.conftest import dying_with_us, free_port
 
@@ -74,8 +76,17 @@ class Component:
             return False
 
 
+async def log_of(client: Client, pod: str, **options: Any) -> str:
+    """The log of a pod's only container. `options`: of LogOptions."""
+    stream = await client.pods.logs(LogsRequest(namespace="default", name=pod, options=LogOptions(**options)))
+    text = b""
+    while (response := await stream.read()) is not None:
+        text += response.data
+    return text.decode()
+
+
 def pinnace(server: str, *arguments: str, stdin: str = "", config: Path = NOWHERE) -> subprocess.CompletedProcess[str]:
-    """Runs the command line as a user would; without certificates, if no configuration names them."""
-    command = [sys.executable, "-m", "pinnace.cli.main", "--server", server, *arguments]
+    """Runs one of our verbs as a user would; without certificates, if no configuration names them."""
+    command = [sys.executable, "-m", "pinnace.cli.entry", "--server", server, *arguments]
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PINNACE_CONFIG": str(config)}
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30, env=environment, check=False)

@@ -13,7 +13,7 @@ from pinnace.cluster import processes, spec
 
 pytestmark = pytest.mark.chaos
 
-COMMAND = (sys.executable, "-m", "pinnace.cli.main", "chaos", "run", "--nodes", "10", "--kubelets", "1")
+COMMAND = (sys.executable, "-m", "pinnace.cli.entry", "chaos", "run", "--nodes", "10", "--kubelets", "1")
 PATIENCE = 30.0
 RESULTS = {"chaos.jsonl", "etcd.jsonl", "processes.jsonl", "kubelet-0.run.jsonl", "logs", "report.json"}
 

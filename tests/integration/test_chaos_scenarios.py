@@ -14,7 +14,7 @@ pytestmark = pytest.mark.chaos
 def test_a_leader_that_cannot_make_itself_heard_is_fenced(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     ended = subprocess.run(
-        [sys.executable, "-m", "pinnace.cli.main", "chaos", "partition-leader", "-o", "json", "--save", kept],
+        [sys.executable, "-m", "pinnace.cli.entry", "chaos", "partition-leader", "-o", "json", "--save", kept],
         capture_output=True, text=True, timeout=55, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -29,7 +29,7 @@ def test_a_leader_that_cannot_make_itself_heard_is_fenced(tmp_path: Path) -> Non
 
 def test_a_second_kubelet_takes_over_once_and_the_first_one_after_it(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "pinnace.cli.main", "chaos", "duplicate-kubelet", "-o", "json"],
+        [sys.executable, "-m", "pinnace.cli.entry", "chaos", "duplicate-kubelet", "-o", "json"],
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -20,7 +20,7 @@ from pinnace.runtime.procfs import Identity
 
 pytestmark = [pytest.mark.stories, pytest.mark.timeout(180)]
 PATIENCE = 20.0
-SMALL = ("--nodes", "3", "--schedulers", "2", "--apiservers", "1", "--controllers", "0", "--gateways", "0")
+SMALL = ("--nodes", "3", "--schedulers", "2", "--apiservers", "1", "--controllers", "0")
 
 
 class Home:
@@ -57,7 +57,7 @@ class Home:
                 up.kill()
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "pinnace.cli.main", *arguments]
+        return [sys.executable, "-m", "pinnace.cli.entry", *arguments]
 
     def processes(self) -> list[Identity]:
         """Those that the state file names."""
@@ -107,13 +107,14 @@ def test_up_status_kill_down(home: Home) -> None:
         "scheduler-0",
         "scheduler-1",
         "controllers-0",
+        "gateway-0",
         "kubelet-0",
     ]
     assert all(process["ready"] and process["pid"] for process in found) and len(leaders(found)) == 1
     processes = home.processes()
 
     second = home.run("up", "--detach")
-    assert second.returncode == 0 and "all 6 processes ran already" in second.stdout
+    assert second.returncode == 0 and "all 7 processes ran already" in second.stdout
     assert home.processes() == processes
     other = home.run("up", "--detach", "--nodes", "6")
     assert other.returncode == 4 and "was started with --nodes 3, and now --nodes 6 is given" in other.stderr
@@ -152,8 +153,8 @@ def test_restart_starts_what_has_ended(home: Home) -> None:
 
     for name in ("apiserver-0", "scheduler-1"):
         os.kill(pids[name], signal.SIGKILL)
-    get = home.run("get", "nodes")
-    assert get.returncode == 6 and "`pinnace start`" in get.stderr
+    leader = home.run("leader")
+    assert leader.returncode == 6 and "`pinnace start`" in leader.stderr
     one = home.run("restart", "apiserver-0")
     assert one.returncode == 0 and one.stdout.startswith("apiserver-0 started again"), one
     assert len(one.stdout.splitlines()) == 1
@@ -162,7 +163,7 @@ def test_restart_starts_what_has_ended(home: Home) -> None:
         if process["pid"]:
             os.kill(process["pid"], signal.SIGKILL)
     everything = home.run("restart")
-    assert everything.returncode == 0 and len(everything.stdout.splitlines()) == 5, everything
+    assert everything.returncode == 0 and len(everything.stdout.splitlines()) == 6, everything
     until(lambda: len(leaders(home.status())) == 1, "nobody leads")
     after = home.status()
     assert all(process["ready"] for process in after)
@@ -197,18 +198,19 @@ def test_up_goes_on_with_a_cluster_whose_processes_were_all_killed(home: Home, t
     for process in home.processes():
         procfs.send_signal(process, signal.SIGKILL)
     gone = home.run("get", "pods")
-    assert gone.returncode == 6 and "all of its 6 processes have exited" in gone.stderr and "`pinnace start`" in gone.stderr
+    assert gone.returncode == 6 and "no gateway answers" in gone.stderr and "`pinnace start`" in gone.stderr
+    assert len(gone.stderr.splitlines()) == 1
     assert home.run("up", "--detach", "--nodes", "6").returncode == 4
     again = home.run("up", "--detach")
-    assert again.returncode == 0 and "6 of 6 processes were started again" in again.stdout, again
+    assert again.returncode == 0 and "7 of 7 processes were started again" in again.stdout, again
     until(lambda: running_pods(home) == 100, "not all Running")
 
     stop = home.run("stop")
-    assert stop.returncode == 0 and "is stopped (6 processes); its data is kept" in stop.stdout, stop
+    assert stop.returncode == 0 and "is stopped (7 processes); its data is kept" in stop.stdout, stop
     assert not any(map(procfs.alive, home.processes()))
-    assert "it is stopped" in home.run("get", "pods").stderr
+    assert "it is stopped" in home.run("leader").stderr
     start = home.run("start")
-    assert start.returncode == 0 and len(start.stdout.splitlines()) == 6, start
+    assert start.returncode == 0 and len(start.stdout.splitlines()) == 7, start
     assert running_pods(home) == 100
 
     fresh = home.run("up", "--detach", "--fresh", *SMALL)

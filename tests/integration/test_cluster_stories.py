@@ -27,7 +27,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def pinnace(environment: dict[str, str], tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pinnace.cli.main", *arguments]
+        command = [sys.executable, "-m", "pinnace.cli.entry", *arguments]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
                 output, errors = process.communicate(timeout=TIMEOUT)
@@ -83,7 +83,7 @@ def test_the_demo(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_demo_that_is_interrupted_leaves_nothing(environment: dict[str, str], tmp_path: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "pinnace.cli.main", "demo", "failover"]
+    command = [sys.executable, "-m", "pinnace.cli.entry", "demo", "failover"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
         assert demo.stderr is not None
         try:

@@ -45,7 +45,7 @@ class Life:
             self._environment.pop(name, None)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pinnace.cli.main", *arguments]
+        command = [sys.executable, "-m", "pinnace.cli.entry", *arguments]
         return subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=120, check=False)
 
     def well(self, *arguments: str) -> str:
@@ -107,7 +107,7 @@ def stop(life: Life, rng: random.Random) -> None:
 def kill_a_start(life: Life, rng: random.Random) -> None:
     """A reboot, and the start after it is killed."""
     kill_all(life, rng)
-    command = [sys.executable, "-m", "pinnace.cli.main", "up", "--detach", "--data-dir", str(life.data_dir)]
+    command = [sys.executable, "-m", "pinnace.cli.entry", "up", "--detach", "--data-dir", str(life.data_dir)]
     with subprocess.Popen(command, env=life._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
         time.sleep(rng.uniform(0, 3))
         up.kill()
@@ -156,7 +156,7 @@ def test_no_order_of_kills_and_starts_loses_anything(life: Life, tmp_path: Path)
 def test_a_start_whose_output_cannot_be_written_stops_nothing(life: Life) -> None:
     """`pinnace up --detach | head -3` ended all processes of a cluster that ran."""
     life.well("kill", "kubelet-0", "--data-dir", str(life.data_dir))
-    command = f"{sys.executable} -m pinnace.cli.main up --detach --data-dir {life.data_dir} 2>&1 | head -3"
+    command = f"{sys.executable} -m pinnace.cli.entry up --detach --data-dir {life.data_dir} 2>&1 | head -3"
     subprocess.run(["bash", "-c", command], env=life._environment, timeout=120, check=True)
     started = life.well("status", "--data-dir", str(life.data_dir), "-o", "json")
     assert [each["name"] for each in json.loads(started) if each["ready"] is not True] == []

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.pods_pb2 import ExecRequest, ExecStart
+from pinnace.api.quantity import parse
 from pinnace.client.client import Client
 from tests.builders import make_pod
 from tests.conftest import free_port
 from tests.integration.conftest import Start
-from tests.integration.processes import Component, pinnace
+from tests.integration.processes import Component, log_of
 from tests.integration.test_kubelet import eventually, until
 
 PAGE = """
@@ -81,20 +83,14 @@ async def test_a_page_is_served_through_a_crash_and_a_restart_of_the_kubelet(
     await client.pods.create(web(index))
     pods = await until(client.pods, lambda pods: pods["web"].status.phase == "Running" if "web" in pods else False)
     before = await serving(pods["web"])
-    used = await asyncio.to_thread(pinnace, apiserver.address, "top", "pod", "web", "--no-headers")
-    assert re.fullmatch(r"web +\d+m +[1-9]\d*Mi\n", used.stdout), (used.stdout, used.stderr)
-    followed = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pinnace.cli.main", "--server", apiserver.address, "logs", "-f", "web",
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert followed.stdout is not None
-    async with asyncio.timeout(10):
-        assert (await followed.stdout.readline()).decode() == f"serving as {pid_of(before)}\n"
+    (used,) = (await client.usage.pods("default")).items
+    assert parse(used.containers[0].usage["memory"].string) > 1 << 20
+    followed = asyncio.create_task(log_of(client, "web", follow=True))
 
     os.kill(pid_of(before), signal.SIGKILL)
     after = await serving(pods["web"], other_than=before)
     async with asyncio.timeout(10):
-        assert await followed.wait() == 0
+        assert await followed == f"serving as {pid_of(before)}\n", "the end of its container ends the log"
     pods = await until(client.pods, lambda pods: pods["web"].status.containerStatuses[0].restartCount == 1)
     assert pods["web"].status.containerStatuses[0].lastState.terminated.exitCode == 137
 
@@ -102,12 +98,16 @@ async def test_a_page_is_served_through_a_crash_and_a_restart_of_the_kubelet(
     second = kubelet()
     await second.ready()
     assert page(pods["web"]) == after, "the same process goes on"
-    shown = await asyncio.to_thread(pinnace, apiserver.address, "logs", "web", "-p")
-    assert shown.stdout == f"serving as {pid_of(before)}\n"
-    ran = await asyncio.to_thread(
-        pinnace, apiserver.address, "exec", "-i", "web", "--", "sh", "-c", "cat; echo $POD_NAME; exit 3", stdin="in "
-    )
-    assert (ran.stdout, ran.returncode) == ("in web\n", 3)
+    assert await log_of(client, "web", previous=True) == f"serving as {pid_of(before)}\n"
+    stream = await client.pods.exec()
+    command = ["sh", "-c", "cat; echo $POD_NAME; exit 3"]
+    await stream.write(ExecRequest(start=ExecStart(namespace="default", name="web", command=command, stdin=True)))
+    await stream.write(ExecRequest(stdin=b"in "))
+    await stream.write(ExecRequest(closeStdin=True))
+    said = b""
+    while (response := await stream.read()) is not None and not response.HasField("exit"):
+        said += response.stdout
+    assert response is not None and (said, response.exit.code) == (b"in web\n", 3)
 
     await client.pods.delete("web", "default")
     await until(client.pods, lambda pods: not pods)

@@ -1,8 +1,6 @@
 """Etcd is restored from a backup under a running cluster: everybody notices, and goes on in the history that there is now."""
 
 import asyncio
-import os
-import re
 import shutil
 import signal
 import subprocess
@@ -20,9 +18,9 @@ from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.runtime.logs import ComponentRestarted, StoreRestored
 from tests.builders import make_pod
-from tests.conftest import EtcdFactory, EtcdServer, dying_with_us
+from tests.conftest import EtcdFactory, EtcdServer
 from tests.integration.conftest import Start
-from tests.integration.processes import NOWHERE, Component, pinnace
+from tests.integration.processes import Component, log_of
 
 NOTICED = 10.0
 """Seconds from the return of etcd until a new pod runs. By itself it takes one or two."""
@@ -61,16 +59,11 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 class World:
-    """`shown`: what somebody sees who watches pods on a terminal."""
-
-    def __init__(
-        self, backup: Backup, servers: Sequence[Component], others: Sequence[Component], client: Client, shown: Path
-    ) -> None:
+    def __init__(self, backup: Backup, servers: Sequence[Component], others: Sequence[Component], client: Client) -> None:
         self.backup = backup
         self.servers = servers
         self.others = others
         self.client = client
-        self._shown = shown
 
     async def deploy(self, name: str, replicas: int = 2) -> list[Pod]:
         """Its pods, when they run."""
@@ -107,12 +100,6 @@ class World:
                     return tokens
                 await asyncio.sleep(0.05)
 
-    async def watched(self, *words: str) -> None:
-        """The one who watches has been shown these, in this order."""
-        async with asyncio.timeout(NOTICED):
-            while not re.search("[\\s\\S]*".join(words), self._shown.read_text()):  # noqa: ASYNC110 - another process writes it
-                await asyncio.sleep(0.05)
-
     async def served(self, server: Component, name: str) -> None:
         """Wait until this server has the running pods of the deployment."""
         connection = Connection([server.address])
@@ -132,7 +119,7 @@ class World:
             return {pod.metadata.name: await self._said(pod.metadata.name) for pod in await self.running(name)}
 
     async def _said(self, pod: str) -> str:
-        while not (said := (await asyncio.to_thread(pinnace, self.servers[0].address, "logs", pod)).stdout):
+        while not (said := await log_of(self.client, pod)):
             pass
         return said
 
@@ -162,19 +149,8 @@ async def world(root: Path, start_etcd: EtcdFactory, start: Start, tmp_path: Pat
     for other in others:
         await other.ready()
     connection = Connection([server.address for server in servers])
-    shown = tmp_path / "shown"
-    watching = _watching(addresses, shown)
-    yield World(Backup(etcd), servers, others, Client(connection), shown)
-    watching.kill()
-    watching.wait()
+    yield World(Backup(etcd), servers, others, Client(connection))
     await connection.close()
-
-
-def _watching(addresses: str, shown: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "pinnace.cli.main", "--server", addresses, "get", "pods", "-w"]
-    environment = {**os.environ, "PINNACE_CONFIG": str(NOWHERE), "NO_COLOR": "1"}
-    with shown.open("wb") as output:
-        return subprocess.Popen(dying_with_us(command), env=environment, stdout=output, stderr=output)
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["servers-that-go-on", "servers-that-start-anew"])
@@ -185,7 +161,6 @@ async def test_cluster_resumes_after_a_restore_without_intervention(world: World
     await world.backup.take()
     for number in range(3):
         await world.deploy(f"after-{number}")
-    await world.watched("after-2")
     if fresh:
         for server in world.servers:
             server.kill()
@@ -207,7 +182,6 @@ async def test_cluster_resumes_after_a_restore_without_intervention(world: World
         await other.ready()
     assert not await world.running("after-0"), "it has not happened"
     assert await world.pids("before") == pids, "what runs, runs on"
-    await world.watched("listing again", "new-")
 
 
 async def test_a_server_that_was_stopped_meanwhile_leaves_the_new_leaders_alone(world: World) -> None:

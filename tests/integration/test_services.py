@@ -12,19 +12,21 @@ from pathlib import Path
 import pytest
 from dnslib import DNSRecord
 
-from pinnace.api.core_v1_pb2 import Namespace, Service
+from pinnace.api.core_v1_pb2 import Namespace, Pod, Service
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import DEPLOYMENTS, IP_ADDRESSES, SERVICES
 from pinnace.bench import pages
 from pinnace.bench.load import NAMESPACE
 from pinnace.bench.pages import PageLoad
 from pinnace.bench.services import kill_listener
 from pinnace.client.client import Client
+from pinnace.client.errors import Exhausted, NotFound, error_of
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import StartFailed
 from pinnace.cluster.spec import DNS, PROCESS, ClusterSpec, pki_folder
 from tests.conftest import free_port
-from tests.integration.processes import pinnace
 
 # one at a time: process pods of all clusters on a machine have the same addresses
 pytestmark = [pytest.mark.stories, pytest.mark.timeout(240), pytest.mark.xdist_group("process-runtime")]
@@ -155,7 +157,15 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
                 await cluster.succeed("proxy-0", timeout=30)
                 assert cluster.pid("proxy-0") not in (0, before)
                 await load.reach(load.requests + 50, 20)
-            command = [sys.executable, "-m", "pinnace.cli.main", "restart", "proxy-0", "--data-dir", str(cluster.spec.data_dir)]
+            command = [
+                sys.executable,
+                "-m",
+                "pinnace.cli.entry",
+                "restart",
+                "proxy-0",
+                "--data-dir",
+                str(cluster.spec.data_dir),
+            ]
             done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=40, check=False)
             assert "proxy-0 was replaced without interruption (pid" in done.stdout, (done.stdout, done.stderr)
             cluster._refresh()
@@ -175,18 +185,28 @@ async def test_no_request_fails_while_the_proxy_is_replaced_and_a_node_is_draine
 
         # a drain under load
         pod = (await client.pods.list(NAMESPACE)).items[0]
-        config = certificates.configuration(pki_folder(cluster.spec.data_dir), "admin")
         async with PageLoad(address, 80, interval=0.01) as load:
             await load.reach(50, 20)
-            drained = await asyncio.to_thread(
-                pinnace, ",".join(cluster.endpoints), "drain", pod.spec.nodeName, "--timeout", "25s", config=config
-            )
-            assert drained.returncode == 0, drained.stderr
+            await drain(client, pod.spec.nodeName)
             await pages.ready(client, "web", 3)
             await load.reach(load.requests + 50, 20)
         assert load.failures == []
         left = await client.pods.list(NAMESPACE, fields=f"spec.nodeName={pod.spec.nodeName}")
         assert left.items == []
+
+
+async def drain(client: Client, node: str) -> None:
+    """As kubectl does."""
+    await client.nodes.modify(node, "", lambda each: setattr(each.spec, "unschedulable", True))
+    async with asyncio.timeout(25):
+        while pods := (await client.pods.list(NAMESPACE, fields=f"spec.nodeName={node}")).items:
+            for outcome in await client.pods.evict_batch([Eviction(metadata=_named(pod)) for pod in pods]):
+                assert error_of(outcome) is None or isinstance(error_of(outcome), Exhausted | NotFound), outcome
+            await asyncio.sleep(0.1)
+
+
+def _named(pod: Pod) -> ObjectMeta:
+    return ObjectMeta(namespace=pod.metadata.namespace, name=pod.metadata.name)
 
 
 async def test_requests_succeed_while_all_api_servers_are_dead_and_a_namespace_frees_its_addresses(cluster: Cluster) -> None:
@@ -221,7 +241,7 @@ async def allocated(client: Client) -> set[str]:
 
 
 def _doctor(cluster: Cluster) -> str:
-    command = [sys.executable, "-m", "pinnace.cli.main", "doctor", "--data-dir", str(cluster.spec.data_dir)]
+    command = [sys.executable, "-m", "pinnace.cli.entry", "doctor", "--data-dir", str(cluster.spec.data_dir)]
     config = certificates.configuration(pki_folder(cluster.spec.data_dir), "admin")
     environment = {**os.environ, "COLUMNS": "200", "PINNACE_CONFIG": str(config)}
     return subprocess.run(command, capture_output=True, text=True, timeout=40, check=False, env=environment).stdout

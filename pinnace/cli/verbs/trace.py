@@ -22,9 +22,9 @@ from pinnace.api.records import Explanation, Malformed, from_json, to_json
 from pinnace.api.resources import PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.cli.command import verb
-from pinnace.cli.objects.arguments import targets_of
-from pinnace.cli.objects.query import Query, events_about
-from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.objects import arguments
+from pinnace.cli.objects.query import events_about, pod_of
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.output import documents
 from pinnace.cli.output.decisions import ranking_table, refusals_table
 from pinnace.cli.session import Session, run
@@ -74,7 +74,7 @@ class Trace:
         pinnace trace pod/a -o json | jq '.steps[] | select(.what == "bound")'
     """,
 )
-@click.argument("what", nargs=-1, metavar="pod/NAME", shell_complete=targets_of(PODS))
+@arguments.pod
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document.")
 def trace(settings: Settings, what: tuple[str, ...], output: str | None) -> None:
     """Show the steps of a pod from its creation to its current status.
@@ -84,10 +84,8 @@ def trace(settings: Settings, what: tuple[str, ...], output: str | None) -> None
     objects at the revision before the bind. Etcd keeps old revisions until they are compacted; a note lists the unknown steps.
     The command needs the verbs list and watch of the resource "keys" in the group pinnace.io.
     """
-    query = Query.of(what)
-    if [target.resource for target in query.targets] != [PODS] or len(query.targets[0].names) != 1:
-        raise usage("you must specify exactly one pod", hint="such as `pinnace trace pod/a`")
-    run(settings, lambda session: show(session, query.targets[0].names[0], output))
+    name = pod_of(what, "trace")
+    run(settings, lambda session: show(session, name, output))
 
 
 async def show(session: Session, name: str, form: str | None) -> None:
@@ -95,7 +93,7 @@ async def show(session: Session, name: str, form: str | None) -> None:
     session.waiting_for = "the trace"
     client = session.client
     pod = await client.pods.get(name, session.namespace)
-    (events,) = await events_about(client, PODS, [pod])
+    events = await events_about(client, PODS, pod)
     versions, complete = await versions_of(client, pod)
     found = traced(pod, versions, complete, events, await _holders(client, pod))
     bind = next((step.revision for step in found.steps if step.what == "bound"), 0)

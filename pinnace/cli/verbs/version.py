@@ -1,14 +1,15 @@
-"""The verbs `version` and `completion`: the versions of the client and the servers, and click's completion scripts."""
+"""The verbs `version` and `completion`: the versions of kubectl, the client and the servers, and completion scripts."""
 
 import asyncio
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import click
-from click.shell_completion import get_completion_class
 
+from pinnace.cli import kubectl
 from pinnace.cli.command import verb
-from pinnace.cli.outcomes import Failure
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import configuration, reach, version_of
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import note, out
@@ -25,14 +26,15 @@ TIMEOUT = 3.0
         pinnace version --client -o json
     """,
 )
-@click.option("--client", is_flag=True, help="Print the client version only; no server is contacted.")
+@click.option("--client", is_flag=True, help="Print the client versions only; no server is contacted.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="The output format.")
 def version(settings: Settings, client: bool, output: str | None) -> None:
-    """Print the client and server version information.
+    """Print the versions of kubectl, this client and the servers.
 
-    Includes the commit of the build where it is known. If the servers differ, each is listed. It is no error if no server
-    answers.
+    The lines of kubectl precede ours. Includes the commit of the build where it is known. If the servers differ, each is
+    listed. It is no error if kubectl is missing, or if no server answers.
     """
+    theirs = _of_kubectl(settings, client, output)
     own, servers = own_version(), dict[str, str]()
     if not client:
         try:
@@ -40,11 +42,13 @@ def version(settings: Settings, client: bool, output: str | None) -> None:
         except Failure as failure:
             note(str(failure))
     if output == "json":
-        click.echo(json.dumps({"client": own} if client else {"client": own, "servers": servers}, indent=4))
+        document: dict[str, Any] = json.loads(theirs or "{}")
+        document["pinnace"] = {"client": own} if client else {"client": own, "servers": servers}
+        out(json.dumps(document, indent=2) + "\n")
     else:
         same = len(set(servers.values())) == 1
         named = {"server" if same else f"server {endpoint}": each for endpoint, each in servers.items()}
-        out(text({"client": own} | named) + "\n")
+        out(theirs + text({"client": own} | named) + "\n")
     if any(each != own for each in servers.values()):
         note("the versions of client and servers differ: docs/upgrading.md lists compatible versions")
 
@@ -54,7 +58,21 @@ def own_version() -> str:
 
 
 def text(versions: Mapping[str, str]) -> str:
-    return "\n".join(f"{whose.capitalize()} Version: {number}" for whose, number in versions.items())
+    return "\n".join(f"Pinnace {whose.capitalize()} Version: {number}" for whose, number in versions.items())
+
+
+def _of_kubectl(settings: Settings, client: bool, output: str | None) -> str:
+    """Return what kubectl prints; empty if it cannot be run. The reason is printed."""
+    words = ["version", *(["--client"] if client else []), *(["-o", output] if output else [])]
+    words += ["--context", settings.context] if settings.context else []
+    for asked in (words, ["version", "--client", *words[1:]]):
+        try:
+            return kubectl.answer(asked)
+        except kubectl.HandOverError as error:
+            note(str(error))
+            if client:
+                break
+    return ""
 
 
 async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
@@ -81,10 +99,10 @@ async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
         pinnace completion fish > ~/.config/fish/completions/pinnace.fish     # fish, permanently
     """,
 )
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "powershell"]))
 def completion(settings: Settings, shell: str) -> None:
-    """Output a shell completion script."""
-    found = get_completion_class(shell)
-    assert found is not None
-    program = click.get_current_context().find_root().command
-    click.echo(found(program, {}, "pinnace", "_PINNACE_COMPLETE").source())
+    """Output a shell completion script: kubectl's, for the name pinnace and with our verbs."""
+    try:
+        out(kubectl.answer(["completion", shell]).replace("kubectl", "pinnace"))
+    except kubectl.HandOverError as error:
+        raise Failure(str(error), hint=error.hint, code=ExitCode(error.code)) from None

@@ -23,12 +23,11 @@ from pinnace.api.records import Answer, Asked, Explanation, Malformed, Trouble, 
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli.command import verb
-from pinnace.cli.describe.pods import waits_for_scheduler
-from pinnace.cli.describe.text import events_table, render
 from pinnace.cli.local import clusters
 from pinnace.cli.local.schedulers import SchedulerOptions, configured
-from pinnace.cli.objects.arguments import names_of, targets_of
-from pinnace.cli.objects.query import Query, events_about, is_led
+from pinnace.cli.objects import arguments
+from pinnace.cli.objects.arguments import names_of
+from pinnace.cli.objects.query import events_about, is_led, pod_of
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.output import documents
 from pinnace.cli.output.decisions import NAMED, ranking_table, refusals_table, rows_table, score_text, weight_suffix
@@ -38,7 +37,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import one_line, out
 from pinnace.client.config import HINT
 from pinnace.client.errors import ApiError, NotFound, from_status
-from pinnace.printers.cluster import count, when
+from pinnace.printers.cluster import count, occurrences, when
 from pinnace.printers.columns import is_set
 
 DEADLINE = 60.0
@@ -54,7 +53,7 @@ EVENTS = 5
         pinnace why pod/a -o json | jq '.refusals[] | select(.alone > 0)'
     """,
 )
-@click.argument("what", nargs=-1, metavar="pod/NAME", shell_complete=targets_of(PODS))
+@arguments.pod
 @click.option(
     "--node", default="", metavar="NAME", shell_complete=names_of(NODES), help="Explain why the pod is not on this node."
 )
@@ -74,15 +73,8 @@ def why(
     A pod that has a node is first removed from it. The scheduler's configuration is the default one, that of the local
     cluster, or the one given with --config and --plugin. If it is unknown, the output contains a note.
     """
-    query = Query.of(what)
-    if [target.resource for target in query.targets] != [PODS] or len(query.targets[0].names) != 1:
-        raise usage("you must specify exactly one pod", hint="such as `pinnace why pod/a`")
-    run(
-        settings,
-        lambda session: show(
-            session, query.targets[0].names[0], node, output, settings, SchedulerOptions(config or "", plugins)
-        ),
-    )
+    name = pod_of(what, "why")
+    run(settings, lambda session: show(session, name, node, output, settings, SchedulerOptions(config or "", plugins)))
 
 
 async def show(session: Session, name: str, node: str, form: str | None, settings: Settings, given: SchedulerOptions) -> None:
@@ -93,12 +85,12 @@ async def show(session: Session, name: str, node: str, form: str | None, setting
     if node:
         await _node(session, node)
     found = await ask(settings, session.namespace, name, node, given, _kept(settings))
-    (events,) = await events_about(session.client, PODS, [pod])
+    events = await events_about(session.client, PODS, pod)
     told = [event for event in sorted(events, key=when) if _by_scheduler(event, pod)][-EVENTS:]
     if form:
         out(documents.dump(form, to_json(found) | {"events": [_document(event) for event in told]}))
         return
-    leaderless = waits_for_scheduler(pod) and not await is_led(session.client, SCHEDULER_ELECTION)
+    leaderless = _waits_for_scheduler(pod) and not await is_led(session.client, SCHEDULER_ELECTION)
     for line in lines(found, told, time.time(), leaderless=SCHEDULER_ELECTION if leaderless else ""):
         out(line + "\n")
 
@@ -216,7 +208,28 @@ def lines(found: Explanation, events: Sequence[Event], now: float, *, leaderless
             yield ""
             yield from text
     yield ""
-    yield from render({"Events of its scheduler": events_table(events, now)})
+    yield from _events(events, now)
+
+
+def _events(events: Sequence[Event], now: float) -> Iterator[str]:
+    """Yield the events as `kubectl describe` prints them."""
+    headers = ("Type", "Reason", "Age", "From", "Message")
+    rows = [
+        (each.type, each.reason, occurrences(each, now), each.reportingComponent or each.source.component, each.message.strip())
+        for each in sorted(events, key=when)
+    ]
+    yield f"Events of its scheduler:{'' if rows else '  <none>'}"
+    lines = [headers, tuple("-" * len(header) for header in headers), *(tuple(map(one_line, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines if rows else ():
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _waits_for_scheduler(pod: Pod) -> bool:
+    """Whether the pod has no node but can have one, and the default scheduler is responsible for it."""
+    waits = not pod.spec.nodeName and pod.status.phase in ("", "Pending") and not pod.spec.schedulingGates
+    is_ours = pod.spec.schedulerName in ("", wellknown.DEFAULT_SCHEDULER)
+    return waits and is_ours and not is_set(pod.metadata.deletionTimestamp)
 
 
 def _headline(found: Explanation, leaderless: str) -> Iterator[str]:

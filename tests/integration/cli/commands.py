@@ -21,7 +21,7 @@ PATIENCE = 20.0
 
 def command(*arguments: str) -> tuple[str, ...]:
     """For a shell, or another program, to start."""
-    return (sys.executable, "-m", "pinnace.cli.main", *arguments)
+    return (sys.executable, "-m", "pinnace.cli.entry", *arguments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from tests.conftest import dying_with_us
 MAX_REQUEST = 1 << 18
 """Bytes of arguments and environment."""
 PR_SET_PDEATHSIG = 1
-_IMPORTS = ("changes", "output.documents", "output.following", "session")
+_IMPORTS = ("changes", "output.documents", "session")
 
 
 class Forked:
@@ -114,7 +114,7 @@ def _look_after(request: bytes, descriptors: Sequence[int]) -> NoReturn:
 
 def _be(request: bytes, standard: Sequence[int]) -> NoReturn:
     """Becomes the command."""
-    from pinnace.cli.main import main
+    from pinnace.cli.main import main  # only our verbs: kubectl's would take the place of the process
 
     _die_with_parent()
     for number, descriptor in enumerate(standard):
@@ -124,10 +124,9 @@ def _be(request: bytes, standard: Sequence[int]) -> NoReturn:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["pinnace", *arguments]
     code: object = 0
     try:
-        main()
+        main(arguments)
     except SystemExit as end:
         code = end.code
     except BaseException:

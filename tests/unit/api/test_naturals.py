@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.api.scalars import int32, integer, natural
+from pinnace.api.integers import int32, integer, natural
 
 
 @pytest.mark.parametrize(

@@ -16,4 +16,4 @@ def test_interrupt_during_import_is_silent(module: str) -> None:
 
 def test_ignored_sigint_stays_ignored() -> None:
     done = interrupted("pinnace", "click", "--version", begin=IGNORED)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Client Version: ")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Pinnace Client Version: ")

@@ -1,7 +1,6 @@
 """Errors at the end of a session: the last error, and the unknown outcome of a write after a timeout."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -10,54 +9,18 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import CreatePodRequest
-from pinnace.api.resources import NODES
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.cli.errors import explain
-from pinnace.cli.objects.query import Query
-from pinnace.cli.outcomes import ExitCode, Failure, Reported
-from pinnace.cli.output import showing
-from pinnace.cli.output.documents import Document
-from pinnace.cli.output.showing import Style
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.client.config import ClientConfig
 from pinnace.client.errors import ApiError
-from pinnace.printers.columns import View
-from tests.builders import make_node
-from tests.unit.cli.fakes import FakeApi
 from tests.unit.client.conftest import Serve
 from tests.unit.client.conftest import serve as serve
 from tests.unit.client.fakeserver import FakeServer, refuse
 
 GET, CREATE = "/pinnace.v1.Pods/Get", "/pinnace.v1.Pods/Create"
-
-
-async def test_last_error_is_printed_with_its_hint(capsys: pytest.CaptureFixture[str]) -> None:
-    session = Session(Settings(), ClientConfig(("a:1",)), FakeApi().client(), asyncio.timeout(None))
-    session.tell_failures_last()
-    for name in "ab":
-        session.failed(Failure(f"no {name}", hint="look", code=ExitCode.NOT_FOUND))
-    assert capsys.readouterr().err == "" and session.has_failed
-    with pytest.raises(Reported):
-        session.finish()
-    session.tell_failures()
-    assert capsys.readouterr().err == "error: no a\nerror: no b\nhint: look\n"
-
-
-async def test_table_is_printed_before_the_error_and_its_hint(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    api = FakeApi()
-    session = Session(Settings(), ClientConfig(("a:1",)), api.client(), asyncio.timeout(None))
-    monkeypatch.setattr(showing, "out", lambda text: print(text, file=sys.stderr, end=""))
-
-    await api.of(NODES).put(make_node("n").new())
-    await showing.show(session, Query.of(["node", "nope", "n"]), Style(Document("name"), View(), headers=True))
-    with pytest.raises(Reported):
-        session.finish()
-    first, second, third = capsys.readouterr().err.splitlines()
-    assert first == "node/n" and "nope" in second and third.startswith("hint: ")
 
 
 async def late(server: FakeServer, body: Callable[[Session], Awaitable[object]]) -> Failure:

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from pinnace.cli.command import Verb, verb
-from pinnace.cli.settings import DURATION, WAIT_TIMEOUT, Settings, global_options, words
+from pinnace.cli.settings import DURATION, Settings, global_options, words
 
 
 @pytest.mark.parametrize(
@@ -21,19 +21,6 @@ def test_valid_durations(text: str, seconds: float) -> None:
 def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         DURATION.convert(text, None, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("0", 0.0), ("0s", 0.0), ("-1s", 604800.0), ("-1", 604800.0), ("90", 90.0), ("1m30s", 90.0)]
-)
-def test_valid_wait_timeouts(text: str, seconds: float) -> None:
-    assert WAIT_TIMEOUT.convert(text, None, None) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("text", ["", "x", "-", "--1s", "-0s", "5d"])
-def test_invalid_wait_timeout_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        WAIT_TIMEOUT.convert(text, None, None)
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ async def test_strays_are_ended_with_their_children(tmp_path: Path, running: Run
         [
             running.start("-f", f"{data}/etcd/log"),
             running.start("-m", "scheduler.main", "--kubeconfig", f"{data}-too/pki/scheduler.conf"),
-            running.start("-m", "pinnace.cli.main", "status", "--data-dir", f"{data}/pki"),
+            running.start("-m", "pinnace.cli.entry", "status", "--data-dir", f"{data}/pki"),
         ]
     )
     assert {process.pid for process in processes.find(data)} == set(ours)

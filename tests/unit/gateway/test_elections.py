@@ -72,8 +72,11 @@ async def test_election_is_served_as_object_and_table(served: Gateway) -> None:
         listed = (await served.ask("GET", PATH)).json
         assert [each["status"]["token"] for each in listed["items"]] == [token]
         table = (await served.ask("GET", PATH, accept=TABLE)).json
-        assert [each["name"] for each in table["columnDefinitions"]] == ["Name", "Holder", "Token", "Age", "Terms", "Last End"]
-        assert table["rows"][0]["cells"][:3] == [ELECTION, "a", token]
+        columns = ["Name", "Holder", "Token", "Age", "Heartbeat", "Waiting", "Terms", "Last End"]
+        assert [each["name"] for each in table["columnDefinitions"]] == columns
+        cells = table["rows"][0]["cells"]
+        assert cells[:3] == [ELECTION, "a", token] and cells[5:7] == ["<none>", 1]
+        assert 0 <= float(cells[4].removesuffix("s")) < PATIENCE
     await recorded(served, lambda term: term.reason == "resigned")
     left = (await served.ask("GET", PATH)).json["items"][0]["status"]
     assert "holder" not in left and left["terms"][0]["reason"] == "resigned"

@@ -4,8 +4,7 @@ import pytest
 from google.protobuf import text_format
 
 from pinnace.api.core_v1_pb2 import ContainerState, Pod
-from pinnace.printers.columns import View
-from pinnace.printers.workloads import PODS, pod_row, pod_status, readiness, restarts
+from pinnace.printers.workloads import pod_row, pod_status, readiness, restarts
 from tests.builders import make_pod
 
 NOW = 1000.0
@@ -135,14 +134,3 @@ def test_true_readiness_gates_are_counted() -> None:
     for gate, said in (("a", "True"), ("b", "False"), ("other", "True")):
         pod.status.conditions.add(type=gate, status=said)
     assert pod_row(pod, NOW)[-1] == "1/3"
-
-
-def test_view_adds_columns_around_those_of_the_kind() -> None:
-    pod = make_pod("a", "space").req(cpu="1").label("app", "web").label("a", "b").created(NOW - 5).build()
-    plain, full = View(), View(wide=True, namespace=True, labels=True, prefix="pod/")
-    assert plain.headers(PODS) == ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
-    assert plain.row(PODS, pod, NOW) == ["a", "0/1", "Pending", "0", "5s"]
-    assert full.headers(PODS)[:2] == ("NAMESPACE", "NAME") and full.headers(PODS)[-1] == "LABELS"
-    cells = full.row(PODS, pod, NOW)
-    assert cells[:2] == ["space", "pod/a"] and cells[-1] == "a=b,app=web"
-    assert len(cells) == len(full.headers(PODS))

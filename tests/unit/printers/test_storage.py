@@ -13,8 +13,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.wellknown import CLASS_ANNOTATION
-from pinnace.cli.output.showing import ObjectTable
-from pinnace.printers.columns import View
+from pinnace.printers import COLUMNS
 
 NOW = 10_000.0
 META = {"name": "a", "creationTimestamp": "1970-01-01T02:46:35Z"}
@@ -22,11 +21,7 @@ META = {"name": "a", "creationTimestamp": "1970-01-01T02:46:35Z"}
 
 def cells(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
     """The cells of one row, including the wide ones."""
-    obj = from_dict(resource, {"metadata": META} | data)
-    header, row = ObjectTable(resource, View(wide=True)).render([obj], NOW).splitlines()
-    starts = [0] + [at for at in range(3, len(header)) if header[at - 3 : at] == "   " and header[at] != " "]
-    ends = [*starts[1:], None]
-    return [row[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+    return list(COLUMNS[resource.plural].row(from_dict(resource, {"metadata": META} | data), NOW))
 
 
 def test_volume_row() -> None:

@@ -6,8 +6,6 @@ import pytest
 
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, REPLICA_SETS, Resource
-from pinnace.cli.describe.text import render
-from pinnace.cli.verbs.describe import DESCRIPTIONS
 from pinnace.printers import COLUMNS
 
 NOW = 1_000_000_000.0
@@ -23,12 +21,6 @@ WIDE = ["main,side", "app:1,log:2", "app=web"]
 
 def cells(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
     return list(COLUMNS[resource.plural].row(from_dict(resource, {"metadata": META} | data), NOW))
-
-
-def described(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
-    obj = from_dict(resource, {"metadata": META} | data)
-    more: dict[str, Any] = {DEPLOYMENTS: {"sets": []}, JOBS: {"now": NOW}}.get(resource, {})
-    return list(render(DESCRIPTIONS[resource.plural](obj, **more)))
 
 
 def test_replica_set_row() -> None:
@@ -62,44 +54,3 @@ def test_endpoint_slice_row() -> None:
     data = {"addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": 80}, {"name": "any"}]}
     assert cells(ENDPOINT_SLICES, data) == ["a", "IPv4", "80,*", "10.0.0.1,10.0.0.2,10.0.0.3 + 1 more...", "5s"]
     assert cells(ENDPOINT_SLICES, {"addressType": "IPv4"}) == ["a", "IPv4", "<unset>", "<unset>", "5s"]
-
-
-def test_deployment_description() -> None:
-    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "25%"}}
-    status = {"replicas": 3, "updatedReplicas": 2, "availableReplicas": 3, "unavailableReplicas": 0}
-    conditions = {"conditions": [{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"}]}
-    lines = described(DEPLOYMENTS, {"spec": SETS | {"replicas": 3, "strategy": rolling}, "status": status | conditions})
-    text = [" ".join(line.split()) for line in lines]
-    assert "Selector: app=web" in text
-    assert "Replicas: 3 desired | 2 updated | 3 total | 3 available | 0 unavailable" in text
-    assert "RollingUpdateStrategy: 25% max unavailable, 1 max surge" in text
-    assert "Available True MinimumReplicasAvailable" in text
-    assert text[text.index("Pod Template:") + 1] == "Labels: app=web"
-    assert "Image: log:2" in text
-
-
-def test_replica_set_description_contains_the_owner() -> None:
-    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u", "controller": True}
-    lines = described(REPLICA_SETS, {"metadata": META | {"ownerReferences": [owner]}, "spec": SETS | {"replicas": 3}})
-    text = [" ".join(line.split()) for line in lines]
-    assert {"Controlled By: Deployment/web", "Replicas: 0 current / 3 desired"} <= set(text)
-
-
-def test_job_description() -> None:
-    lines = described(JOBS, {"spec": SETS | {"parallelism": 3}, "status": {"active": 2, "ready": 1, "startTime": START}})
-    text = [" ".join(line.split()) for line in lines]
-    assert {"Completions: <unset>", "Pods Statuses: 2 Active (1 Ready) / 0 Succeeded / 0 Failed", "Duration: 100s"} <= set(text)
-
-
-def test_endpoint_slice_description() -> None:
-    endpoint = {
-        "addresses": ["10.0.0.1"],
-        "conditions": {"ready": False},
-        "nodeName": "n",
-        "targetRef": {"kind": "Pod", "name": "web-0"},
-    }
-    lines = described(
-        ENDPOINT_SLICES, {"addressType": "IPv4", "endpoints": [endpoint], "ports": [{"port": 80, "protocol": "TCP"}]}
-    )
-    text = [" ".join(line.split()) for line in lines]
-    assert {"<unset> 80 TCP", "Addresses: 10.0.0.1", "Ready: false", "TargetRef: Pod/web-0", "NodeName: n"} <= set(text)

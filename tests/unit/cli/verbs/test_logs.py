@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.cli.main import run
-from pinnace.cli.outcomes import Failure
 from pinnace.cli.verbs import logs
-from pinnace.cli.verbs.logs import look_elsewhere
 from pinnace.client.config import ClientConfig, write_context
 
 PATIENCE = 5.0
@@ -95,19 +93,11 @@ def test_a_log_that_is_long_is_not_kept_and_has_a_deadline(
     assert capfd.readouterr().err.startswith("error: timed out after 0.01 s\n")
 
 
-def test_the_name_of_a_component_is_not_mistaken_for_a_pod(local_cluster: Path) -> None:
-    with pytest.raises(Failure) as failed:
-        look_elsewhere(local_cluster.parent, "scheduler-0")
-    assert failed.value.report.code == 3 and "`pinnace logs component/scheduler-0`" in failed.value.report.hint
-    look_elsewhere(local_cluster.parent, "scheduler-9")
-    look_elsewhere(None, "scheduler-0")
-
-
 def test_components_that_are_not_there(local_cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["logs", "component/schedular-0"]) == 3
     error, hint = capsys.readouterr().err.splitlines()
     assert 'did you mean "scheduler-0"?' in error and hint == "hint: there are scheduler-0"
-    assert run(["logs", "component/../config"]) == 2
+    assert run(["logs", "component/../config"]) == 3
     capsys.readouterr()
     write_context("far", ClientConfig(("127.0.0.1:1",)))
     assert run(["logs", "component/scheduler-0"]) == 3

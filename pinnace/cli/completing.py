@@ -1,0 +1,76 @@
+"""Shell completion: kubectl's completion for the name pinnace, with our verbs.
+
+kubectl's scripts run `pinnace __complete WORD... INCOMPLETE`. The answer is a value and a description in each line, and the
+directive of cobra in the last one. What our command line does not know, kubectl answers.
+Source: https://github.com/spf13/cobra/blob/main/site/content/completions/_index.md
+"""
+
+import sys
+from pathlib import Path
+
+from pinnace.cli import kubectl, table
+
+DEFAULT, NO_FILES, DIRECTORIES = 0, 4, 16
+"""Directives: complete file names if there is no value; no file names; names of directories only."""
+
+
+def complete(words: list[str]) -> None:
+    """Print the completions and exit, or become kubectl. `words`: the request, and the words of the command line."""
+    request, *line = words
+    before, incomplete = line[:-1], line[-1] if line else ""
+    at = table.position(before)
+    verb = before[at] if at < len(before) else ""
+    try:
+        if verb in table.OUR_VERBS:
+            _ours(before, incomplete)
+        elif not verb and not incomplete.startswith("-") and before[-1:] not in [[flag] for flag in table.VALUED]:
+            _verbs(request, line, incomplete)
+        elif verb == table.LOGS and not incomplete.startswith("-"):
+            _logs(request, line, incomplete)
+        else:
+            kubectl.hand_over([request, *(word for index, word in enumerate(line) if (index, word) != (at, table.KUBECTL))])
+    except kubectl.HandOverError:  # completion does not report errors
+        print(f":{NO_FILES}")
+    sys.exit(0)
+
+
+def _verbs(request: str, line: list[str], incomplete: str) -> None:
+    ours = {verb: text for section in table.OURS.values() for verb, text in section.items()}
+    ours[table.KUBECTL] = "Run kubectl."
+    _print(ours, incomplete)
+    try:
+        lines = kubectl.answer([request, *line]).splitlines()
+    except kubectl.HandOverError:
+        lines = [verb for verb in sorted(table.KUBECTL_VERBS) if verb.startswith(incomplete)] + [f":{NO_FILES}"]
+    print("\n".join(each for each in lines if each.partition("\t")[0] not in ours))
+
+
+def _logs(request: str, line: list[str], incomplete: str) -> None:
+    """The pods of kubectl, and the components of the local cluster."""
+    from pinnace.client.config import ConfigError, load
+
+    said = kubectl.flag_of(line, "--context")
+    try:
+        data_dir: Path | None = load(context=said[1] if said else None).data_dir
+    except ConfigError:
+        data_dir = None
+    if data_dir is not None:
+        _print({path.stem: "A component of the local cluster." for path in (data_dir / "logs").glob("*.log")}, incomplete)
+    print(kubectl.answer([request, *line]), end="")
+
+
+def _ours(before: list[str], incomplete: str) -> None:
+    from click.shell_completion import ShellComplete
+
+    from pinnace.cli.main import cli
+
+    found = ShellComplete(cli, {}, "pinnace", "_PINNACE_COMPLETE").get_completions(before, incomplete)
+    _print({each.value: (each.help or "").partition("\n")[0] for each in found if each.type == "plain"}, "")
+    kinds = {each.type for each in found}
+    print(f":{DEFAULT if 'file' in kinds else DIRECTORIES if 'dir' in kinds else NO_FILES}")
+
+
+def _print(values: dict[str, str], incomplete: str) -> None:
+    for value, text in sorted(values.items()):
+        if value.startswith(incomplete):
+            print(f"{value}\t{text}".rstrip("\t"))

@@ -70,7 +70,6 @@ SECTIONS = {
         "sched": "Show the queue or the cache of the leading scheduler.",
     },
     "Other": {
-        "config": "Show and change the contexts of the configuration file.",
         "auth": "Inspect your identity and authorization.",
         "pki": "Create the certificates of a cluster.",
         "version": "Print the client and server version information.",

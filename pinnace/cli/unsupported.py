@@ -41,13 +41,13 @@ SUBCOMMANDS: Mapping[str, Mapping[str, str]] = {
 }
 """Hints for subcommands."""
 
-_CONTEXT = "it is part of a context, which --context selects: see `pinnace config --help`"
+_CONTEXT = "it is part of a context, which --context selects: see `kubectl config --help`"
 _WHO = "users authenticate with certificates; --as impersonates another user"
 _OBJECTS = "specify objects, as in deployment/web, or a selector with -l"
 _KUSTOMIZE = "`kustomize build DIR | pinnace apply -f -`"
 _NOTHING = "omit it: it has no effect"
 _DRY_RUN = "`pinnace apply --server-side --dry-run=server` reports conflicts and writes nothing"
-_KUBECTL = "kubectl has it: `pinnace config kubeconfig > FILE` writes its configuration; then `export KUBECONFIG=FILE`"
+_KUBECTL = "kubectl has it, and uses the same kubeconfig"
 _LABELS = "`pinnace get KIND NAME --show-labels` shows the labels"
 
 _OF_ANY = {
@@ -62,7 +62,6 @@ _OF_ANY = {
     "--field-manager": _NOTHING,
     "--filename": _OBJECTS,
     "--insecure-skip-tls-verify": _CONTEXT,
-    "--kubeconfig": "the environment variable PINNACE_CONFIG sets the file",
     "--kustomize": _KUSTOMIZE,
     "--raw": "the client uses gRPC; -o json prints objects as JSON",
     "--record": "`pinnace annotate KIND/NAME kubernetes.io/change-cause=TEXT`",

@@ -33,7 +33,7 @@ class Home:
         self.environment = os.environ | {
             "HOME": str(folder), "XDG_STATE_HOME": str(self.state), "XDG_CONFIG_HOME": str(self.config), "NO_COLOR": "1",
         }  # fmt: skip
-        for name in ("PINNACE_SERVER", "PINNACE_CONFIG", "PINNACE_DATA_DIR"):
+        for name in ("PINNACE_SERVER", "KUBECONFIG", "PINNACE_DATA_DIR"):
             self.environment.pop(name, None)
 
     def run(

@@ -172,7 +172,7 @@ async def world(root: Path, start_etcd: EtcdFactory, start: Start, tmp_path: Pat
 
 def _watching(addresses: str, shown: Path) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "pinnace.cli.main", "--server", addresses, "get", "pods", "-w"]
-    environment = {**os.environ, "PINNACE_CONFIG": str(NOWHERE), "NO_COLOR": "1"}
+    environment = {**os.environ, "KUBECONFIG": str(NOWHERE), "NO_COLOR": "1"}
     with shown.open("wb") as output:
         return subprocess.Popen(dying_with_us(command), env=environment, stdout=output, stderr=output)
 

@@ -132,7 +132,7 @@ async def test_an_output_that_cannot_be_written(pinnace: Commands, client: Clien
     manifests = tmp_path / "all.yaml"
     manifests.write_text("\n---\n".join(["{apiVersion: v1, kind: Namespace, metadata: {name: space}}", POD]))
     script = f"exec {' '.join(command('apply', '-f', str(manifests)))} > /dev/full"
-    environment = {**os.environ, "PINNACE_CONFIG": str(NOWHERE), "PINNACE_SERVER": pinnace.servers[0]}
+    environment = {**os.environ, "KUBECONFIG": str(NOWHERE), "PINNACE_SERVER": pinnace.servers[0]}
     shell = await asyncio.create_subprocess_exec("bash", "-c", script, stderr=-1, env=environment)
     _, err = await asyncio.wait_for(shell.communicate(), PATIENCE)
     assert shell.returncode == 7
@@ -251,7 +251,7 @@ async def test_no_server(tmp_path: Path, forkserver: ForkServer) -> None:
         )
         assert "`pinnace up`" in done.errors[1] and "--server" in done.errors[1]
     assert (await nobody("version")).code == 0
-    lost = Commands([], forkserver, {"XDG_CONFIG_HOME": str(tmp_path), "PINNACE_CONFIG": ""})
+    lost = Commands([], forkserver, {"XDG_CONFIG_HOME": str(tmp_path), "KUBECONFIG": ""})
     done = await lost("get", "pods")
     assert done.code == 6 and "no configuration has been provided" in done.errors[0] and "`pinnace up`" in done.errors[1]
     assert (await lost("get", "pods", "--server", "a:b")).code == 2

@@ -64,7 +64,7 @@ async def test_configuration_values_are_completed(pinnace: Commands, tmp_path: P
     write_context("local", ClientConfig(tuple(pinnace.servers), data_dir=data_dir), file=file)
     (data_dir / "logs").mkdir(parents=True)
     (data_dir / "logs" / "scheduler-0.log").touch()
-    pinnace.environment = {"PINNACE_CONFIG": str(file)}
+    pinnace.environment = {"KUBECONFIG": str(file)}
     expected = {
         "get pods --context ": ["local", "remote"],
         "config use-context r": ["remote"],

@@ -54,7 +54,7 @@ async def test_diff_exits_with_two_or_more_on_errors(pinnace: Commands) -> None:
 
 async def test_a_reader_that_leaves_is_no_error(pinnace: Commands) -> None:
     script = " ".join(command("diff", "-f", str(EXAMPLES))) + " | true; echo ${PIPESTATUS[0]} >&2"
-    environment = {**os.environ, "PINNACE_CONFIG": os.devnull + "/nothing", "PINNACE_SERVER": ",".join(pinnace.servers)}
+    environment = {**os.environ, "KUBECONFIG": os.devnull + "/nothing", "PINNACE_SERVER": ",".join(pinnace.servers)}
     shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=-1, stderr=-1, env=environment)
     _, err = await asyncio.wait_for(shell.communicate(), PATIENCE)
     assert err == b"141\n"

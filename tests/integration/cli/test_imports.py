@@ -16,7 +16,7 @@ OF_OTHER_FORMS = {"pinnace.api.codec", "pinnace.cli.jsonpath", "pinnace.client.i
 async def test_a_table_needs_neither_other_verbs_nor_other_forms(server: str, client: Client) -> None:
     """YAML is read of a configuration, too, and here is none."""
     await client.pods.create(make_pod("a").req(cpu="1").new())
-    environment = {**os.environ, "PINNACE_SERVER": server, "PINNACE_CONFIG": str(NOWHERE)}
+    environment = {**os.environ, "PINNACE_SERVER": server, "KUBECONFIG": str(NOWHERE)}
     command = (sys.executable, "-c", PROGRAM, "get", "pods")
     process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-1, env=environment)
     out, err = await process.communicate()

@@ -119,7 +119,7 @@ async def test_a_reader_that_leaves_is_no_error(pinnace: Commands, client: Clien
     for name in ("a", "b"):
         await client.pods.create(pod(name))
     script = " ".join(command("get", "pods", "-w")) + " | head -1; echo ${PIPESTATUS[0]} >&2"
-    environment = {**os.environ, "PINNACE_CONFIG": os.devnull + "/nothing", "PINNACE_SERVER": pinnace.servers[1]}
+    environment = {**os.environ, "KUBECONFIG": os.devnull + "/nothing", "PINNACE_SERVER": pinnace.servers[1]}
     shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=-1, stderr=-1, env=environment)
     assert shell.stdout
     assert (await asyncio.wait_for(shell.stdout.readline(), PATIENCE)).startswith(b"NAME")
@@ -135,7 +135,7 @@ async def test_a_reader_that_leaves_is_no_error(pinnace: Commands, client: Clien
 async def test_a_watch_ends_when_its_reader_leaves(pinnace: Commands, client: Client, words: str) -> None:
     await client.pods.create(pod("a"))
     script = " ".join(command(*words.split())) + " | head -1 >&2; echo ${PIPESTATUS[0]} >&2"
-    environment = {**os.environ, "PINNACE_CONFIG": os.devnull + "/nothing", "PINNACE_SERVER": pinnace.servers[1]}
+    environment = {**os.environ, "KUBECONFIG": os.devnull + "/nothing", "PINNACE_SERVER": pinnace.servers[1]}
     shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=-1, stderr=-1, env=environment)
     _, err = await asyncio.wait_for(shell.communicate(), PATIENCE)
     first, code = err.splitlines()
@@ -152,7 +152,7 @@ class Terminal:
         termios.tcsetwinsize(self._theirs, (rows, 80))
 
     async def __aenter__(self) -> Self:
-        ours = {"PINNACE_CONFIG": os.devnull + "/nothing", "PINNACE_SERVER": self._server, "TERM": "xterm"}
+        ours = {"KUBECONFIG": os.devnull + "/nothing", "PINNACE_SERVER": self._server, "TERM": "xterm"}
         sizes = ("LINES", "COLUMNS")  # they go before the terminal's own, and pytest's workers have them
         environment = {name: value for name, value in os.environ.items() if name not in sizes} | ours
         theirs, words = self._theirs, command("get", "pods", "-w")

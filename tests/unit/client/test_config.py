@@ -35,12 +35,12 @@ LOCAL = ClientConfig(("127.0.0.1:3",), data_dir=Path("/data"), tls=TLS)
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    return {"PINNACE_CONFIG": str(tmp_path / "deep" / "config")}
+    return {"KUBECONFIG": str(tmp_path / "deep" / "config")}
 
 
 @pytest.fixture
 def file(environ: dict[str, str]) -> Path:
-    path = Path(environ["PINNACE_CONFIG"])
+    path = Path(environ["KUBECONFIG"])
     path.parent.mkdir()
     path.write_text(KUBECONFIG)
     return path
@@ -132,7 +132,7 @@ def test_remove_without_a_file_creates_none(environ: dict[str, str]) -> None:
 def test_file_is_deleted_with_the_last_context(tmp_path: Path) -> None:
     for environ, left in (
         ({"XDG_CONFIG_HOME": str(tmp_path / "a")}, tmp_path / "a"),
-        ({"PINNACE_CONFIG": str(tmp_path / "b" / "config")}, tmp_path / "b"),
+        ({"KUBECONFIG": str(tmp_path / "b" / "config")}, tmp_path / "b"),
     ):
         write_context("one", ONE, environ=environ)
         write_context("two", TWO, environ=environ)
@@ -190,7 +190,7 @@ def test_certificate_paths_are_relative_to_the_file(file: Path, environ: dict[st
 
 
 def test_given_servers_replace_only_the_endpoints_of_the_context(file: Path, environ: dict[str, str]) -> None:
-    environ["PINNACE_CONFIG"] = str(write_context("local", LOCAL, file=file))
+    environ["KUBECONFIG"] = str(write_context("local", LOCAL, file=file))
     for named in ("other:1", "https://other:1"):
         assert load(named, environ=environ) == replace(LOCAL, endpoints=("other:1",))
         assert load(environ=environ | {"PINNACE_SERVER": named}) == replace(LOCAL, endpoints=("other:1",))
@@ -205,7 +205,7 @@ def test_given_context_overrides_the_server_of_the_environment(file: Path, envir
 
 
 def test_given_file_overrides_the_environment(file: Path, tmp_path: Path) -> None:
-    environ = {"PINNACE_CONFIG": str(tmp_path / "nothing")}
+    environ = {"KUBECONFIG": str(tmp_path / "nothing")}
     assert load(file=file, environ=environ).endpoints == ("far.example:7443",)
     assert load("other:1", file=file, environ=environ).tls is not None
     with pytest.raises(ConfigError, match="does not exist"):

@@ -201,7 +201,9 @@ async def test_message_with_too_many_items_ends_the_stream_and_no_other(served: 
 async def test_incomplete_requests_of_a_stream_are_limited(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "MAX_INCOMPLETE", 1000)
     async with opened(served) as stream:
-        await stream.write(CallBatch(calls=[Call(id=1, method=GET, request=bytes(600), more=True), get(2, more=True), Call(id=2)]))
+        await stream.write(
+            CallBatch(calls=[Call(id=1, method=GET, request=bytes(600), more=True), get(2, more=True), Call(id=2)])
+        )
         assert not (await stream.read()).results[0].error, "the requests are within the limit"
         await stream.write(CallBatch(calls=[get(3, more=True), Call(id=3, request=bytes(500), more=True), Call(id=3)]))
         assert b"incomplete requests are larger" in (await stream.read()).results[0].error

@@ -144,7 +144,7 @@ def test_interrupted_up_in_the_foreground_stops_the_cluster(
         await asyncio.sleep(60)
 
     monkeypatch.delenv("PINNACE_SERVER", raising=False)
-    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     monkeypatch.setattr(Cluster, "status", nothing)
     data_dir = tmp_path / "made" / "cluster"
     monkeypatch.setattr(up, "follow", look_on)

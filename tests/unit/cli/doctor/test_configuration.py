@@ -17,7 +17,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     monkeypatch.delenv("PINNACE_SERVER", raising=False)
     return tmp_path / "config"
 

@@ -29,7 +29,7 @@ from pinnace.runtime import procfs
 
 @pytest.fixture(autouse=True)
 def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("PINNACE_SERVER", "PINNACE_CONFIG", "PINNACE_DATA_DIR"):
+    for name in ("PINNACE_SERVER", "KUBECONFIG", "PINNACE_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -250,10 +250,10 @@ def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "file" / "config"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "file" / "config"))
     with pytest.raises(Failure) as failed:
         clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
-    assert "PINNACE_CONFIG" in failed.value.report.hint
+    assert "KUBECONFIG" in failed.value.report.hint
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_up_reports_an_unreadable_configuration_before_the_start(
 ) -> None:
     path = tmp_path / "broken"
     path.mkdir() if content is None else path.write_text(content)
-    monkeypatch.setenv("PINNACE_CONFIG", str(path))
+    monkeypatch.setenv("KUBECONFIG", str(path))
     assert run(["up", "--nodes", "1", "--data-dir", str(tmp_path / "cluster"), "--detach"]) != 0
     first, hint = capsys.readouterr().err.splitlines()
     assert first.startswith(f"error: {path}{said}") and hint.startswith("hint: ")

@@ -59,7 +59,7 @@ async def test_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def local_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of its logs."""
     monkeypatch.delenv("PINNACE_SERVER", raising=False)
-    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     write_context("local", ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
     logs = tmp_path / "logs"
     logs.mkdir()

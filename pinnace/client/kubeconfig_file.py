@@ -15,6 +15,7 @@ Not promised: other hard links to the file keep the old text. A file that is a m
 Source: client-go, tools/clientcmd/loader.go (`ClientConfigLoadingRules`, `lockFile`) and config.go (`GetDefaultFilename`)
 """
 
+import errno
 import fcntl
 import os
 import stat
@@ -140,7 +141,7 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
     deadline = time.monotonic() + timeout
     while True:
         try:
-            handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            handle = _create_lock(lock)
             break
         except FileExistsError:
             if _remove_abandoned(lock):
@@ -154,12 +155,38 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
             )
         time.sleep(_POLL)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(handle, _OURS)
         yield
     finally:
         lock.unlink(missing_ok=True)
         os.close(handle)
+
+
+def _create_lock(lock: Path) -> int:
+    """Create the lock file, and return its descriptor with a flock on it. Raises FileExistsError, and OSError.
+
+    The file gets its name when it has its content and the flock. Otherwise, a process that is killed in between would leave a
+    lock that looks like client-go's. File systems without O_TMPFILE do not allow it."""
+    try:
+        handle = os.open(lock.parent, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
+            raise
+        handle, is_named = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), True
+    else:
+        is_named = False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(handle, _OURS)
+        if not is_named:
+            folder = os.open(lock.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:  # with a descriptor of the folder, Python follows the link in /proc
+                os.link(f"/proc/self/fd/{handle}", lock.name, dst_dir_fd=folder)
+            finally:
+                os.close(folder)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _remove_abandoned(lock: Path) -> bool:
@@ -191,7 +218,9 @@ def _resolved(path: Path) -> Path:
         return path.resolve(strict=True)
     except FileNotFoundError:
         return path.resolve()
-    except (OSError, RuntimeError):  # Python before 3.13 raises RuntimeError for a loop
+    except (OSError, RuntimeError) as error:  # Python before 3.13 raises RuntimeError for a loop
+        if isinstance(error, OSError) and error.errno != errno.ELOOP:
+            raise
         raise ConfigError(f"{path}: a loop of symbolic links", f"repair or remove {path}") from None
 
 

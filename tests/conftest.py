@@ -65,6 +65,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         print(f"\na test has written your own kubeconfig: {', '.join(changed)}")
 
+
 # What a shell runs in its background ignores SIGINT, and so does all that this starts: the programs under test shall hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from pinnace.client.client import Client
-from pinnace.client.config import ClientConfig, write_context
+from pinnace.client.config import ClientConfig
+from pinnace.client.contexts import write_context
 from tests.builders import make_node, make_pod
 from tests.integration.cli.commands import Commands
 from tests.integration.cli.forkserver import ForkServer
@@ -67,7 +68,6 @@ async def test_configuration_values_are_completed(pinnace: Commands, tmp_path: P
     pinnace.environment = {"KUBECONFIG": str(file)}
     expected = {
         "get pods --context ": ["local", "remote"],
-        "config use-context r": ["remote"],
         "logs comp": ["component/scheduler-0"],
         "logs component/": ["component/scheduler-0"],
     }

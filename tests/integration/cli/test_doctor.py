@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pinnace.client.client import Client
-from pinnace.client.config import ClientConfig, write_context
+from pinnace.client.config import ClientConfig
+from pinnace.client.contexts import write_context
 from pinnace.cluster.spec import ClusterSpec, Plan, encode, planned
 from tests.integration.cli.commands import Commands
 

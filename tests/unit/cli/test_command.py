@@ -71,7 +71,6 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["scale", "-f", "web.yaml", "--replicas", "1"], "error: `pinnace scale` has no -f (yet)"),
         (["get", "pods", "--as-uid=me"], "error: `pinnace get` has no --as-uid (yet)"),
         (["run", "a", "--image=x", "--rm"], "error: `pinnace run` has no --rm (yet)"),
-        (["--kubeconfig", "x", "get", "pods"], "error: `pinnace` has no --kubeconfig (yet)"),
         (["rollout", "undo", "deployment/web", "--dry-run=server"], "error: `pinnace rollout undo` has no --dry-run (yet)"),
         (["delete", "pod", "a", "--force", "--grace-period", "5"], "error: --force and a grace period cannot be used together"),
         (

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.client.kubeconfig import KubeconfigSyntaxError, Kind
+from pinnace.client.kubeconfig import Kind, KubeconfigSyntaxError
 from pinnace.client.kubeconfig_text import KubeconfigText
 
 FOREIGN = """\
@@ -92,7 +92,7 @@ def test_missing_last_line_end_is_added() -> None:
     [
         ("", "clusters: []\nusers: []\ncontexts: []\n"),
         ("# only a comment\n", "# only a comment\nclusters: []\nusers: []\ncontexts: []\n"),
-        ("kind: Config\nclusters: null\nusers:\ncontexts: []  # none\n", "kind: Config\nclusters: []\nusers: []\ncontexts: []  # none\n"),
+        ("clusters: null\nusers:\ncontexts: []  # none\n", "clusters: []\nusers: []\ncontexts: []  # none\n"),
         ('{"clusters": [], "users": [], "contexts": []}', None),
         ('{\n  "clusters": [{"name": "a", "cluster": {}}],\n  "contexts": null\n}\n', None),
         ("clusters: &all\n- name: a\nusers: *all\n", None),

@@ -251,7 +251,7 @@ async def test_no_server(tmp_path: Path, forkserver: ForkServer) -> None:
         )
         assert "`pinnace up`" in done.errors[1] and "--server" in done.errors[1]
     assert (await nobody("version")).code == 0
-    lost = Commands([], forkserver, {"XDG_CONFIG_HOME": str(tmp_path), "KUBECONFIG": ""})
+    lost = Commands([], forkserver, {"HOME": str(tmp_path), "KUBECONFIG": ""})
     done = await lost("get", "pods")
     assert done.code == 6 and "no configuration has been provided" in done.errors[0] and "`pinnace up`" in done.errors[1]
     assert (await lost("get", "pods", "--server", "a:b")).code == 2

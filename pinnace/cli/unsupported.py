@@ -10,6 +10,7 @@ UNSUPPORTED = {
     "api-versions": "`pinnace api-resources` lists the kinds of objects with their versions",
     "autoscale": "autoscaling is not supported; use `pinnace scale deployment/NAME --replicas N`",
     "certificate": "`pinnace pki DIR --user NAME` creates a certificate for a user",
+    "config": "`kubectl config` shows and changes the kubeconfig, which pinnace uses, too",
     "kustomize": "`pinnace apply -f -` reads manifests from stdin",
     "options": "`pinnace VERB --help` lists the global flags",
     "plugin": "`pinnace --help` lists all verbs",
@@ -27,16 +28,6 @@ _EDIT = "`pinnace edit KIND/NAME`, or `pinnace patch KIND NAME -p PATCH`"
 
 SUBCOMMANDS: Mapping[str, Mapping[str, str]] = {
     "auth": {"reconcile": "`pinnace apply -f FILE`"},
-    "config": {
-        "delete-cluster": "a context contains its servers: use `pinnace config delete-context NAME`",
-        "delete-user": "a context contains its certificate: use `pinnace config delete-context NAME`",
-        "get-clusters": "`pinnace config get-contexts` lists the contexts with their servers",
-        "get-users": "`pinnace config get-contexts` lists the contexts",
-        "set": "`pinnace config set-context NAME` changes a context",
-        "set-cluster": "`pinnace config set-context NAME` sets the servers of a context",
-        "set-credentials": "`pinnace config set-context NAME` sets the certificate of a context",
-        "unset": "`pinnace config set-context NAME` changes a context",
-    },
     "set": {"env": _EDIT, "resources": _EDIT, "selector": _EDIT, "serviceaccount": _EDIT, "subject": _EDIT},
 }
 """Hints for subcommands."""

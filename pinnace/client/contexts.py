@@ -48,7 +48,10 @@ def write_context(name: str, config: ClientConfig, *, file: Path, embed: bool = 
     """Write cluster, user and context `name` into a file of pinnace's own, and make it current. `embed`: with the data of the
     certificates instead of their paths. Returns the path. Raises ConfigError and OSError."""
     with editing(file) as kubeconfig:
-        _put(kubeconfig, name, cluster_entry(config, embed=embed), user_entry(config, embed=embed), name)
+        kubeconfig.put("cluster", name, cluster_entry(config, embed=embed))
+        kubeconfig.put("user", name, user_entry(config, embed=embed))
+        before = _value(kubeconfig, "context", name) or {}
+        kubeconfig.put("context", name, {**before, "cluster": name, "user": name})
         kubeconfig.set_current(name)
     return file
 
@@ -117,18 +120,18 @@ def write_cluster_context(
         found = replace(found, documents={**found.documents, path: kubeconfig.document})  # as it is with the lock
         cluster = _cluster_at(found, config.data_dir) or _free_name(found, name, config.data_dir, is_dead)
         known = [context for context in found.names("context") if found.cluster_of(context) == cluster]
-        context = found.current if found.current in known else cluster if cluster in known or not known else known[0]
         before = found.find("cluster", cluster)
-        remembered = extension_of(before.value) if before is not None and found.current in known else {}
-        previous = remembered.get(_PREVIOUS) if remembered else found.documents.get(first, {}).get(CURRENT)
-        if not make_current and before is not None:
+        if before is not None and (found.current in known or not make_current):
             previous = extension_of(before.value).get(_PREVIOUS)
-        new = cluster_entry(config, embed=True, **{_PREVIOUS: previous})
-        if found.find("context", context) is None or not known:
-            _put(kubeconfig, cluster, new, user_entry(config), context)
         else:
-            kubeconfig.put("cluster", cluster, new)
-            kubeconfig.put("user", cluster, user_entry(config))
+            previous = found.documents.get(first, {}).get(CURRENT)
+        kubeconfig.put("cluster", cluster, cluster_entry(config, embed=True, **{_PREVIOUS: previous}))
+        kubeconfig.put("user", cluster, user_entry(config))
+        if not known:
+            name = cluster if found.find("context", cluster) is None else _with_hash(cluster, config.data_dir)
+            kubeconfig.put("context", name, {"cluster": cluster, "user": cluster})
+            known = [name]
+        context = next((name for name in (found.current, cluster) if name in known), known[0])
         if make_current and path == first:
             kubeconfig.set_current(context)
     if make_current and path != first:
@@ -193,13 +196,6 @@ def _inherit(kubeconfig: KubeconfigText, removed: set[str], previous: str | None
             kubeconfig.put("cluster", each["name"], {**value, "extensions": extensions})
 
 
-def _put(kubeconfig: KubeconfigText, name: str, cluster: Mapping[str, Any], user: Mapping[str, Any], context: str) -> None:
-    kubeconfig.put("cluster", name, cluster)
-    kubeconfig.put("user", name, user)
-    before = _value(kubeconfig, "context", context) or {}
-    kubeconfig.put("context", context, {**before, "cluster": name, "user": name})
-
-
 def _value(kubeconfig: KubeconfigText, kind: Kind, name: str) -> Mapping[str, Any] | None:
     for each in entries(kubeconfig.document, kind):
         if each.get("name") == name and isinstance(each.get(kind), dict):
@@ -229,6 +225,10 @@ def _free_name(found: Configuration, name: str, data_dir: Path, is_dead: Callabl
         return name
     if all(found.find(kind, name) is None for kind in _KINDS):
         return name
+    return _with_hash(name, data_dir)
+
+
+def _with_hash(name: str, data_dir: Path) -> str:
     return f"{name}-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:6]}"
 
 

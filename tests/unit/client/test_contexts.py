@@ -167,6 +167,15 @@ def test_name_of_a_foreign_entry_is_not_taken(owner: User, kind: str) -> None:
     assert owner.path.read_text() == text
 
 
+def test_context_that_the_user_gave_to_another_cluster_is_not_taken_back(owner: User) -> None:
+    owner.up()
+    text = owner.path.read_text().replace("    cluster: pinnace\n    user: pinnace\n", "    cluster: work\n    user: work\n")
+    owner.path.write_text(text)
+    written = owner.up()
+    assert written.context.startswith("pinnace-") and owner.kubectl().name == written.context
+    assert {"name": "pinnace", "context": {"cluster": "work", "user": "work"}} in owner.document()["contexts"]
+
+
 def test_entries_of_a_dead_cluster_are_replaced_and_those_of_a_stopped_one_kept(user: User, tmp_path: Path) -> None:
     user.up()
     (user.home / "default").rmdir()  # by `rm -r`

@@ -33,9 +33,38 @@ READY_TIMEOUT = 20.0
 
 _folder = tempfile.TemporaryDirectory(prefix="pinnace-tests-")
 tempfile.tempdir = None  # commands that tests run in a fork of this process read TMPDIR again
-os.environ["PINNACE_CONFIG"] = (
-    f"{_folder.name}/config"  # tests neither read nor write the configuration of the user who runs them
-)
+# Tests neither read nor write the kubeconfig of the user who runs them, and nor do the programs that they start.
+REAL_HOME = Path(os.environ.setdefault("PINNACE_TESTS_REAL_HOME", os.environ.get("HOME") or str(Path.home())))
+"""The home of the user, also in a worker of pytest-xdist, which inherits the environment."""
+REAL_KUBECONFIGS = [
+    Path(path)
+    for path in os.environ.setdefault("PINNACE_TESTS_REAL_KUBECONFIG", os.environ.get("KUBECONFIG", "")).split(os.pathsep)
+    if path
+] + [REAL_HOME / ".kube" / "config"]
+os.environ.setdefault("XDG_CACHE_HOME", str(REAL_HOME / ".cache"))  # of browsers and compilers
+for _name in ("PINNACE_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+    os.environ.pop(_name, None)
+os.environ |= {"HOME": f"{_folder.name}/home", "KUBECONFIG": f"{_folder.name}/kubeconfig"}
+Path(os.environ["HOME"]).mkdir()
+
+
+def contexts_of_pinnace(path: Path) -> int:
+    """How often a kubeconfig names pinnace. The user may change the rest of it while the tests run."""
+    try:
+        return path.read_bytes().count(b"pinnace")
+    except OSError:
+        return 0
+
+
+_before = {path: contexts_of_pinnace(path) for path in REAL_KUBECONFIGS}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the run if a test has written the user's own kubeconfig."""
+    if changed := [str(path) for path, before in _before.items() if contexts_of_pinnace(path) != before]:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print(f"\na test has written your own kubeconfig: {', '.join(changed)}")
+
 
 # What a shell runs in its background ignores SIGINT, and so does all that this starts: the programs under test shall hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

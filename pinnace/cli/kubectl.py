@@ -165,7 +165,7 @@ def addressed(words: list[str]) -> tuple[list[str], dict[str, str]]:
     if is_local:
         return words, environment
     if not requests:
-        check_gateway(getattr(found, "server", ""))
+        check_gateway(found.server)
     if said:
         index, value = said
         rest[index] = rest[index][: len(rest[index]) - len(value)] + found.name

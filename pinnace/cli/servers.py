@@ -11,7 +11,7 @@ from pinnace.client.connection import NO_ANSWER, probe
 from pinnace.runtime.tls import TlsFiles, Unusable
 
 CERTIFICATES = (
-    "set the certificates of the cluster in the configuration (see PINNACE_CONFIG), or create them with `pinnace pki`; "
+    "set the certificates of the cluster in the kubeconfig, or create them with `pinnace pki`; "
     "`pinnace doctor` checks the existing ones"
 )
 
@@ -29,10 +29,10 @@ BETTER = (
 """Hints for TLS errors with another cause than untrusted certificates, by the text of the error."""
 
 
-def configuration(settings: Settings) -> ClientConfig:
-    """Load the addresses and certificates of the API servers. Raises Failure."""
+def configuration(settings: Settings, *, can_impersonate: bool = False) -> ClientConfig:
+    """Load the addresses and certificates of the API servers; see `load`. Raises Failure."""
     try:
-        return load(settings.server, context=settings.context)
+        return load(settings.server, context=settings.context, file=settings.kubeconfig, can_impersonate=can_impersonate)
     except ConfigError as error:
         code = ExitCode.USAGE if settings.server or settings.context else ExitCode.UNAVAILABLE
         raise Failure(str(error), hint=error.hint, code=code) from None
@@ -100,7 +100,7 @@ def _ended(config: ClientConfig) -> Failure | None:
         return None
     where = data_dir_flag(data_dir)
     if state is None:
-        hint = f"start one with `pinnace up{where}`, or choose another context: `pinnace config get-contexts` lists them"
+        hint = f"start one with `pinnace up{where}`, or choose another context: `kubectl config get-contexts` lists them"
         return Failure(f"no cluster is running at {data_dir}: it does not exist", hint=hint, code=ExitCode.UNAVAILABLE)
     if any(map(running, state.processes)) or set(config.endpoints).isdisjoint(state.endpoints):
         return None

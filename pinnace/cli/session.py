@@ -106,20 +106,20 @@ def _timed_out(message: str, met: Unavailable | None) -> Exception:
     return Failure(f"{message}: {met.message}", hint=known.hint, code=ExitCode.UNAVAILABLE)
 
 
-def _impersonation(settings: Settings) -> Metadata:
-    """Return the call metadata for --as and --as-group. Raises Failure (usage)."""
+def _impersonation(settings: Settings, config: ClientConfig) -> Metadata:
+    """Return the call metadata for --as and --as-group, or for the fields of the kubeconfig. Raises Failure (usage)."""
     if settings.acting_as is None:
         if settings.acting_groups:
             raise usage("--as-group requires --as", hint="name the user with --as")
-        return ()
+        return impersonation(config.acting_as, config.acting_groups) if config.acting_as else ()
     return impersonation(settings.acting_as, settings.acting_groups)
 
 
 async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
-    config = configuration(settings)
+    config = configuration(settings, can_impersonate=True)
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
     await reach(config)
-    metadata = [*tracing.metadata(os.environ), *_impersonation(settings)]
+    metadata = [*tracing.metadata(os.environ), *_impersonation(settings, config)]
     connection = Connection(
         config.endpoints,
         tls=config.tls,

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +22,9 @@ class Settings:
     """The values of the global flags, before or after the verb; None if not set."""
 
     server: str | None = None
-    """ "host:port[,host:port]": takes precedence over the configuration file."""
+    """ "host:port[,host:port]": takes precedence over the kubeconfig."""
+    kubeconfig: Path | None = None
+    """The kubeconfig to read and write instead of those of kubectl."""
     context: str | None = None
     namespace: str | None = None
     acting_as: str | None = None
@@ -99,13 +102,13 @@ def words(values: Iterable[str], incomplete: str) -> list[str]:
 
 
 def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Complete the contexts of the configuration file."""
+    """Complete the contexts of pinnace clusters in the kubeconfig."""
     from click.shell_completion import CompletionItem  # only needed for completion
 
-    from pinnace.client.config import ConfigError, config_path, found, names
+    from pinnace.client.config import ConfigError, known_contexts
 
     try:
-        known = names(found(config_path()) or {}, "context")
+        known = list(known_contexts(ctx.ensure_object(Settings).kubeconfig))
     except ConfigError:
         known = []
     return [CompletionItem(name) for name in words(known, incomplete)]
@@ -119,8 +122,12 @@ def global_options() -> list[click.Parameter]:
         return click.Option(names, expose_value=False, callback=_store, **attributes)
 
     return [
+        option("--server", metavar="HOST:PORT[,...]", help="The addresses of the API servers. Overrides the kubeconfig."),
         option(
-            "--server", metavar="HOST:PORT[,...]", help="The addresses of the API servers. Overrides the configuration file."
+            "--kubeconfig",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="The kubeconfig.  [default: $KUBECONFIG or ~/.kube/config]",
         ),
         option("--context", metavar="NAME", shell_complete=complete_context, help="The name of the context to use."),
         option("-n", "--namespace", metavar="NAME", help="The namespace scope of this request."),

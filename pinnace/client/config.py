@@ -1,154 +1,59 @@
-"""The client's configuration in the kubeconfig format: API servers and credentials. Contexts can be created,
-selected, changed, renamed and deleted.
+"""The client's configuration: API servers and credentials, from the kubeconfig that kubectl uses.
 
+The files are, in this order: the argument (`--kubeconfig`), $KUBECONFIG with several paths as for kubectl, ~/.kube/config.
 Servers are taken from the first of: the argument (`--server`), a named context (`--context`), $PINNACE_SERVER, the current
-context. The file is the argument (`--kubeconfig`), $PINNACE_CONFIG, or the user's file ($XDG_CONFIG_HOME/pinnace/config, by
-default ~/.config/pinnace/config). As with kubectl, `--server` overrides only the servers of the context. The `server` field of
-a cluster can list several API servers, separated by commas. The scheme http:// disables TLS.
+context. As with kubectl, `--server` overrides only the servers of the context. The scheme http:// disables TLS.
 
-    apiVersion: v1
-    kind: Config
-    clusters: [{name: pinnace, cluster: {server: "127.0.0.1:7443,127.0.0.1:7444", certificate-authority: ca.crt}}]
+The `server` of a cluster is the gateway, for kubectl. The extension `pinnace.io/cluster` has what kubectl does not need:
+
+    clusters:
+    - name: pinnace
+      cluster:
+        server: https://127.0.0.1:6443
+        certificate-authority-data: LS0t...
+        extensions:
+        - name: pinnace.io/cluster
+          extension:
+            servers: [127.0.0.1:7443, 127.0.0.1:7444]   # the API servers (gRPC)
+            dataDir: /home/ada/.local/state/pinnace/default   # of a cluster that `pinnace up` started
+            previousContext: kind-kind   # the current context that `pinnace down` restores; null: the field was missing
     contexts: [{name: pinnace, context: {cluster: pinnace, user: pinnace}}]
-    users: [{name: pinnace, user: {client-certificate: admin.crt, client-key: admin.key}}]
-    current-context: pinnace
+    users: [{name: pinnace, user: {client-certificate: /.../admin.crt, client-key: /.../admin.key}}]
 
-A user can have a `token` or `tokenFile` instead of a certificate. In this case, the cluster's `server` must be the API servers'
-token address. Paths are relative to the file. TLS is disabled for a cluster without `certificate-authority`.
+A cluster without this extension belongs to another tool. No command of pinnace uses its address or its credentials. Files of
+components (`--kubeconfig`) may name the API servers in `server` instead, separated by commas.
 
-For clusters that `pinnace up` starts, `extensions` contains the data directory: [{name: pinnace, extension: {dataDir: ...}}].
+Of a user: client certificates and keys (paths or data), `token`, `tokenFile`, `as` and `as-groups` are supported. With a token,
+the servers must be the API servers' token addresses. Paths are relative to the file. TLS is disabled for a cluster without
+certificate authority.
+
+For one release, files of earlier versions are read as well, with a warning: $PINNACE_CONFIG, and ~/.config/pinnace/config if
+the current context of the kubeconfig is not one of pinnace.
 Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 
+import base64
+import binascii
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from pinnace.api.integers import natural
-from pinnace.runtime import files
+from pinnace.client.kubeconfig import CURRENT, HINT, ConfigError, Document, Kind, entries
+from pinnace.client.kubeconfig_file import kubectl_paths, parse_file, read_text
 from pinnace.runtime.tls import TlsFiles, Unusable
 
-Kind = Literal["cluster", "user", "context", "extension"]
-Document = dict[str, Any]
-HINT = "start a local cluster with `pinnace up`, or name an API server with --server HOST:PORT"
+__all__ = ["CURRENT", "HINT", "ClientConfig", "ConfigError", "KubectlContext", "find_kubectl_context", "load"]
 
-
-class ConfigError(Exception):
-    """The configuration is invalid or missing. `hint`: the remedy."""
-
-    def __init__(self, message: str, hint: str = HINT) -> None:
-        super().__init__(message)
-        self.hint = hint
-
-
-def config_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the path of the configuration file: $PINNACE_CONFIG, or the user's file."""
-    if named := environ.get("PINNACE_CONFIG"):
-        return Path(named)
-    home = environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "pinnace" / "config"
-
-
-def read(path: Path) -> Document:
-    """Read the configuration. Raises ConfigError if it is invalid or the file does not exist."""
-    document = found(path)
-    if document is None:
-        raise ConfigError(f"no configuration has been provided: {path} does not exist")
-    return document
-
-
-def found(path: Path) -> Document | None:
-    """Read the configuration. Return None if the file does not exist. Raises ConfigError if it is invalid."""
-    from pinnace.api import documents  # the import takes 20 ms, and --help does not need it
-
-    try:
-        with path.open(encoding="utf-8") as file:
-            read = documents.plain(file.read(documents.MAX_SIZE + 1))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except IsADirectoryError:
-        raise ConfigError(f"{path}: is a directory", "name a file with PINNACE_CONFIG") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}", f"repair or remove {path}") from None
-    except documents.DocumentError as error:
-        raise ConfigError(f"{path}:{error.line}: {error}", f"repair or remove {path}") from None
-    document = read[0] if len(read) == 1 else None
-    if not isinstance(document, dict) or document.get("kind") != "Config":
-        raise ConfigError(f"{path}: not a client configuration (kind: Config)", f"repair or remove {path}")
-    return document
-
-
-def entries(document: Mapping[str, Any], kind: Kind) -> Sequence[Mapping[str, Any]]:
-    """Return all entries of a kind. An entry has a `name`, and its value under the name of the kind."""
-    return [each for each in document.get(f"{kind}s") or [] if isinstance(each, dict)]
-
-
-def names(document: Mapping[str, Any], kind: Kind) -> list[str]:
-    return [str(each.get("name")) for each in entries(document, kind)]
-
-
-def entry(document: Mapping[str, Any], kind: Kind, name: str, path: Path) -> Mapping[str, Any]:
-    """Return the value of an entry. Raises ConfigError with the list of known names."""
-    for each in entries(document, kind):
-        if each.get("name") == name and isinstance(each.get(kind), dict):
-            value: Mapping[str, Any] = each[kind]
-            return value
-    known = ", ".join(names(document, kind))
-    hint = f"use a known {kind}, or add it to {path}" if known else HINT
-    raise ConfigError(f'{path}: no {kind} "{name}" (known: {known or "none"})', hint)
-
-
-def put(document: Document, kind: Kind, name: str, value: Mapping[str, Any]) -> None:
-    """Add an entry, or replace the entry of the same name."""
-    new: dict[str, Any] = {kind: dict(value)}
-    items = [{**each, **new} if each.get("name") == name else each for each in entries(document, kind)]
-    document[f"{kind}s"] = items if name in names(document, kind) else [*items, {"name": name, **new}]
-
-
-def drop(document: Document, kind: Kind, names: Sequence[str]) -> None:
-    """Remove entries. Missing entries are ignored."""
-    document[f"{kind}s"] = [each for each in entries(document, kind) if each.get("name") not in names]
-
-
-@contextmanager
-def changing(path: Path) -> Iterator[Document]:
-    """Yield the document for changes, and write it if the block succeeds. Raises ConfigError and OSError.
-
-    A missing file and its directory are created. The file is removed if no entries remain. Symbolic links are followed. A lock
-    serializes changes of several processes, and the file is replaced atomically. Unknown fields are kept; comments are lost."""
-    path = path.resolve()
-    with files.locked(path.with_name(f"{path.name}.lock")):
-        before = found(path)
-        document = dict(before or {"apiVersion": "v1", "kind": "Config"})
-        yield document
-        if not any(value for key, value in document.items() if key not in ("apiVersion", "kind")):
-            path.unlink(missing_ok=True)
-        elif document != before:
-            _write(path, document)
-
-
-def _write(path: Path, document: Mapping[str, Any]) -> None:
-    import tempfile  # rarely needed
-
-    import yaml
-
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            yaml.safe_dump(dict(document), file, sort_keys=False)
-        Path(temporary).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-_PLAIN = "http://"
+EXTENSION = "pinnace.io/cluster"
+_OLD_EXTENSION = "pinnace"
+"""Of earlier versions, with `dataDir` only."""
 DEFAULT_PORT = 7443
-EXTENSION = "pinnace"
+_PLAIN, _TLS = "http://", "https://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +65,140 @@ class ClientConfig:
     """The data directory of a local cluster that `pinnace up` started."""
     tls: TlsFiles | None = None
     """None disables TLS."""
+    gateway: str = ""
+    """The gateway as "host:port", for kubectl; "" if there is none."""
+    acting_as: str = ""
+    """The user to impersonate; "" for none."""
+    acting_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The value of an entry, and the file that contains it."""
+
+    value: Mapping[str, Any]
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Files that are merged as by kubectl: the first file that has an entry or the current context wins."""
+
+    paths: tuple[Path, ...]
+    documents: Mapping[Path, Document]
+    """Of the files that exist."""
+    is_old: bool = False
+    """Whether it is a file of an earlier version, in which each cluster is one of pinnace."""
+    _found: dict[Kind, dict[str, Entry]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kinds: tuple[Kind, ...] = ("cluster", "user", "context")
+        for kind in kinds:
+            found = self._found.setdefault(kind, {})
+            for path in self.paths:
+                for each in entries(self.documents.get(path, {}), kind):
+                    if isinstance(each.get("name"), str) and isinstance(each.get(kind), dict):
+                        found.setdefault(each["name"], Entry(each[kind], path))
+
+    @property
+    def exists(self) -> bool:
+        return bool(self.documents)
+
+    @property
+    def shown(self) -> str:
+        """The paths, for messages."""
+        return ":".join(map(str, self.paths))
+
+    @property
+    def current(self) -> str:
+        """The current context; "" if it is not set."""
+        values = (self.documents.get(path, {}).get(CURRENT) for path in self.paths)
+        return next((str(value) for value in values if value), "")
+
+    def names(self, kind: Kind) -> list[str]:
+        return list(self._found[kind])
+
+    def find(self, kind: Kind, name: str) -> Entry | None:
+        return self._found[kind].get(name)
+
+    def entry(self, kind: Kind, name: str) -> Entry:
+        """Raises ConfigError with the list of known names."""
+        if (found := self.find(kind, name)) is not None:
+            return found
+        known = self.our_contexts() if kind == "context" else self.names(kind)
+        hint = f"use a known {kind}, or add it to {self.shown}" if known else HINT
+        raise ConfigError(f'{self.shown}: no {kind} "{name}" (known: {", ".join(known) or "none"})', hint)
+
+    def cluster_of(self, context: str) -> str:
+        """Return the name of the cluster of a context, or "" if the context is missing or invalid."""
+        found = self.find("context", context)
+        name = found.value.get("cluster") if found is not None else None
+        return name if isinstance(name, str) and self.find("cluster", name) is not None else ""
+
+    def is_ours(self, context: str) -> bool:
+        """Whether the cluster of this context is one of pinnace."""
+        found = self.find("cluster", self.cluster_of(context))
+        if found is None:
+            return False
+        server = found.value.get("server")
+        return self.is_old or bool(extension_of(found.value)) or (isinstance(server, str) and "://" not in server)
+
+    def our_contexts(self) -> list[str]:
+        return [name for name in self.names("context") if self.is_ours(name)]
+
+    def data_dir_of(self, cluster: str) -> Path | None:
+        """Return the data directory of a local cluster; None for others."""
+        found = self.find("cluster", cluster)
+        return data_dir_of(found.value, found.path) if found is not None else None
+
+
+def read_configuration(file: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Configuration:
+    """Read the kubeconfig, or only `file`. Raises ConfigError for invalid files; a missing file is not an error."""
+    return _read([file] if file is not None else kubectl_paths(environ))
+
+
+def old_configuration(environ: Mapping[str, str] = os.environ) -> Configuration:
+    """Read the file of earlier versions: $PINNACE_CONFIG, or ~/.config/pinnace/config. Raises ConfigError."""
+    if named := environ.get("PINNACE_CONFIG"):
+        return _read([Path(named)], is_old=True)
+    home = environ.get("XDG_CONFIG_HOME")
+    folder = Path(home) if home else Path(environ.get("HOME") or Path.home()) / ".config"
+    return _read([folder / "pinnace" / "config"], is_old=True)
+
+
+def _read(paths: Iterable[Path], *, is_old: bool = False) -> Configuration:
+    paths = tuple(paths)
+    texts = {path: text for path in paths if (text := read_text(path)) is not None}
+    return Configuration(paths, {path: parse_file(path, text).document for path, text in texts.items()}, is_old)
+
+
+def _select(
+    context: str | None, file: Path | None, environ: Mapping[str, str], *, warn: bool = True
+) -> tuple[Configuration, str]:
+    """Return the configuration to use, and the name of the context in it: `context`, or the current one ("" if it is not
+    set)."""
+    if file is None and environ.get("PINNACE_CONFIG"):
+        old = old_configuration(environ)
+        if warn:
+            _warn(f"PINNACE_CONFIG is deprecated{'' if old.exists else ' and its file is missing'}: use KUBECONFIG")
+        if old.exists:
+            return old, context or old.current
+    new = read_configuration(file, environ=environ)
+    name = context or new.current
+    if file is None and not new.is_ours(name):
+        old = old_configuration(environ)
+        chosen = context or old.current
+        if old.exists and old.is_ours(chosen):
+            if warn:
+                _warn(f"{old.shown} is deprecated: `pinnace up` writes the kubeconfig; then remove this file")
+            return old, chosen
+    return new, name
+
+
+@lru_cache
+def _warn(text: str) -> None:
+    """Print a warning once."""
+    print(f"warning: {text}", file=sys.stderr)
 
 
 def load(
@@ -168,59 +207,127 @@ def load(
     context: str | None = None,
     file: Path | None = None,
     environ: Mapping[str, str] = os.environ,
+    can_impersonate: bool = False,
 ) -> ClientConfig:
-    """Load the configuration. Raises ConfigError."""
+    """Load the configuration. Raises ConfigError. `can_impersonate`: whether the caller sends `acting_as` and `acting_groups`
+    with its requests. Otherwise, a user with these fields is an error, because requests would have more rights than wanted."""
     named = server or ("" if context else environ.get("PINNACE_SERVER", ""))
-    path = file or config_path(environ)
-    if named and not (file or context or path.exists()):
+    configuration, name = _select(context, file, environ)
+    if named and not context and (file is None or configuration.exists) and not configuration.is_ours(name):
         return ClientConfig(parse_endpoints(named))
-    document = read(path)
-    if named and not (context or document.get("current-context")):
-        return ClientConfig(parse_endpoints(named))
-    return _in_context(document, context, path, named)
+    if not configuration.exists:
+        raise ConfigError(f"no configuration has been provided: {configuration.shown} does not exist")
+    return _in_context(configuration, _our_context(configuration, name), named, can_impersonate=can_impersonate)
 
 
-def _in_context(document: Mapping[str, Any], context: str | None, path: Path, named: str) -> ClientConfig:
-    """Load a context. `named`: servers that override the servers of the context, or ""."""
-    name = context or document.get("current-context", "")
+def _our_context(configuration: Configuration, name: str) -> str:
+    """Return the name. Raises ConfigError if there is no context of this name, or if its cluster is not one of pinnace."""
+    ours, where = configuration.our_contexts(), configuration.shown
+    choice = f"choose a context with --context: {', '.join(ours)}" if ours else HINT
     if not name:
-        known = names(document, "context")
-        if not known:
-            raise ConfigError(f"no configuration has been provided: {path} has no contexts")
-        raise ConfigError(f"{path}: current-context is not set", f"choose a context with --context: {', '.join(known)}")
-    chosen = entry(document, "context", name, path)
-    cluster = entry(document, "cluster", chosen.get("cluster", ""), path)
-    servers = named or cluster.get("server")
-    if not isinstance(servers, str):
-        raise ConfigError(f'{path}: cluster "{chosen.get("cluster")}" has no server')
-    tls = None
-    if "certificate-authority" in cluster and not servers.startswith(_PLAIN):
-        user = entry(document, "user", chosen.get("user", ""), path)
-        ca = _path(cluster, "certificate-authority", path)
-        if token := _token(user, path):
-            tls = TlsFiles(ca, token=token)
-        else:
-            tls = TlsFiles(ca, _path(user, "client-certificate", path), _path(user, "client-key", path))
-    return ClientConfig(parse_endpoints(servers), chosen.get("namespace") or "default", data_dir_of(cluster, path), tls)
+        if not configuration.names("context"):
+            raise ConfigError(f"no configuration has been provided: {where} has no contexts")
+        raise ConfigError(f"{where}: {CURRENT} is not set", choice)
+    context = configuration.entry("context", name)
+    configuration.entry("cluster", str(context.value.get("cluster") or ""))
+    if not configuration.is_ours(name):
+        raise ConfigError(f'{where}: context "{name}" is not the one of a pinnace cluster', choice)
+    return name
 
 
-def _token(user: Mapping[str, Any], path: Path) -> str:
+def _in_context(configuration: Configuration, name: str, named: str, *, can_impersonate: bool) -> ClientConfig:
+    """Load a context. `named`: servers that override the servers of the context, or ""."""
+    context = configuration.entry("context", name)
+    cluster = configuration.entry("cluster", context.value["cluster"])
+    server, path = cluster.value.get("server"), cluster.path
+    servers = named or ",".join(servers_of(cluster.value)) or server
+    if not isinstance(servers, str) or not servers:
+        raise ConfigError(f'{path}: cluster "{context.value["cluster"]}" has no server')
+    _refuse(cluster, "cluster", "insecure-skip-tls-verify", "proxy-url")
+    tls: TlsFiles | None = None
+    acting_as, acting_groups = "", tuple[str, ...]()
+    if _has(cluster, "certificate-authority") and not servers.startswith(_PLAIN):
+        user = configuration.entry("user", context.value.get("user", ""))
+        tls = _credentials(cluster, user)
+        acting_as, acting_groups = _impersonated(user, can_impersonate=can_impersonate)
+    return ClientConfig(
+        parse_endpoints(servers),
+        context.value.get("namespace") or "default",
+        data_dir_of(cluster.value, path),
+        tls,
+        gateway_of(cluster.value),
+        acting_as,
+        acting_groups,
+    )
+
+
+def _credentials(cluster: Entry, user: Entry) -> TlsFiles:
+    _refuse(user, "user", "exec", "auth-provider", "username", "password", "as-uid", "as-user-extra")
+    ca = _file(cluster, "certificate-authority")
+    if token := _token(user):
+        return TlsFiles(ca, token=token)
+    return TlsFiles(ca, _file(user, "client-certificate"), _file(user, "client-key"))
+
+
+def _refuse(entry: Entry, kind: Kind, *keys: str) -> None:
+    """Raise ConfigError if the entry has one of these fields."""
+    if key := next((key for key in keys if entry.value.get(key)), None):
+        hint = "authenticate with a client certificate or a token" if kind == "user" else f"remove it from {entry.path}"
+        raise ConfigError(f"{entry.path}: {key} of a {kind} is not supported by pinnace (kubectl uses it)", hint)
+
+
+def _impersonated(user: Entry, *, can_impersonate: bool) -> tuple[str, tuple[str, ...]]:
+    acting_as, groups = user.value.get("as") or "", user.value.get("as-groups") or []
+    if not isinstance(acting_as, str) or not isinstance(groups, list):
+        raise ConfigError(f"{user.path}: `as` must be a name, and `as-groups` a list of names", f"repair {user.path}")
+    if groups and not acting_as:
+        raise ConfigError(f"{user.path}: as-groups requires as", f"repair {user.path}")
+    if acting_as and not can_impersonate:
+        raise ConfigError(f"{user.path}: `as` of a user is not supported by this program", "use another user or context")
+    return acting_as, tuple(map(str, groups))
+
+
+def _token(user: Entry) -> str:
     """Return the user's bearer token from `tokenFile` or `token`, or "" if the user has none."""
-    if "tokenFile" not in user:
-        return str(user.get("token") or "")
+    if "tokenFile" not in user.value:
+        return str(user.value.get("token") or "")
     try:
-        return _path(user, "tokenFile", path).read_text().strip()
+        return _path(user, "tokenFile").read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: unable to read the token: {error}", f"repair {path}") from None
+        raise ConfigError(f"{user.path}: unable to read the token: {error}", f"repair {user.path}") from None
 
 
-def _path(where: Mapping[str, Any], key: str, path: Path) -> Path:
+def _has(entry: Entry, key: str) -> bool:
+    return key in entry.value or f"{key}-data" in entry.value
+
+
+def _file(entry: Entry, key: str) -> Path:
+    """Return the path of a PEM file. Data takes precedence over a path, as for kubectl; its path is the one of a file in
+    memory. Raises ConfigError."""
+    data = entry.value.get(f"{key}-data")
+    if not data:
+        return _path(entry, key)
+    try:
+        return _in_memory(base64.b64decode(str(data), validate=True))
+    except (binascii.Error, ValueError):
+        raise ConfigError(f"{entry.path}: {key}-data is not valid base64", f"repair {entry.path}") from None
+
+
+@lru_cache
+def _in_memory(content: bytes) -> Path:
+    """Return the path of a file with this content, for libraries that read files only. It ends with this process, and is never
+    on a disk."""
+    handle = os.memfd_create("pinnace-kubeconfig")
+    os.write(handle, content)
+    return Path(f"/proc/self/fd/{handle}")
+
+
+def _path(entry: Entry, key: str) -> Path:
     """Return the path in a field of the configuration. Raises ConfigError."""
-    named = where.get(key)
+    named = entry.value.get(key)
     if not isinstance(named, str) or not named:
-        instead = f" (`{key}-data` is not supported: use a file)" if f"{key}-data" in where else ""
-        raise ConfigError(f"{path}: {key} is missing{instead}", f"repair {path}")
-    return path.parent / named
+        raise ConfigError(f"{entry.path}: {key} is missing", f"repair {entry.path}")
+    return entry.path.parent / named
 
 
 def unusable(tls: TlsFiles, error: Unusable) -> str:
@@ -248,211 +355,91 @@ def _endpoint(text: str) -> str:
     return f"{host}:{port}"
 
 
+def extension_of(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the content of pinnace's extension of a cluster, or {} if the cluster has none."""
+    extensions = cluster.get("extensions")
+    for name in (EXTENSION, _OLD_EXTENSION):
+        for each in extensions if isinstance(extensions, list) else ():
+            if isinstance(each, dict) and each.get("name") == name and isinstance(each.get("extension"), dict):
+                found: Mapping[str, Any] = each["extension"]
+                return found
+    return {}
+
+
+def servers_of(cluster: Mapping[str, Any]) -> list[str]:
+    """Return the API servers that the extension names."""
+    servers = extension_of(cluster).get("servers")
+    return [str(server) for server in servers] if isinstance(servers, list) else []
+
+
+def gateway_of(cluster: Mapping[str, Any]) -> str:
+    """Return the gateway's "host:port", or "" if the cluster has none. Then `server` is an API server, which kubectl cannot
+    use."""
+    server = cluster.get("server")
+    servers = servers_of(cluster)
+    if not servers or not isinstance(server, str) or not server.startswith(_TLS):
+        return ""
+    address = server.removeprefix(_TLS).rstrip("/")
+    return "" if address in servers else address
+
+
 def data_dir_of(cluster: Mapping[str, Any], path: Path) -> Path | None:
     """Return the data directory of a cluster in the file `path`, or None if the cluster is not local."""
-    for each in entries(cluster, "extension"):
-        extension = each.get("extension")
-        if each.get("name") == EXTENSION and isinstance(extension, dict) and extension.get("dataDir"):
-            named = Path(extension["dataDir"])
-            return named if named.is_absolute() else (path.parent / named).resolve()
-    return None
+    named = extension_of(cluster).get("dataDir")
+    if not isinstance(named, str) or not named:
+        return None
+    return Path(named) if Path(named).is_absolute() else (path.parent / named).resolve()
 
 
-CURRENT = "current-context"
+@dataclass(frozen=True, slots=True)
+class KubectlContext:
+    """What kubectl needs to reach a cluster of pinnace: `kubectl --kubeconfig PATH --context NAME`."""
+
+    path: Path | None
+    """The kubeconfig. None: the files that kubectl finds by itself."""
+    name: str
+    server: str = ""
+    """The address of the gateway, such as "https://127.0.0.1:6443"."""
 
 
-def write_context(
-    name: str,
-    config: ClientConfig,
-    *,
-    file: Path | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> Path:
-    """Create or replace the cluster, user and context `name`, and make the context current. Other entries and the context's
-    namespace are kept. Returns the path of the file that was written."""
-    path = file or config_path(environ)
-    cluster: dict[str, Any] = {"server": ",".join(config.endpoints)}
-    user: dict[str, Any] = {}
-    if config.tls is not None:
-        cluster["certificate-authority"] = str(config.tls.ca)
-        if config.tls.token:
-            user = {"token": config.tls.token}
-        else:
-            user = {"client-certificate": str(config.tls.cert), "client-key": str(config.tls.key)}
-    if config.data_dir is not None:
-        cluster["extensions"] = [{"name": EXTENSION, "extension": {"dataDir": str(config.data_dir)}}]
-    with changing(path) as document:
-        put(document, "cluster", name, cluster)
-        put(document, "user", name, user)
-        before = entry(document, "context", name, path) if name in names(document, "context") else {}
-        put(document, "context", name, {**before, "cluster": name, "user": name})
-        document[CURRENT] = name
-    return path
+def find_kubectl_context(
+    context: str | None, *, file: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> KubectlContext:
+    """Return the context for kubectl: `context`, or the current one. Raises ConfigError if its cluster is not one of pinnace,
+    so that `pinnace delete` never reaches a foreign cluster, or if it has no gateway. `file`: the value of --kubeconfig."""
+    configuration, name = _select(context, file, environ)
+    if not configuration.exists:
+        raise ConfigError(f"no configuration has been provided: {configuration.shown} does not exist")
+    name = _our_context(configuration, name)
+    cluster = configuration.entry("cluster", configuration.cluster_of(name))
+    if gateway := gateway_of(cluster.value):
+        path = cluster.path if configuration.is_old or file is not None else None
+        return KubectlContext(path, name, f"{_TLS}{gateway}")
+    data_dir = data_dir_of(cluster.value, cluster.path)
+    own = data_dir / "kubeconfig" if data_dir is not None else None  # of a cluster that an earlier version started
+    if own is not None and (current := read_configuration(own).current):
+        return KubectlContext(own, current)
+    hint = "`pinnace pki --gateway HOST:PORT` writes a kubeconfig with a gateway; `pinnace up` starts a cluster with one"
+    raise ConfigError(f'{cluster.path}: the cluster of context "{name}" has no gateway, which kubectl needs', hint)
 
 
-def current_context(*, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the name of the current context, or "" if it is not set."""
-    document = found(config_path(environ)) or {}
-    return str(document.get(CURRENT) or "")
-
-
-def data_dirs(*, environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """Return the data directories of local clusters by context name. Raises ConfigError."""
-    path = config_path(environ)
-    document = found(path) or {}
-    known = {}
-    for context in names(document, "context"):
-        with suppress(ConfigError):  # skip invalid contexts
-            cluster = entry(document, "cluster", _cluster_of(document, context, path), path)
-            if (data_dir := data_dir_of(cluster, path)) is not None:
-                known[context] = data_dir
+def known_contexts(file: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> dict[str, Path | None]:
+    """Return the contexts of pinnace clusters, each with the data directory if the cluster is local. Raises ConfigError."""
+    found = read_configuration(file, environ=environ)
+    known = {name: found.data_dir_of(found.cluster_of(name)) for name in found.our_contexts()}
+    if file is None:
+        old = old_configuration(environ)
+        known = {name: old.data_dir_of(old.cluster_of(name)) for name in old.our_contexts()} | known
     return known
 
 
-def remove_context(name: str, successor: str = "", *, environ: Mapping[str, str] = os.environ) -> bool:
-    """Remove the cluster, user and context `name`, and all other contexts of the cluster. Missing entries are ignored. The file
-    is removed if no entries remain. If a removed context was current, `successor` becomes the current context ("" unsets it).
-    Returns whether a removed context was current."""
-    path = config_path(environ)
-    if not path.exists():
-        return False
-    with changing(path) as document:
-        before = document.get(CURRENT)
-        _forget(document, name, *(n for n in names(document, "context") if _cluster_of(document, n, path) == name))
-        drop(document, "cluster", [name])
-        drop(document, "user", [name])
-        was_current = bool(before) and not document.get(CURRENT)
-        if was_current:
-            document[CURRENT] = successor
-    _tidy(path, environ)
-    return was_current
+def current_context(file: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the name of the current context that commands use, or "" if it is not set. Raises ConfigError."""
+    return _select(None, file, environ, warn=False)[1]
 
 
-def check_writable(*, environ: Mapping[str, str] = os.environ) -> None:
-    """Raise the errors that `write_context` would raise, without changing the file."""
-    path = config_path(environ)
-    with changing(path):
-        pass
-    _tidy(path, environ)
-
-
-def use_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Make a context current. Raises ConfigError if it does not exist; so do the functions below."""
-    path = _present(environ)
-    with changing(path) as document:
-        entry(document, "context", name, path)
-        document[CURRENT] = name
-
-
-def set_context(name: str, changes: Mapping[str, str], *, environ: Mapping[str, str] = os.environ) -> bool:
-    """Set the cluster, user or namespace of a context. A missing context is created; it requires a cluster. Returns whether the
-    context was created."""
-    path = _present(environ)
-    with changing(path) as document:
-        is_new = name not in names(document, "context")
-        before = {} if is_new else entry(document, "context", name, path)
-        if "cluster" not in {**before, **changes}:
-            hint = f"specify a cluster with --cluster; known clusters: {', '.join(names(document, 'cluster')) or 'none'}"
-            raise ConfigError(f'{path}: no context "{name}"; a new context needs a cluster', hint)
-        if "cluster" in changes:
-            entry(document, "cluster", changes["cluster"], path)
-        if "user" in changes:
-            entry(document, "user", changes["user"], path)
-        put(document, "context", name, {**before, **changes})
-    return is_new
-
-
-def rename_context(old: str, new: str, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Rename a context. Its cluster and user are not renamed."""
-    path = _present(environ)
-    with changing(path) as document:
-        entry(document, "context", old, path)
-        if new in names(document, "context"):
-            raise ConfigError(f'{path}: context "{new}" already exists', "choose another name, or delete that context first")
-        document["contexts"] = [
-            {**each, "name": new} if each.get("name") == old else each for each in entries(document, "context")
-        ]
-        if document.get(CURRENT) == old:
-            document[CURRENT] = new
-
-
-def delete_context(name: str, *, environ: Mapping[str, str] = os.environ) -> bool:
-    """Delete a context. Its cluster and user are kept. Returns whether it was the current context."""
-    path = _present(environ)
-    with changing(path) as document:
-        entry(document, "context", name, path)
-        was_current: bool = document.get(CURRENT) == name
-        _forget(document, name)
-    return was_current
-
-
-def minified(document: Document, name: str, path: Path) -> Document:
-    """Return the document reduced to one context with its cluster and user. Raises ConfigError."""
-    chosen = entry(document, "context", name, path)
-    kept = {"clusters": chosen.get("cluster"), "users": chosen.get("user"), "contexts": name}
-    parts = {key: [each for each in document.get(key) or [] if each.get("name") == of] for key, of in kept.items()}
-    return {**document, **parts, CURRENT: name}
-
-
-def _tidy(path: Path, environ: Mapping[str, str]) -> None:
-    if not environ.get("PINNACE_CONFIG"):  # with PINNACE_CONFIG, the directory may belong to another program
-        with suppress(OSError):  # the directory is not empty
-            path.parent.rmdir()
-
-
-def _present(environ: Mapping[str, str]) -> Path:
-    path = config_path(environ)
-    read(path)
-    return path
-
-
-def _cluster_of(document: Document, context: str, path: Path) -> str:
-    """Return the cluster name of a context, or "" if the context is missing or invalid."""
-    with suppress(ConfigError):
-        return str(entry(document, "context", context, path).get("cluster") or "")
-    return ""
-
-
-def current(document: Document, path: Path) -> str:
-    """Return the name of the current context. Raises ConfigError if it is not set."""
-    if name := document.get(CURRENT):
-        return str(name)
-    known = ", ".join(names(document, "context")) or "none"
-    raise ConfigError(f"{path}: current-context is not set", f"specify a context: {known}")
-
-
-def _forget(document: Document, *contexts: str) -> None:
-    drop(document, "context", contexts)
-    if document.get(CURRENT) in contexts:
-        document[CURRENT] = ""
-
-
-class KubectlContext(NamedTuple):
-    """What kubectl needs for our cluster."""
-
-    path: Path | None
-    """The kubeconfig. None: kubectl's own default."""
-    name: str
-    """The context in it."""
-    server: str = ""
-    """The address of a gateway, such as "https://127.0.0.1:6443"; "" if unknown."""
-
-
-def find_kubectl_context(context: str | None = None, *, environ: Mapping[str, str] = os.environ) -> KubectlContext:
-    """Return the kubeconfig and the context with which kubectl reaches the gateway of a context's cluster; None: the current
-    context. Raises ConfigError."""
-    path = config_path(environ)
-    document = read(path)
-    name = context or current(document, path)
-    cluster = entry(document, "cluster", _cluster_of(document, name, path), path)
-    data_dir = data_dir_of(cluster, path)
-    if data_dir is None:
-        hint = "name its kubeconfig with --kubeconfig, or a context of a local cluster with --context"
-        raise ConfigError(f'{path}: the address of a gateway is not known for context "{name}"', hint)
-    kubeconfig = data_dir / "kubeconfig"
-    found_document = found(kubeconfig)
-    if found_document is None:
-        raise ConfigError(f"the cluster in {data_dir} has no gateway", "`pinnace up --fresh` makes a cluster with one")
-    own = current(found_document, kubeconfig)
-    server = entry(found_document, "cluster", _cluster_of(found_document, own, kubeconfig), kubeconfig).get("server", "")
-    return KubectlContext(kubeconfig, own, str(server))
+def configuration_in_use(
+    context: str | None = None, file: Path | None = None, *, environ: Mapping[str, str] = os.environ
+) -> tuple[Configuration, str]:
+    """Return the files that `load` uses, and the name of the context, which may be missing or foreign. Raises ConfigError."""
+    return _select(context, file, environ, warn=False)

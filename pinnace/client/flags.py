@@ -22,7 +22,7 @@ def servers(command: Callable[..., None]) -> Callable[..., None]:
     configuration and raises click.UsageError."""
 
     @click.option("--server", help="API servers: HOST:PORT[,HOST:PORT...].  [default: from the client's configuration]")
-    @click.option("--kubeconfig", type=_FILE, help="The client's configuration file.  [default: $PINNACE_CONFIG or the user's]")
+    @click.option("--kubeconfig", type=_FILE, help="The kubeconfig.  [default: $KUBECONFIG or ~/.kube/config]")
     @wraps(command)
     def with_servers(*args: Any, server: str | None, kubeconfig: Path | None, **options: Any) -> None:
         def configured() -> ClientConfig:

@@ -3,8 +3,7 @@
 There are two certificate authorities. etcd trusts only its own, so that no client of the API servers can connect to etcd.
 
     <folder>/                        see pinnace.pki.folder
-    <folder>/<component>.conf        the kubeconfig of each client
-    <folder>/kubeconfig              the kubeconfig of the administrator, for kubectl at a gateway
+    <folder>/<component>.conf        the kubeconfig of each client; the administrator's names the gateway, for kubectl
     <folder>/users/<user>.conf       the kubeconfig of a user, beside the certificate
 
 The users and groups are those of Kubernetes: https://kubernetes.io/docs/setup/best-practices/certificates/ and
@@ -12,13 +11,12 @@ https://kubernetes.io/docs/reference/access-authn-authz/node/. A fleet has the u
 """
 
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from pinnace.client.config import ClientConfig, load, write_context
+from pinnace.client.config import ClientConfig, load
+from pinnace.client.contexts import write_context
 from pinnace.cluster.etcd import EtcdTls
 from pinnace.pki import Subject
 from pinnace.pki.authority import CLIENT, SERVER_NAME
@@ -58,49 +56,33 @@ def provide(
     etcd_hosts: Sequence[str] = LOOPBACK,
     *,
     local: bool = False,
+    gateway: str = "",
 ) -> list[str]:
     """Creates missing and expiring certificates, and returns their names. `endpoints`: addresses of the API servers for
     clients; `hosts`: names of the API servers; `etcd_hosts`: names of etcd's members; `fleets`: node names of each fleet
-    (pinnace.api.names); `local`: the directory belongs to a local cluster, which the configurations name. Raises OSError, and
-    ValueError for files that pinnace has not created.
+    (pinnace.api.names); `local`: the directory belongs to a local cluster, which the configurations name; `gateway`:
+    "host:port" of a gateway, for the administrator's kubectl. Raises OSError, and ValueError for files that pinnace has not
+    created.
     """
     clients = _clients(fleets)
     made = _certify(folder, clients, fleets, hosts, etcd_hosts)
     for name in clients:
-        _configure(folder, name, endpoints, local)
+        _configure(folder, name, ClientConfig(tuple(endpoints), gateway=gateway if name == ADMIN else ""), local)
     return made
 
 
-def write_kubeconfig(path: Path, pki: Path, address: str) -> None:
-    """Writes the administrator's kubeconfig for kubectl. `address`: "host:port" of a gateway. Raises OSError."""
-    path.write_text(yaml.safe_dump(kubeconfig(pki, address), sort_keys=False))
+def write_kubeconfig(path: Path, pki: Path, config: ClientConfig) -> None:
+    """Writes a kubeconfig of the administrator with absolute paths to the certificates in `pki`. Raises OSError."""
+    write_context(_CONTEXT, replace(config, tls=files(pki, ADMIN)), file=path)
 
 
-def write_portable_kubeconfig(pki: Path, address: str) -> Path:
-    """Writes the same file into the certificate directory, with relative paths, so that the directory can be moved. Returns its
-    path. Raises OSError.
+def export_kubeconfig(folder: Path, path: Path, endpoints: Sequence[str] = (), gateway: str = "") -> None:
+    """Adds the administrator's context to the kubeconfig `path`, with the certificates as data, so that the file can be used on
+    other machines. By default, the addresses are those of the administrator. Raises OSError and ConfigError.
     """
-    path = pki / "kubeconfig"
-    path.write_text(yaml.safe_dump(kubeconfig(Path(), address), sort_keys=False))
-    return path
-
-
-def kubeconfig(pki: Path, address: str) -> dict[str, Any]:
-    """The same as data.
-
-    Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
-    """
-    shown = files(pki, ADMIN)
-    cluster = {"server": f"https://{address}", "certificate-authority": str(shown.ca)}
-    user = {"client-certificate": str(shown.cert), "client-key": str(shown.key)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": _CONTEXT, "cluster": cluster}],
-        "users": [{"name": _CONTEXT, "user": user}],
-        "contexts": [{"name": _CONTEXT, "context": {"cluster": _CONTEXT, "user": _CONTEXT}}],
-        "current-context": _CONTEXT,
-    }
+    admin = load(file=configuration(folder, ADMIN))
+    config = replace(admin, data_dir=None, endpoints=tuple(endpoints) or admin.endpoints, gateway=gateway or admin.gateway)
+    write_context(_CONTEXT, config, file=path, embed=True)
 
 
 def renew(folder: Path, fleets: Mapping[str, Sequence[str]]) -> list[str]:
@@ -142,22 +124,25 @@ def _certify(
 
 
 def point(folder: Path, moved: Mapping[str, str]) -> None:
-    """Writes the new addresses of API servers to the client configurations. Raises OSError and ConfigError."""
+    """Writes the new addresses of API servers and gateways to the client configurations. Raises OSError and ConfigError."""
     for path in folder.rglob("*.conf"):
         config = load(file=path)
-        if not set(moved).isdisjoint(config.endpoints):
-            endpoints = [moved.get(each, each) for each in config.endpoints]
+        if not set(moved).isdisjoint((*config.endpoints, config.gateway)):
+            endpoints = tuple(moved.get(each, each) for each in config.endpoints)
+            gateway = moved.get(config.gateway, config.gateway)
             name = str(path.relative_to(folder).with_suffix(""))
-            _configure(folder, name, endpoints, config.data_dir is not None)
+            _configure(folder, name, replace(config, endpoints=endpoints, gateway=gateway), config.data_dir is not None)
 
 
 def provide_user(folder: Path, user: str, groups: Sequence[str], endpoints: Sequence[str] = ()) -> list[str]:
-    """Creates the certificate of a person with the existing authority. By default, the configuration has the administrator's
-    API servers. `user` must be valid as a file name. Raises OSError, ValueError and ConfigError.
+    """Creates the certificate of a person with the existing authority. The configuration has the administrator's gateway and,
+    by default, API servers. `user` must be valid as a file name. Raises OSError, ValueError and ConfigError.
     """
-    cluster = load(file=configuration(folder, ADMIN)) if not endpoints else ClientConfig(tuple(endpoints))
+    admin = configuration(folder, ADMIN)
+    cluster = load(file=admin) if not endpoints or admin.is_file() else ClientConfig(tuple(endpoints))
+    cluster = replace(cluster, endpoints=tuple(endpoints) or cluster.endpoints)
     made = Folder(folder).provide([CertificateSpec(user_name(user), Subject(user, tuple(groups)))], datetime.now(UTC))
-    _configure(folder, user_name(user), cluster.endpoints, cluster.data_dir is not None)
+    _configure(folder, user_name(user), cluster, cluster.data_dir is not None)
     return made
 
 
@@ -171,11 +156,11 @@ def authority(folder: Path) -> Path | None:
     return next((each for each in (folder, folder / "pki") if (each / f"{CLUSTER_CA.name}.key").is_file()), None)
 
 
-def _configure(folder: Path, name: str, endpoints: Sequence[str], local: bool) -> None:
+def _configure(folder: Path, name: str, cluster: ClientConfig, local: bool) -> None:
     """Writes the configuration of a client, with relative paths, so that the directory can be moved."""
     upwards, own = Path(*[".."] * name.count("/")), name.rpartition("/")[2]
     shown = TlsFiles(upwards / "ca.crt", Path(f"{own}.crt"), Path(f"{own}.key"))
-    config = ClientConfig(tuple(endpoints), data_dir=upwards / ".." if local else None, tls=shown)
+    config = replace(cluster, data_dir=upwards / ".." if local else None, tls=shown)
     write_context(_CONTEXT, config, file=configuration(folder, name))
 
 

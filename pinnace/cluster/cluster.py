@@ -131,6 +131,11 @@ class Cluster:
         return self.state.endpoints
 
     @property
+    def gateway(self) -> str:
+        """The address of the first gateway, host:port; "" if there is none."""
+        return next((record.plan.address for record in self.state.of(GATEWAY)), "")
+
+    @property
     def tls(self) -> TlsFiles:
         """The client configuration of the administrator."""
         return certificates.files(pki_folder(self.spec.data_dir), ADMIN)
@@ -142,8 +147,8 @@ class Cluster:
 
     @property
     def config(self) -> ClientConfig:
-        """The path of the administrator's configuration."""
-        return ClientConfig(tuple(self.endpoints), data_dir=self.spec.data_dir, tls=self.tls)
+        """The administrator's configuration."""
+        return ClientConfig(tuple(self.endpoints), data_dir=self.spec.data_dir, tls=self.tls, gateway=self.gateway)
 
     async def up(self, progress: Progress = SILENT, *, timeout: float = START_TIMEOUT, with_etcd: Hook | None = None) -> None:
         """Creates a cluster. Returns when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is
@@ -157,7 +162,7 @@ class Cluster:
                 self._claim(binary, made, progress)
                 try:
                     with self.folder.usable():
-                        certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets(self.spec), local=True)
+                        self._provide_certificates()
                         self._write_kubeconfig()
                     async with self._waiting.deadline(timeout):
                         await self._start_all(progress, with_etcd)
@@ -181,7 +186,7 @@ class Cluster:
             pki = pki_folder(self.spec.data_dir)
             if not certificates.complete(pki) and not any(map(_has_data, self._staged((ETCD,)))):  # `up` was killed
                 with self.folder.usable():
-                    certificates.provide(pki, self.endpoints, fleets(self.spec), local=True)
+                    self._provide_certificates()
         await self.settle(progress)
         names = self.ended()
         if names:
@@ -441,7 +446,7 @@ class Cluster:
                     moved[address] = f"127.0.0.1:{self._ports.next()}"
             if not moved:
                 return
-            before = self.state.endpoints
+            before = [*self.state.endpoints, *([self.gateway] if self.gateway else [])]
             for record in self.state.processes:
                 self._state = self.state.with_record(replace(record, plan=record.plan.moved(moved)))
             self.folder.write(self.state)
@@ -451,12 +456,15 @@ class Cluster:
         for old, new in moved.items():
             progress.warn(f"{old} is in use by another program: using {new} instead")
 
+    def _provide_certificates(self) -> None:
+        """Raises OSError."""
+        pki = pki_folder(self.spec.data_dir)
+        certificates.provide(pki, self.endpoints, fleets(self.spec), local=True, gateway=self.gateway)
+
     def _write_kubeconfig(self) -> None:
         """Raises OSError."""
-        gateways = self.state.of(GATEWAY)
-        if gateways:
-            path = kubeconfig_file(self.spec.data_dir)
-            certificates.write_kubeconfig(path, pki_folder(self.spec.data_dir), gateways[0].plan.address)
+        if self.gateway:
+            certificates.write_kubeconfig(kubeconfig_file(self.spec.data_dir), pki_folder(self.spec.data_dir), self.config)
 
     def _bound_to(self, address: str, owner: ProcessRecord) -> str | None:
         """A hint for an address that cannot be changed now. None: it can be changed."""

@@ -73,6 +73,7 @@ class Folder:
         self._lock = path / "lock"
         self.logs = path / "logs"
         self._kubeconfig = kubeconfig_file(path)
+        self._contexts = path / "kubeconfigs"
         self._folders = (etcd_folder(path), pki_folder(path), pods_folder(path), config_folder(path), self.logs)
 
     @contextmanager
@@ -210,7 +211,7 @@ class Folder:
             for folder in self._folders:  # there was none before
                 if folder.exists():
                     remove_tree(folder)
-            self._kubeconfig.unlink(missing_ok=True)
+            self._remove_kubeconfig()
             self._draft.unlink(missing_ok=True)
             self._state.unlink(missing_ok=True)
             raise
@@ -234,7 +235,7 @@ class Folder:
         if keep_logs:
             with suppress(OSError):  # the disk is full: the next start reports these files as unknown
                 (self.logs / MARK).write_text(json.dumps({FAILED: state.identity, MADE: [str(each) for each in state.made]}))
-        self._kubeconfig.unlink(missing_ok=True)
+        self._remove_kubeconfig()
         self._draft.unlink(missing_ok=True)  # the disk was full, or the writer was killed
         self._state.unlink(missing_ok=True)
         return kept
@@ -265,6 +266,25 @@ class Folder:
         """A description of the files that `remove` deletes."""
         size = _size(etcd_folder(self.path)) / MB
         return f"etcd's data ({size:,.1f} MB), certificates, logs and configuration"
+
+    def kubeconfigs(self) -> list[Path]:
+        """The files of users to which contexts of this cluster were written. Files that no longer exist are omitted."""
+        try:
+            return [path for path in map(Path, self._contexts.read_text().splitlines()) if path.exists()]
+        except (OSError, UnicodeDecodeError):
+            return []
+
+    def add_kubeconfig(self, path: Path) -> None:
+        """Remember a file to which a context of this cluster was written, so that `down` finds it."""
+        known = self.kubeconfigs()
+        if (path := path.absolute()) not in known:
+            with self.usable():
+                self._contexts.write_text("".join(f"{each}\n" for each in (*known, path)))
+
+    def _remove_kubeconfig(self) -> None:
+        for suffix in ("", ".lock", ".pinnace-new"):
+            self._kubeconfig.with_name(f"{self._kubeconfig.name}{suffix}").unlink(missing_ok=True)
+        self._contexts.unlink(missing_ok=True)
 
     def pods(self) -> list[Path]:
         """The directories in which kubelets store pods."""

@@ -32,7 +32,7 @@ def browser() -> Iterator[Any]:
 def pinnace(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> Iterator[Pinnace]:
     """Runs the command line against a cluster of its own, and returns what it prints."""
     folder = tmp_path_factory.mktemp("browser")
-    environment = os.environ | {"PINNACE_CONFIG": str(folder / "config"), "PINNACE_DATA_DIR": str(folder / "cluster")}
+    environment = os.environ | {"KUBECONFIG": str(folder / "config"), "PINNACE_DATA_DIR": str(folder / "cluster")}
 
     def run(*arguments: str, stdin: str = "") -> str:
         done = subprocess.run(

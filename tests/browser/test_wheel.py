@@ -45,7 +45,7 @@ def installed(tmp_path: Path) -> Path:
 @pytest.fixture
 def link(installed: Path, tmp_path: Path) -> Iterator[str]:
     """A link to the timeline of a gateway that runs from the wheel."""
-    environment = os.environ | {"PINNACE_CONFIG": str(tmp_path / "config"), "PINNACE_DATA_DIR": str(tmp_path / "cluster")}
+    environment = os.environ | {"KUBECONFIG": str(tmp_path / "config"), "PINNACE_DATA_DIR": str(tmp_path / "cluster")}
     environment.pop("PYTHONPATH", None)
 
     def pinnace(*arguments: str) -> str:

@@ -77,7 +77,7 @@ class Kubectl:
 def _pinnace(*arguments: str, folder: Path) -> None:
     (folder / "tokens.csv").write_text(f"{TOKEN},tess,1\n")
     environment = os.environ | {
-        "PINNACE_CONFIG": str(folder / "config"),
+        "KUBECONFIG": str(folder / "config"),
         "PINNACE_APISERVER_TOKEN_AUTH_FILE": str(folder / "tokens.csv"),
     }
     done = subprocess.run(

@@ -69,13 +69,14 @@ class Stack:
         first = next(port for port in iter(free_port, None) if is_free(f"127.0.0.1:{port + 1}"))
         self.server = f"127.0.0.1:{first},127.0.0.1:{first + 1}"
         self._project = f"pinnace-test-{os.getpid()}"
-        self._certificates = Path(tempfile.mkdtemp(prefix="pinnace-compose-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="pinnace-compose-"))
         self.gateway = f"127.0.0.1:{free_port()}"
         self._environment = {
             "APISERVER_PORTS": f"{first}-{first + 1}",
             "GATEWAY_PORT": self.gateway.rpartition(":")[2],
             "TIMELINE_PORT": str(free_port()),
             "NODES_PER_KUBELET": str(nodes),
+            "KUBE_FOLDER": str(self._folder),
         }
         lines = (ROOT / env_file).read_text().splitlines() if env_file else []
         self._environment |= dict(line.split("=", 1) for line in lines if not line.startswith("#"))
@@ -87,14 +88,13 @@ class Stack:
         self.compose("build", timeout=BUILD_TIMEOUT)
         self.compose("up", "--detach", timeout=START_TIMEOUT)
         self.wait_healthy()
-        run("docker", "cp", f"{self.containers('apiserver')[0]}:/pki/.", str(self._certificates))
 
     def wait_healthy(self) -> None:
         eventually("all containers healthy", lambda: None if self._unhealthy() else True, START_TIMEOUT)
 
     def down(self) -> None:
         self.compose("down", "--timeout", "5", "--remove-orphans", "--volumes", timeout=120.0)
-        shutil.rmtree(self._certificates)
+        shutil.rmtree(self._folder)
 
     def logs(self) -> str:
         return self.compose("logs", "--no-color", "--tail", "100")
@@ -113,17 +113,17 @@ class Stack:
 
     @property
     def kubeconfig(self) -> Path:
-        """Of the administrator, for kubectl on this machine."""
-        return self._certificates / "kubeconfig"
+        """Of the administrator, for kubectl and pinnace on this machine."""
+        return self._folder / "config"
 
     @property
     def config(self) -> ClientConfig:
         """Of the administrator, from this machine."""
-        return load(self.server, file=self._certificates / "admin.conf")
+        return load(file=self.kubeconfig)
 
     def pinnace(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run one of our verbs."""
-        return pinnace(self.server, *arguments, stdin=stdin, config=self._certificates / "admin.conf")
+        return pinnace(self.server, *arguments, stdin=stdin, config=self.kubeconfig)
 
     def kubectl(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pinnace.cli.entry", "kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]

@@ -65,7 +65,7 @@ class Component:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         with self._log.open("ab") as log:
-            environment = {**os.environ, "PINNACE_CONFIG": str(NOWHERE)}  # not that of who runs the tests
+            environment = {**os.environ, "KUBECONFIG": str(NOWHERE)}  # not that of who runs the tests
             return subprocess.Popen(dying_with_us(self._command), env=environment, stdout=log, stderr=log)
 
     def _is_ready(self) -> bool:
@@ -88,5 +88,5 @@ async def log_of(client: Client, pod: str, **options: Any) -> str:
 def pinnace(server: str, *arguments: str, stdin: str = "", config: Path = NOWHERE) -> subprocess.CompletedProcess[str]:
     """Runs one of our verbs as a user would; without certificates, if no configuration names them."""
     command = [sys.executable, "-m", "pinnace.cli.entry", "--server", server, *arguments]
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PINNACE_CONFIG": str(config)}
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "KUBECONFIG": str(config)}
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30, env=environment, check=False)

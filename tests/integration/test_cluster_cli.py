@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from pinnace.cluster import spec
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
+from tests.unit.client.test_kubeconfig_text import FOREIGN
 
 pytestmark = [pytest.mark.stories, pytest.mark.timeout(180)]
 PATIENCE = 20.0
@@ -29,11 +30,11 @@ class Home:
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
         self.data_dir = self.state / "pinnace" / "default"
-        self.config = folder / "config"
+        self.kube = folder / ".kube"
         self.environment = os.environ | {
-            "HOME": str(folder), "XDG_STATE_HOME": str(self.state), "XDG_CONFIG_HOME": str(self.config), "NO_COLOR": "1",
+            "HOME": str(folder), "XDG_STATE_HOME": str(self.state), "NO_COLOR": "1",
         }  # fmt: skip
-        for name in ("PINNACE_SERVER", "PINNACE_CONFIG", "PINNACE_DATA_DIR"):
+        for name in ("PINNACE_SERVER", "KUBECONFIG", "PINNACE_DATA_DIR"):
             self.environment.pop(name, None)
 
     def run(
@@ -71,7 +72,7 @@ class Home:
     def assert_nothing_left(self, processes: list[Identity]) -> None:
         assert not [process for process in processes if procfs.alive(process)]
         assert not self.state.exists() or not list(self.state.iterdir())
-        assert not self.config.exists() or not list(self.config.iterdir())
+        assert not self.kube.exists() or not list(self.kube.iterdir())
 
 
 @pytest.fixture
@@ -91,6 +92,24 @@ def until(condition: Callable[[], bool], what: str) -> None:
 def leaders(found: list[dict[str, Any]]) -> list[str]:
     """Of the schedulers."""
     return [process["name"] for process in found if process["leader"] and process["component"] == "scheduler"]
+
+
+def test_kubeconfig_with_foreign_clusters_is_the_same_after_down(home: Home) -> None:
+    """`up` that is killed in its first seconds leaves a complete file, too."""
+    home.kube.mkdir()
+    path = home.kube / "config"
+    path.write_text(FOREIGN)
+    for patience in (0.5, None):
+        with subprocess.Popen(home.command("up", "--detach", *SMALL), env=home.environment, stderr=subprocess.DEVNULL) as up:
+            with suppress(subprocess.TimeoutExpired):
+                up.wait(patience)
+            up.kill()
+        lines = iter(path.read_text().splitlines())
+        assert all(line in lines for line in FOREIGN.splitlines() if "current-context" not in line)
+    assert 'current-context: "pinnace"' in path.read_text()
+    assert home.run("leader").returncode == 0
+    assert home.run("down").returncode == 0
+    assert path.read_text() == FOREIGN and [each.name for each in home.kube.iterdir()] == ["config"]
 
 
 def test_up_status_kill_down(home: Home) -> None:

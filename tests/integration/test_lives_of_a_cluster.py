@@ -40,7 +40,7 @@ spec: {{containers: [{{name: main, image: nginx, resources: {{requests: {{cpu: 1
 class Life:
     def __init__(self, folder: Path) -> None:
         self.data_dir = folder / "data"
-        self._environment = os.environ | {"PINNACE_CONFIG": str(folder / "config"), "NO_COLOR": "1"}
+        self._environment = os.environ | {"KUBECONFIG": str(folder / "config"), "NO_COLOR": "1"}
         for name in ("PINNACE_SERVER", "PINNACE_DATA_DIR"):
             self._environment.pop(name, None)
 

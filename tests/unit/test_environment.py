@@ -50,6 +50,6 @@ def test_unknown_variable_causes_a_warning(monkeypatch: pytest.MonkeyPatch, vari
 
 
 def test_variables_of_other_components_cause_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PINNACE_CONFIG", "PINNACE_SERVER", "PINNACE_SCHEDULER_XYZ", GRACE):
+    for name in ("KUBECONFIG", "PINNACE_SERVER", "PINNACE_SCHEDULER_XYZ", GRACE):
         monkeypatch.setenv(name, "1")
     assert "in the environment" not in CliRunner().invoke(controllers.main.main, ["--kubeconfig", __file__]).output

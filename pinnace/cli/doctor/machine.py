@@ -23,7 +23,17 @@ from typing import Any
 
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import one_line
-from pinnace.client.config import CURRENT, ClientConfig, ConfigError, config_path, found, load
+from pinnace.client.config import (
+    ClientConfig,
+    ConfigError,
+    Configuration,
+    configuration_in_use,
+    gateway_of,
+    load,
+    read_configuration,
+)
+from pinnace.client.contexts import stale_contexts
+from pinnace.client.kubeconfig_file import risks
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.etcd import EtcdMissing, find_etcd
 from pinnace.cluster.processes import Ports
@@ -250,18 +260,50 @@ CHECK = "configuration"
 
 
 def configuration(settings: Settings) -> tuple[ClientConfig | None, Sequence[Finding]]:
-    """Load the client configuration; None if no API server is configured."""
-    path = config_path()
+    """Load the kubeconfig; None if no API server is configured."""
     try:
-        document = found(path)
-        if document is None and not (settings.server or os.environ.get("PINNACE_SERVER")):
-            return None, [warning(CHECK, f"{path} does not exist: no cluster is configured", ConfigError("").hint)]
-        config = load(settings.server, context=settings.context)
+        files, context = configuration_in_use(settings.context, settings.kubeconfig)
+        if not files.exists and not (settings.server or os.environ.get("PINNACE_SERVER")):
+            return None, [warning(CHECK, f"{files.shown} does not exist: no cluster is configured", ConfigError("").hint)]
+        config = load(settings.server, context=settings.context, file=settings.kubeconfig, can_impersonate=True)
     except ConfigError as error:
         return None, [problem(CHECK, str(error), error.hint)]
-    context = settings.context or (document or {}).get(CURRENT)
-    where = f'{path}, context "{context}"' if context else "no context"
-    return config, [ok(CHECK, f"{where}: {', '.join(config.endpoints)}")]
+    where = f'{files.shown}, context "{context}"' if files.is_ours(context) else "no context"
+    return config, [ok(CHECK, f"{where}: {', '.join(config.endpoints)}"), *_risks(files)]
+
+
+def _risks(files: Configuration) -> Sequence[Finding]:
+    found = [(path, risk) for path in files.documents if (risk := risks(path))]
+    return [warning(CHECK, f"{path}: {risk}, and so redirect commands", f"chmod go-w {path}") for path, risk in found]
+
+
+def contexts(
+    settings: Settings, expected: ClientConfig | None, is_dead: Callable[[Path], bool], flag: Callable[[Path], str]
+) -> Sequence[Finding]:
+    """Check the contexts in the kubeconfig. `expected`: the addresses of the local cluster, if there is one. `flag` returns the
+    option that names a data directory."""
+    found, findings = read_configuration(settings.kubeconfig), []
+    if expected is not None and expected.data_dir is not None:
+        where = flag(expected.data_dir)
+        names = [name for name in found.our_contexts() if found.data_dir_of(found.cluster_of(name)) == expected.data_dir]
+        start = f"`pinnace start{where}` writes it"
+        if not names:
+            findings.append(warning("contexts", f"{found.shown} has no context of the cluster in {expected.data_dir}", start))
+        elif (cluster := found.find("cluster", found.cluster_of(names[0]))) is not None:
+            gateway = gateway_of(cluster.value)
+            if gateway != expected.gateway:
+                message = (
+                    f'context "{names[0]}" names {gateway or "no gateway"}; the gateway is {expected.gateway or "not there"}'
+                )
+                findings.append(problem("contexts", message, start))
+            if found.current not in names:
+                message = f"kubectl uses {f'the context {found.current!r}' if found.current else 'no context'}"
+                hint = f"`kubectl config use-context {names[0]}`, or --context {names[0]}"
+                findings.append(warning("contexts", f"{message}, not {names[0]}", hint))
+    for name, data_dir in stale_contexts(is_dead, file=settings.kubeconfig).items():
+        hint = f"`pinnace down{flag(data_dir)}` removes it"
+        findings.append(warning("contexts", f'context "{name}": there is no cluster in {data_dir} any more', hint))
+    return findings or [ok("contexts", f"{', '.join(found.our_contexts()) or 'none'} in {found.shown}")]
 
 
 def keys(paths: Iterable[Path]) -> Sequence[Finding]:

@@ -1,7 +1,8 @@
-"""Selection of a local cluster, and its contexts in the client configuration."""
+"""Selection of a local cluster, and its contexts in the kubeconfig."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
@@ -12,12 +13,15 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import note
-from pinnace.client import config as client_config
-from pinnace.client.config import ClientConfig, ConfigError, data_dirs, load
+from pinnace.client import contexts, kubeconfig_file
+from pinnace.client.config import ClientConfig, ConfigError, known_contexts, load
+from pinnace.client.contexts import Written
+from pinnace.client.kubeconfig_file import file_for_new_entries, kubectl_paths
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, NoCluster
 from pinnace.cluster.folder import NO_ROOM, Folder
 from pinnace.cluster.processes import running
+from pinnace.cluster.spec import FILE as STATE_FILE
 from pinnace.cluster.spec import default_data_dir
 from pinnace.runtime import process
 
@@ -25,7 +29,8 @@ from pinnace.runtime import process
 def running_besides(data_dir: Path) -> dict[str, Path]:
     """Return the data directories of other clusters in the configuration with at least one running process, by context. Raises
     ConfigError."""
-    return {name: folder for name, folder in data_dirs().items() if folder != data_dir and _runs(folder)}
+    known = known_contexts()
+    return {name: folder for name, folder in known.items() if folder not in (None, data_dir) and _runs(folder)}
 
 
 def load_cluster(settings: Settings, data_dir: Path, verb: str) -> Cluster:
@@ -97,7 +102,7 @@ def present_data_dir(settings: Settings, named: Path | None) -> Path:
             raise Failure(message, hint="if it is local, specify its directory with --data-dir", code=ExitCode.NOT_FOUND)
         return found
     with suppress(ConfigError):
-        if found := load(settings.server).data_dir:
+        if found := load(settings.server, file=settings.kubeconfig, can_impersonate=True).data_dir:
             return found
     return default_data_dir()
 
@@ -113,58 +118,68 @@ def _by_environment() -> bool:
     return context is not None and context.get_parameter_source("data_dir") is ParameterSource.ENVIRONMENT
 
 
-def check_writable() -> None:
-    """Raises Failure if the configuration file is not writable, so that other commands could not find a new cluster."""
+def check_writable(settings: Settings) -> None:
+    """Raises Failure if the kubeconfig is not writable, so that other commands could not find a new cluster."""
     with editing():
-        client_config.check_writable()
+        file = settings.kubeconfig or file_for_new_entries(kubectl_paths())
+        kubeconfig_file.check_writable(file)
+        if found := kubeconfig_file.risks(file):
+            note(f"warning: {file}: {found}")
 
 
-def write_context(found: ClientConfig) -> str:
-    """Write the context of the cluster, and make it the current one. Return the previous current context if it was another one,
-    else "". Raises Failure."""
-    name = _context_name(found.data_dir or default_data_dir())
-    with editing():
-        before = client_config.current_context()
-        client_config.write_context(name, found)
-    return before if before != name else ""
-
-
-def refresh(found: ClientConfig) -> None:
-    """Update the addresses of the API servers after a start. The current context is not changed, unless the cluster had no
-    context. Raises Failure."""
+def write_context(settings: Settings, found: ClientConfig, *, make_current: bool = True) -> Written:
+    """Write the context of the cluster into the kubeconfig, and make it the current one. Raises Failure."""
     assert found.data_dir is not None
+    name = contexts.context_name(found.data_dir, is_default=found.data_dir == default_data_dir())
     with editing():
-        known = [name for name, folder in client_config.data_dirs().items() if folder == found.data_dir]
-        if not known:
-            write_context(found)
-        elif any(set(load(context=name).endpoints) != set(found.endpoints) for name in known):
-            current = client_config.current_context()
-            client_config.write_context(_context_name(found.data_dir), found)
-            if current:
-                client_config.use_context(current)
+        written = contexts.write_cluster_context(found, name, is_dead, file=settings.kubeconfig, make_current=make_current)
+    with suppress(FolderError):  # `down` then looks in the usual files only
+        Folder(found.data_dir).add_kubeconfig(written.path)
+    return written
 
 
-def remove_context(data_dir: Path) -> None:
-    """Remove the context of the cluster. If it was the current one and exactly one other local cluster is running, make that
-    the current one, and print a note. Raises Failure."""
-    with editing():
-        others = running_besides(data_dir)
-        successor = next(iter(others)) if len(others) == 1 else ""
-        if client_config.remove_context(_context_name(data_dir), successor) and successor:
-            note(f"switched to the cluster in {others[successor]}, which is running")
+def refresh(settings: Settings, found: ClientConfig) -> None:
+    """Update the addresses of the cluster after a start. The current context is not changed, unless the cluster had no context.
+    Raises Failure."""
+    assert found.data_dir is not None
+    data_dir, known = found.data_dir, []
+    for file in dict.fromkeys((settings.kubeconfig, *Folder(data_dir).kubeconfigs())):
+        with editing():
+            if contexts.is_written(data_dir, file=file):
+                known.append(file)
+    for file in known:
+        write_context(replace(settings, kubeconfig=file), found, make_current=False)
+    if not known:
+        write_context(settings, found)
 
 
-def _context_name(data_dir: Path) -> str:
-    return "local" if data_dir == default_data_dir() else f"local:{data_dir}"
+def remove_context(settings: Settings, data_dir: Path, written: Sequence[Path]) -> None:
+    """Remove the context of the cluster from the kubeconfig and from the files `written` (Folder.kubeconfigs before the cluster
+    was removed). If it was the current one, the previous one becomes current, with a note. Raises Failure."""
+    failures = []
+    for file in dict.fromkeys((settings.kubeconfig, *written)):
+        try:
+            with editing():
+                if restored := contexts.remove_cluster_context(data_dir, file=file):
+                    note(f'kubectl and pinnace use the context "{restored}" again')
+        except Failure as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]
+
+
+def is_dead(data_dir: Path) -> bool:
+    """Whether no cluster is in this directory, running or stopped."""
+    return not (data_dir / STATE_FILE).exists()
 
 
 @contextmanager
 def editing(code: ExitCode = ExitCode.SERVER) -> Iterator[None]:
-    """Convert errors of reading and writing the configuration into Failure. `code` is the exit code for an invalid file."""
+    """Convert errors of reading and writing the kubeconfig into Failure. `code` is the exit code for an invalid file."""
     try:
         yield
     except ConfigError as error:
         raise Failure(str(error), hint=error.hint, code=code) from error
     except OSError as error:
-        hint = "free some space" if error.errno in NO_ROOM else "set another file with PINNACE_CONFIG"
-        raise Failure(f"the client configuration cannot be written: {error}", hint=hint) from error
+        hint = "free some space" if error.errno in NO_ROOM else "set another file with --kubeconfig or KUBECONFIG"
+        raise Failure(f"the kubeconfig cannot be written: {error}", hint=hint) from error

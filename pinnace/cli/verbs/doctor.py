@@ -19,7 +19,8 @@ from pinnace.cli.local import clusters
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import out
-from pinnace.client.config import ClientConfig, config_path
+from pinnace.client.config import ClientConfig, configuration_in_use
+from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.spec import ELECTION, PROXY, ClusterState, data_dir_flag, default_data_dir, pki_folder
@@ -79,7 +80,7 @@ async def examine(settings: Settings, data_dir: Path | None, deadline: float) ->
     here = [] if elsewhere else [Check("cluster", local)]
     known += await run([*_of_machine(folder, elsewhere=elsewhere), *here], deadline)
     running = [Check("processes", partial(servers.processes, state))] if state is not None else []
-    known += await run([*_of_files(config, state), *running], deadline)
+    known += await run([*_of_files(settings, config, state), *running], deadline)
     if config is not None:
         known += await _of_servers(config, state, deadline)
     return known
@@ -100,18 +101,25 @@ def _of_machine(folder: Path, *, elsewhere: bool) -> list[Check]:
     return always if elsewhere else [*always, *local]
 
 
-def _of_files(config: ClientConfig | None, state: ClusterState | None) -> list[Check]:
-    """Keys and certificates, without duplicates."""
+def _of_files(settings: Settings, config: ClientConfig | None, state: ClusterState | None) -> list[Check]:
+    """Contexts, keys and certificates, without duplicates."""
     tls = config.tls if config is not None else None
     keys, certificates = set[Path](), set[Path]()
     if tls is not None:
-        keys |= {path for path in (config_path() if tls.token else tls.key,) if path is not None}
+        files = configuration_in_use(settings.context, settings.kubeconfig)[0].documents
+        keys |= set(files) if tls.token else {path for path in (tls.key,) if path is not None}
         certificates |= {path for path in (tls.ca, tls.cert) if path is not None}
     if state is not None:
         pki = pki_folder(state.spec.data_dir)
         keys |= set(pki.rglob("*.key"))
         certificates |= set(pki.rglob("*.crt"))
+
+    def contexts() -> Sequence[Finding]:
+        expected = Cluster.load(state.spec.data_dir).config if state is not None else None
+        return machine.contexts(settings, expected, clusters.is_dead, data_dir_flag)
+
     return [
+        Check("contexts", contexts),
         Check("keys", partial(machine.keys, sorted(keys))),
         Check("certificates", partial(machine.certificates, sorted(certificates), partial(renewal, state))),
     ]

@@ -209,9 +209,10 @@ def reset(settings: Settings, number: int | None) -> None:
         if folder.name != f"lab-{document.number}":
             out(f"the current cluster, in {folder}, is not the one of lab {document.number}: it is kept\n")
             return
+        written = cluster.folder.kubeconfigs()
         with running.translated(), Steps(settings) as steps:
             running.run(running.remove(cluster, steps))
-        clusters.remove_context(folder)
+        clusters.remove_context(settings, folder, written)
     except (ClusterError, Failure):
         out(f"lab {document.number} has no cluster\n")
 

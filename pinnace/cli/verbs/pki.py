@@ -20,7 +20,7 @@ from pinnace.cli.terminal import note, out
     examples="""
         pinnace pki ./pki --server 10.0.0.1:7443,10.0.0.2:7443 --host 10.0.0.1 --host 10.0.0.2
         pinnace pki ./pki --server apiserver:7443 --host apiserver --etcd-host etcd --fleet kubelet --fleet edge=edge-0..99
-        PINNACE_CONFIG=./pki/admin.conf pinnace get nodes
+        pinnace pki ./pki --export ~/.kube/far --server 10.0.0.1:7443 --gateway 10.0.0.3:6443 # a kubeconfig with the keys in it
         pinnace pki ./pki --user ada --group keepers          # a certificate for a user in a group
     """,
 )
@@ -32,7 +32,7 @@ from pinnace.cli.terminal import note, out
 @click.option(
     "--etcd-host", "etcd_hosts", metavar="NAME", multiple=True, help="A host name or address of etcd. May be repeated."
 )
-@click.option("--gateway", metavar="HOST:PORT", help="The address of a gateway. FOLDER/kubeconfig is then created for kubectl.")
+@click.option("--gateway", metavar="HOST:PORT", help="The address of a gateway, which kubectl needs.")
 @click.option(
     "--fleet",
     "fleets",
@@ -48,6 +48,12 @@ from pinnace.cli.terminal import note, out
     help="Create only the certificate of this user.",
 )
 @click.option("--group", "groups", metavar="NAME", multiple=True, help="A group of the user. May be repeated.")
+@click.option(
+    "--export",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Create no certificate, but add the context of the administrator to this kubeconfig, with the certificates as data.",
+)
 def pki(
     settings: Settings,
     folder: Path,
@@ -58,20 +64,29 @@ def pki(
     fleets: Mapping[str, Sequence[str]],
     user: str,
     groups: tuple[str, ...],
+    export: Path | None,
 ) -> None:
-    """Create the certificates of a cluster, and a client configuration for each of its clients.
+    """Create the certificates of a cluster, and a kubeconfig for each of its clients.
 
     Existing certificates that are valid for 30 more days are kept. The others are renewed, and running processes reload them.
     The certificates of the API servers and of etcd are always valid for this machine. etcd has a certificate authority of its
     own.
 
     With --user, create a certificate for a user instead, signed by the existing authority. FOLDER can then be the folder of a
-    local cluster. The addresses of the API servers are taken from the administrator's configuration unless they are given.
+    local cluster. The addresses are taken from the administrator's kubeconfig unless they are given.
     """
     from pinnace.client.config import parse_endpoints
-    from pinnace.cluster.certificates import configuration, user_name, write_portable_kubeconfig
+    from pinnace.cluster.certificates import configuration, export_kubeconfig, user_name
     from pinnace.pki.folder import ADMIN
 
+    if export is not None:
+        if hosts or etcd_hosts or fleets or user or groups:
+            raise usage("--export creates no certificate", hint="use it with --server and --gateway only")
+        with _translated(export):
+            export_kubeconfig(_signing(folder), export, parse_endpoints(servers) if servers else (), gateway or "")
+        out(f"{export} has the context pinnace\n")
+        note(f"to use it: export KUBECONFIG={quote(str(export))}")
+        return
     if user:
         if hosts or etcd_hosts or fleets or gateway:
             raise usage("--user cannot be used with other certificates", hint="omit --host, --etcd-host, --gateway and --fleet")
@@ -84,26 +99,32 @@ def pki(
     elif not servers:
         raise usage("you must specify the API servers", hint="use --server HOST:PORT[,...]")
     with _translated(folder):
-        if gateway is not None:
+        if gateway:
             (gateway,) = parse_endpoints(gateway)[:1]
-        made = _of_person(folder, user, groups, servers) if user else _of_cluster(folder, servers, hosts, etcd_hosts, fleets)
+        if user:
+            made = _of_person(folder, user, groups, servers)
+        else:
+            made = _of_cluster(folder, servers, hosts, etcd_hosts, fleets, gateway or "")
     for name in made:
         out(f"{folder / name}.crt created\n")
-    if gateway is not None:
-        with _translated(folder):
-            out(f"{write_portable_kubeconfig(folder, gateway)} created\n")
     if not made:
         note(f"{'the certificate' if user else 'all certificates'} in {folder} remain valid for at least 30 days")
-    note(f"to use it: export PINNACE_CONFIG={quote(str(configuration(folder, user_name(user) if user else ADMIN)))}")
+    note(f"to use it: export KUBECONFIG={quote(str(configuration(folder, user_name(user) if user else ADMIN)))}")
 
 
 def _of_cluster(
-    folder: Path, servers: str, hosts: Sequence[str], etcd_hosts: Sequence[str], fleets: Mapping[str, Sequence[str]]
+    folder: Path,
+    servers: str,
+    hosts: Sequence[str],
+    etcd_hosts: Sequence[str],
+    fleets: Mapping[str, Sequence[str]],
+    gateway: str,
 ) -> Sequence[str]:
     from pinnace.client.config import parse_endpoints
     from pinnace.cluster.certificates import LOOPBACK, provide
 
-    return provide(folder, parse_endpoints(servers), fleets, (*LOOPBACK, *hosts), (*LOOPBACK, *etcd_hosts))
+    addresses = parse_endpoints(servers)
+    return provide(folder, addresses, fleets, (*LOOPBACK, *hosts), (*LOOPBACK, *etcd_hosts), gateway=gateway)
 
 
 def _of_person(folder: Path, user: str, groups: Sequence[str], servers: str) -> Sequence[str]:

@@ -70,7 +70,7 @@ def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *,
         except StartFailed:
             _tell(cluster, wanted, steps)
             raise
-        clusters.refresh(cluster.config)
+        clusters.refresh(settings, cluster.config)
         _tell(cluster, wanted, steps)
         if damaged:
             raise damaged
@@ -243,6 +243,7 @@ def down(settings: Settings, data_dir: Path | None) -> None:
     """
     folder = clusters.present_data_dir(settings, data_dir)
     named, left = data_dir or settings.context, None
+    written = Folder(folder).kubeconfigs()
     with running.translated(), Steps(settings) as steps:
         try:
             cluster = Cluster.load(folder)
@@ -258,7 +259,7 @@ def down(settings: Settings, data_dir: Path | None) -> None:
                 click.echo(f"{nothing.message}: nothing to do{'' if named else ' (--data-dir DIR names another)'}")
         else:
             running.run(running.remove(cluster, steps))
-    clusters.remove_context(folder)
+    clusters.remove_context(settings, folder, written)
     if left:
         raise left
 

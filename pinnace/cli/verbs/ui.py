@@ -197,7 +197,7 @@ def _link(gateway: str, settings: Settings) -> str:
 
     config = configuration(settings)
     if config.tls is None:
-        raise usage("the context has no certificate", hint="`pinnace config view` shows the contexts")
+        raise usage("the context has no certificate", hint="`kubectl config view` shows the contexts")
     try:
         return request_link(gateway, config.tls)
     except (LinkError, OSError, ValueError) as error:

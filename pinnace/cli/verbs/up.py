@@ -22,6 +22,7 @@ from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import note
+from pinnace.client.contexts import Written
 from pinnace.client.flags import Machines, check_registering
 from pinnace.client.flags import machines as machine_options
 from pinnace.cluster import inputs, processes, view
@@ -38,7 +39,6 @@ from pinnace.cluster.spec import (
     ClusterSpec,
     data_dir_flag,
     default_data_dir,
-    kubeconfig_file,
 )
 from pinnace.cluster.view import ProcessStatus
 
@@ -118,8 +118,8 @@ def up(
     such as PINNACE_SCHEDULER_SEED are stored there. Later starts use the copies.
 
     The processes run in the background. They outlive the terminal, and this command if it is killed. The cluster becomes the
-    current context of the client configuration, so that commands in all terminals use it, unless PINNACE_CONFIG names another
-    file there.
+    current context of the kubeconfig, so that kubectl and pinnace use it in all terminals, unless KUBECONFIG names another file
+    there. --kubeconfig writes to another file.
     """
     with running.translated():
         folder = data_dir or default_data_dir()
@@ -145,25 +145,26 @@ def _stages(given: str) -> str:
 async def _up(
     settings: Settings, spec: ClusterSpec, given: Mapping[str, Any], *, fresh: bool, opens: bool, detach: bool
 ) -> None:
-    clusters.check_writable()
+    clusters.check_writable(settings)
     with Steps(settings) as steps:
         cluster, names = await _started(settings, spec, given, steps, fresh=fresh)
         try:
-            displaced = clusters.write_context(cluster.config)
+            context = clusters.write_context(settings, cluster.config)
+            clusters.refresh(settings, cluster.config)
             before = await cluster.status()
             link, problem = await _link(cluster, wanted=opens)
             steps.quiet()
-            greet = partial(_greet, _welcome(cluster, detach, displaced, resumed=names), link, problem, opens=opens)
+            greet = partial(_greet, _welcome(cluster, detach, context, resumed=names), link, problem, opens=opens)
             if not detach:
                 greet()
                 await follow(cluster, before, _tell)
         except BaseException:
-            await _end(cluster, steps)
+            await _end(settings, cluster, steps)
             raise
         if detach:  # the cluster runs, also if its output can no longer be written: `pinnace up --detach | head -1`
             greet()
             return
-        if why := await _end(cluster, steps):
+        if why := await _end(settings, cluster, steps):
             raise why
         _tell("another command has stopped the cluster")
 
@@ -297,9 +298,9 @@ def _tell(line: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')}  {line}")
 
 
-async def _end(cluster: Cluster, steps: Steps) -> Failure | None:
+async def _end(settings: Settings, cluster: Cluster, steps: Steps) -> Failure | None:
     """Stop the cluster and keep its data. Return the error if its processes failed; None if a command ended them."""
-    folder = cluster.spec.data_dir
+    folder, written = cluster.spec.data_dir, cluster.folder.kubeconfigs()
     steps.waiting("the processes to end")
     try:
         found = cluster.reloaded()
@@ -308,7 +309,7 @@ async def _end(cluster: Cluster, steps: Steps) -> Failure | None:
     except NoCluster:
         if not await processes.end(folder):
             return None
-        clusters.remove_context(folder)
+        clusters.remove_context(settings, folder, written)
         steps.done("its processes were killed")
         return Failure(f"the state of the cluster was removed from {folder}", hint="`pinnace down` ends a cluster")
     except Busy:
@@ -332,9 +333,8 @@ def example_pods() -> Path | None:
     return next((path for path in (ours, packaged) if path.is_file()), None)
 
 
-def _welcome(cluster: Cluster, detach: bool, displaced: str, *, resumed: Sequence[str] | None) -> str:
-    """`displaced`: the context that commands used until now, or "". `resumed`: the processes that were started of a cluster
-    that was there; None: it is new."""
+def _welcome(cluster: Cluster, detach: bool, context: Written, *, resumed: Sequence[str] | None) -> str:
+    """`resumed`: the processes that were started of a cluster that was there; None: it is new."""
     spec, example = cluster.spec, example_pods()
     commands = [
         ("pinnace status", "its processes, and which of them lead"),
@@ -342,7 +342,6 @@ def _welcome(cluster: Cluster, detach: bool, displaced: str, *, resumed: Sequenc
         *([(f"pinnace apply -f {example}", "some pods")] if example else []),
         ("pinnace get pods -w", "changes of pods, as they happen"),
         *([("pinnace ui", "its timeline in a browser: elections, nodes, decisions")] if spec.gateways else []),
-        *([(f"export KUBECONFIG={kubeconfig_file(spec.data_dir)}", "the same cluster for kubectl")] if spec.gateways else []),
         *_names(cluster),
         (
             "pinnace stop" if detach else "Ctrl-C, or pinnace stop",
@@ -357,7 +356,7 @@ def _welcome(cluster: Cluster, detach: bool, displaced: str, *, resumed: Sequenc
         size = f"{len(resumed)} of {count} processes were started again" if resumed else f"all {count} processes ran already"
     first = f"The cluster is up: {size}. Its folder is {spec.data_dir}"
     width = max(40, *(len(command) + 2 for command, _ in commands))
-    return "\n".join([first, *_warning(displaced), "", *(f"  {command:<{width}}{purpose}" for command, purpose in commands)])
+    return "\n".join([first, *_context(context), "", *(f"  {command:<{width}}{purpose}" for command, purpose in commands)])
 
 
 def _names(cluster: Cluster) -> list[tuple[str, str]]:
@@ -369,14 +368,12 @@ def _names(cluster: Cluster) -> list[tuple[str, str]]:
     return []
 
 
-def _warning(displaced: str) -> list[str]:
-    """Return a warning that commands in other terminals now use this cluster."""
-    if not displaced:
-        return []
-    return [
-        f"Commands in all terminals talk to it now, and no longer to {displaced}: that takes --context {quote(displaced)}.",
-        "A terminal whose PINNACE_CONFIG names a file of its own is not concerned.",
-    ]
+def _context(written: Written) -> list[str]:
+    """Name the context, and the one that it replaces."""
+    lines = [f'kubectl and pinnace use it: context "{written.context}" in {written.path}']
+    if written.previous:
+        lines.append(f"They use {written.previous} with --context {quote(written.previous)}, and again after `pinnace down`.")
+    return lines
 
 
 INTERVAL = 0.5

@@ -94,7 +94,7 @@ class Commands:
                 await process.communicate()
 
     async def _spawn(self, *arguments: str, stdin: str = "") -> Forked:
-        ours = {"PINNACE_SERVER": ",".join(self.servers), "PINNACE_CONFIG": str(NOWHERE), "NO_COLOR": "1"}
+        ours = {"PINNACE_SERVER": ",".join(self.servers), "KUBECONFIG": str(NOWHERE), "NO_COLOR": "1"}
         return await self.forkserver.run(arguments, {**os.environ, **ours, **self.environment}, stdin.encode())
 
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pinnace.client.client import Client
-from pinnace.client.config import ClientConfig, write_context
+from pinnace.client.config import ClientConfig
+from pinnace.client.contexts import write_context
 from pinnace.cluster.spec import ClusterSpec, Plan, encode, planned
 from tests.integration.cli.commands import Commands
 
@@ -49,7 +50,7 @@ async def test_a_local_cluster_whose_processes_are_gone(
 
 
 async def test_nothing_is_there_yet(pinnace: Commands, tmp_path: Path) -> None:
-    pinnace.environment = {"PINNACE_CONFIG": str(tmp_path / "config"), "PINNACE_SERVER": ""}
+    pinnace.environment = {"KUBECONFIG": str(tmp_path / "config"), "PINNACE_SERVER": ""}
     done = await pinnace("doctor", "--data-dir", str(tmp_path / "data"), "-o", "json")
     found = levels(done.out)
     assert found.keys() >= LOCAL and (found["configuration"], found["cluster"]) == ("warning", "ok")
@@ -61,6 +62,6 @@ async def test_a_context_that_is_named_goes_before_a_folder_in_the_environment(
 ) -> None:
     file = write_context("here", ClientConfig((server,)), file=tmp_path / "config")
     folder = str(tmp_path / "data")
-    pinnace.environment = {"PINNACE_CONFIG": str(file), "PINNACE_SERVER": "", "PINNACE_DATA_DIR": folder}
+    pinnace.environment = {"KUBECONFIG": str(file), "PINNACE_SERVER": "", "PINNACE_DATA_DIR": folder}
     assert levels((await pinnace("doctor", "-o", "json")).out).keys() >= LOCAL
     assert not levels((await pinnace("doctor", "-o", "json", "--context", "here")).out).keys() & LOCAL

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 @asynccontextmanager
 async def running(name: str, server: str) -> AsyncIterator[asyncio.StreamReader]:
     """The example as a process; its stdout."""
-    environment = os.environ | {"PINNACE_SERVER": server, "PYTHONPATH": str(ROOT), "PINNACE_CONFIG": "/nonexistent"}
+    environment = os.environ | {"PINNACE_SERVER": server, "PYTHONPATH": str(ROOT), "KUBECONFIG": "/nonexistent"}
     process = await asyncio.create_subprocess_exec(
         sys.executable, f"examples/{name}", cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE
     )

@@ -19,7 +19,7 @@ async def test_a_timeout_ends_a_watch_as_asked(pinnace: Commands) -> None:
 
 async def test_a_watch_ends_when_its_reader_leaves(pinnace: Commands) -> None:
     script = " ".join(command("leader", "-w", "-o", "json")) + " | head -1 >&2; echo ${PIPESTATUS[0]} >&2"
-    environment = {**os.environ, "PINNACE_CONFIG": os.devnull + "/nothing", "PINNACE_SERVER": pinnace.servers[0]}
+    environment = {**os.environ, "KUBECONFIG": os.devnull + "/nothing", "PINNACE_SERVER": pinnace.servers[0]}
     shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=-1, stderr=-1, env=environment)
     _, err = await asyncio.wait_for(shell.communicate(), PATIENCE)
     first, code = err.splitlines()

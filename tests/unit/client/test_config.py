@@ -1,13 +1,13 @@
-"""How the client finds its servers, and its errors when it finds none."""
+"""How the client finds its servers and credentials, and its errors when it finds none."""
 
-from concurrent.futures import ThreadPoolExecutor
+import base64
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
-from pinnace.client.config import ClientConfig, ConfigError, config_path, load, parse_endpoints, remove_context, write_context
+from pinnace.client.config import ClientConfig, ConfigError, known_contexts, load, parse_endpoints
+from pinnace.client.contexts import write_context
 from pinnace.runtime.tls import TlsFiles
 
 KUBECONFIG = """
@@ -15,32 +15,37 @@ apiVersion: v1
 kind: Config
 clusters:
 - name: far
-  cluster: {server: "https://far.example:7443", certificate-authority: ca.crt}
+  cluster:
+    server: https://gateway.example
+    certificate-authority: ca.crt
+    extensions: [{name: pinnace.io/cluster, extension: {servers: ["far.example:7443"]}}]
+- name: kind
+  cluster: {server: "https://127.0.0.1:41234", certificate-authority-data: TFMw}
 contexts:
 - name: far
   context: {cluster: far, user: me, namespace: work}
 - name: broken
   context: {cluster: nowhere, user: me}
+- name: kind
+  context: {cluster: kind, user: me}
 users:
 - name: me
   user: {client-certificate: me.crt, client-key: keys/me.key}
 current-context: far
 """
-
-
+ME = "{client-certificate: me.crt, client-key: keys/me.key}"
 TLS = TlsFiles(Path("/pki/ca.crt"), Path("/pki/me.crt"), Path("/pki/me.key"))
-ONE, TWO = ClientConfig(("127.0.0.1:1",)), ClientConfig(("127.0.0.1:2",))
 LOCAL = ClientConfig(("127.0.0.1:3",), data_dir=Path("/data"), tls=TLS)
 
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    return {"PINNACE_CONFIG": str(tmp_path / "deep" / "config")}
+    return {"HOME": str(tmp_path)}
 
 
 @pytest.fixture
-def file(environ: dict[str, str]) -> Path:
-    path = Path(environ["PINNACE_CONFIG"])
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / ".kube" / "config"
     path.parent.mkdir()
     path.write_text(KUBECONFIG)
     return path
@@ -77,11 +82,6 @@ def test_current_context_is_loaded(file: Path, environ: dict[str, str]) -> None:
     assert (config.endpoints, config.namespace, config.data_dir) == (("far.example:7443",), "work", None)
 
 
-def test_config_path_follows_xdg(tmp_path: Path) -> None:
-    assert config_path({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "pinnace" / "config"
-    assert config_path({}) == Path.home() / ".config" / "pinnace" / "config"
-
-
 def test_missing_file_error_has_a_hint(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="does not exist") as caught:
         load(environ=environ)
@@ -98,72 +98,13 @@ def test_malformed_file_is_named(file: Path, environ: dict[str, str], text: str)
 
 
 def test_unknown_context_lists_the_known_ones(file: Path, environ: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r'no context "near" \(known: far, broken\)'):
+    with pytest.raises(ConfigError, match=r'no context "near" \(known: far\)'):
         load(context="near", environ=environ)
 
 
 def test_context_with_an_unknown_cluster(file: Path, environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match='no cluster "nowhere"'):
         load(context="broken", environ=environ)
-
-
-def test_written_context_can_be_loaded(tmp_path: Path, environ: dict[str, str]) -> None:
-    found = ClientConfig(("127.0.0.1:1", "127.0.0.1:2"), data_dir=tmp_path / "data", tls=TLS)
-    write_context("pinnace", found, environ=environ)
-    assert load(environ=environ) == found
-
-
-def test_write_and_remove_keep_other_contexts(file: Path, environ: dict[str, str]) -> None:
-    before = yaml.safe_load(KUBECONFIG)
-    write_context("pinnace", ONE, environ=environ)
-    write_context("pinnace", TWO, environ=environ)
-    assert load(environ=environ).endpoints == ("127.0.0.1:2",)
-    assert load(context="far", environ=environ).endpoints == ("far.example:7443",)
-    remove_context("pinnace", environ=environ)
-    after = yaml.safe_load(file.read_text())
-    assert after == {**before, "current-context": ""}
-
-
-def test_remove_without_a_file_creates_none(environ: dict[str, str]) -> None:
-    remove_context("pinnace", environ=environ)
-    assert not config_path(environ).exists()
-
-
-def test_file_is_deleted_with_the_last_context(tmp_path: Path) -> None:
-    for environ, left in (
-        ({"XDG_CONFIG_HOME": str(tmp_path / "a")}, tmp_path / "a"),
-        ({"PINNACE_CONFIG": str(tmp_path / "b" / "config")}, tmp_path / "b"),
-    ):
-        write_context("one", ONE, environ=environ)
-        write_context("two", TWO, environ=environ)
-        remove_context("two", environ=environ)
-        assert load(context="one", environ=environ).endpoints == ("127.0.0.1:1",)
-        with pytest.raises(ConfigError, match="current-context is not set") as caught:
-            load(environ=environ)
-        assert caught.value.hint == "choose a context with --context: one"
-        remove_context("one", environ=environ)
-        assert left.is_dir() and not list(left.iterdir())
-
-
-def test_concurrent_writers_lose_no_context(tmp_path: Path) -> None:
-    environ, names = {"XDG_CONFIG_HOME": str(tmp_path)}, list("abcd")
-
-    def come_and_go(name: str) -> None:
-        for _ in range(4):
-            write_context(name, ONE, environ=environ)
-            remove_context(name, environ=environ)
-        write_context(name, ONE, environ=environ)
-
-    with ThreadPoolExecutor(len(names)) as pool:
-        list(pool.map(come_and_go, names))
-    assert [load(context=name, environ=environ) for name in names] == [ONE] * len(names)
-    assert [path.name for path in config_path(environ).parent.iterdir()] == ["config"]
-
-
-def test_unknown_kubeconfig_fields_are_kept(file: Path, environ: dict[str, str]) -> None:
-    file.write_text("{apiVersion: v1, kind: Config, extensions: [{name: theirs}]}")
-    remove_context("pinnace", environ=environ)
-    assert yaml.safe_load(file.read_text())["extensions"] == [{"name": "theirs"}]
 
 
 def test_file_without_contexts_error_has_a_hint(file: Path, environ: dict[str, str]) -> None:
@@ -173,29 +114,9 @@ def test_file_without_contexts_error_has_a_hint(file: Path, environ: dict[str, s
     assert "pinnace up" in caught.value.hint
 
 
-def test_failed_write_leaves_the_file_unchanged(file: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: object, **kwargs: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(yaml, "safe_dump", broken)
-    with pytest.raises(OSError, match="disk full"):
-        write_context("pinnace", ONE, environ=environ)
-    assert file.read_text() == KUBECONFIG
-    assert [path.name for path in file.parent.iterdir()] == ["config"]
-
-
 def test_certificate_paths_are_relative_to_the_file(file: Path, environ: dict[str, str]) -> None:
     folder = file.parent
     assert load(environ=environ).tls == TlsFiles(folder / "ca.crt", folder / "me.crt", folder / "keys" / "me.key")
-
-
-def test_given_servers_replace_only_the_endpoints_of_the_context(file: Path, environ: dict[str, str]) -> None:
-    environ["PINNACE_CONFIG"] = str(write_context("local", LOCAL, file=file))
-    for named in ("other:1", "https://other:1"):
-        assert load(named, environ=environ) == replace(LOCAL, endpoints=("other:1",))
-        assert load(environ=environ | {"PINNACE_SERVER": named}) == replace(LOCAL, endpoints=("other:1",))
-        assert load(named, context="far", environ=environ).namespace == "work"
-    assert load("http://other:1", environ=environ) == replace(LOCAL, endpoints=("other:1",), tls=None)
 
 
 def test_given_context_overrides_the_server_of_the_environment(file: Path, environ: dict[str, str]) -> None:
@@ -204,19 +125,60 @@ def test_given_context_overrides_the_server_of_the_environment(file: Path, envir
     assert load("arg:1", context="far", environ=environ).endpoints == ("arg:1",)
 
 
+@pytest.mark.parametrize("user", ["{token: s3cret}", "{tokenFile: token}"])
+def test_user_with_a_token(file: Path, environ: dict[str, str], user: str) -> None:
+    (file.parent / "token").write_text("s3cret\n")
+    file.write_text(KUBECONFIG.replace(ME, user))
+    assert load(environ=environ).tls == TlsFiles(file.parent / "ca.crt", token="s3cret")
+
+
+def test_written_context_can_be_loaded(tmp_path: Path, environ: dict[str, str]) -> None:
+    for config in (
+        ClientConfig(("127.0.0.1:1", "127.0.0.1:2"), data_dir=tmp_path / "data", tls=TLS, gateway="127.0.0.1:3"),
+        ClientConfig(("127.0.0.1:1",)),
+        ClientConfig(("127.0.0.1:1",), tls=TlsFiles(TLS.ca, token="s3cret")),
+    ):
+        assert load(file=write_context("pinnace", config, file=tmp_path / "file"), environ=environ) == config
+
+
+@pytest.mark.parametrize("cluster", ['{server: "127.0.0.1:1,127.0.0.1:2"}', "{server: 'a:1', extensions: []}"])
+def test_file_of_a_component_may_name_the_servers_only(file: Path, environ: dict[str, str], cluster: str) -> None:
+    file.write_text(f"{{contexts: [{{name: a, context: {{cluster: a}}}}], clusters: [{{name: a, cluster: {cluster}}}]}}")
+    assert load(context="a", file=file, environ=environ).tls is None
+
+
+def test_given_servers_replace_only_the_endpoints_of_the_context(file: Path, tmp_path: Path, environ: dict[str, str]) -> None:
+    environ["KUBECONFIG"] = str(write_context("local", LOCAL, file=tmp_path / "local"))
+    for named in ("other:1", "https://other:1"):
+        assert load(named, environ=environ) == replace(LOCAL, endpoints=("other:1",))
+        assert load(environ=environ | {"PINNACE_SERVER": named}) == replace(LOCAL, endpoints=("other:1",))
+        assert load(named, context="far", file=file, environ=environ).namespace == "work"
+    assert load("http://other:1", environ=environ) == replace(LOCAL, endpoints=("other:1",), tls=None)
+
+
+def test_given_servers_never_get_the_credentials_of_a_foreign_context(file: Path, environ: dict[str, str]) -> None:
+    file.write_text(KUBECONFIG.replace("current-context: far", "current-context: kind"))
+    assert load("other:1", environ=environ) == ClientConfig(("other:1",))
+    with pytest.raises(ConfigError, match="is not the one of a pinnace cluster"):
+        load("other:1", context="kind", environ=environ)
+
+
 def test_given_file_overrides_the_environment(file: Path, tmp_path: Path) -> None:
-    environ = {"PINNACE_CONFIG": str(tmp_path / "nothing")}
+    environ = {"KUBECONFIG": str(tmp_path / "nothing")}
     assert load(file=file, environ=environ).endpoints == ("far.example:7443",)
     assert load("other:1", file=file, environ=environ).tls is not None
     with pytest.raises(ConfigError, match="does not exist"):
         load("other:1", file=tmp_path / "nothing", environ=environ)
 
 
-@pytest.mark.parametrize("user", ["{token: s3cret}", "{tokenFile: token}"])
-def test_user_with_a_token(file: Path, environ: dict[str, str], user: str) -> None:
-    (file.parent / "token").write_text("s3cret\n")
-    file.write_text(KUBECONFIG.replace("{client-certificate: me.crt, client-key: keys/me.key}", user))
+def test_several_files_are_merged_and_the_first_wins(file: Path, tmp_path: Path, environ: dict[str, str]) -> None:
+    first = tmp_path / "first"
+    first.write_text(
+        "{users: [{name: me, user: {token: s3cret}}], contexts: [{name: near, context: {cluster: far, user: me}}]}"
+    )
+    environ["KUBECONFIG"] = f"{tmp_path / 'none'}:{first}:{file}"
     assert load(environ=environ).tls == TlsFiles(file.parent / "ca.crt", token="s3cret")
+    assert load(context="near", environ=environ).endpoints == ("far.example:7443",)
 
 
 @pytest.mark.parametrize(
@@ -224,10 +186,78 @@ def test_user_with_a_token(file: Path, environ: dict[str, str], user: str) -> No
     [
         ("{tokenFile: nothing}", "unable to read the token"),
         ("{client-certificate: me.crt}", "client-key is missing$"),
-        ("{client-certificate-data: aGk=, client-key-data: aGk=}", "`client-certificate-data` is not supported: use a file"),
+        ("{client-certificate-data: '?', client-key-data: aGk=}", "client-certificate-data is not valid base64"),
+        ("{exec: {command: aws}}", "exec of a user is not supported by pinnace"),
+        ("{auth-provider: {name: gcp}}", "auth-provider of a user is not supported"),
+        ("{username: me, password: secret}", "username of a user is not supported"),
+        ("{token: a, as-uid: '7', as: eve}", "as-uid of a user is not supported"),
+        ("{token: a, as-groups: [keepers]}", "as-groups requires as"),
+        ("{token: a, as: [eve]}", "`as` must be a name"),
     ],
 )
 def test_unusable_credentials(file: Path, environ: dict[str, str], user: str, message: str) -> None:
-    file.write_text(KUBECONFIG.replace("{client-certificate: me.crt, client-key: keys/me.key}", user))
+    file.write_text(KUBECONFIG.replace(ME, user))
     with pytest.raises(ConfigError, match=message):
+        load(environ=environ, can_impersonate=True)
+
+
+@pytest.mark.parametrize("option", ["insecure-skip-tls-verify: true", "proxy-url: http://proxy"])
+def test_unsupported_fields_of_a_cluster(file: Path, environ: dict[str, str], option: str) -> None:
+    file.write_text(KUBECONFIG.replace("certificate-authority: ca.crt", f"certificate-authority: ca.crt\n    {option}"))
+    with pytest.raises(ConfigError, match=f"{option.partition(':')[0]} of a cluster is not supported"):
         load(environ=environ)
+
+
+def test_data_takes_precedence_over_paths(file: Path, environ: dict[str, str]) -> None:
+    data = base64.b64encode(b"PEM").decode()
+    file.write_text(
+        KUBECONFIG.replace(ME, f"{{client-certificate-data: {data}, client-certificate: me.crt, client-key-data: {data}}}")
+    )
+    tls = load(environ=environ).tls
+    assert tls is not None and tls.cert is not None and tls.cert.read_bytes() == b"PEM"
+    assert tls.cert.read_bytes() == b"PEM", "it can be read again, as for its renewal"
+
+
+def test_impersonated_user_is_only_for_programs_that_send_it(file: Path, environ: dict[str, str]) -> None:
+    file.write_text(KUBECONFIG.replace(ME, "{token: a, as: ada, as-groups: [keepers]}"))
+    found = load(environ=environ, can_impersonate=True)
+    assert (found.acting_as, found.acting_groups) == ("ada", ("keepers",))
+    with pytest.raises(ConfigError, match="`as` of a user is not supported by this program"):
+        load(environ=environ)
+
+
+OLD = """
+kind: Config
+clusters: [{name: local, cluster: {server: "127.0.0.1:5", extensions: [{name: pinnace, extension: {dataDir: /old}}]}}]
+contexts: [{name: local, context: {cluster: local, user: local}}]
+users: [{name: local, user: {}}]
+current-context: local
+"""
+
+
+def test_file_of_an_earlier_version_is_read_with_a_warning(
+    file: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = Path(environ["HOME"], ".config", "pinnace", "config")
+    old.parent.mkdir(parents=True)
+    old.write_text(OLD)
+    assert load(environ=environ).endpoints == ("far.example:7443",), "the kubeconfig has a context of pinnace"
+    assert not capsys.readouterr().err
+    assert load(context="local", environ=environ).data_dir == Path("/old")
+    file.write_text(KUBECONFIG.replace("current-context: far", "current-context: kind"))
+    assert load(environ=environ).endpoints == ("127.0.0.1:5",)
+    assert load(environ=environ).endpoints == ("127.0.0.1:5",)
+    warning = capsys.readouterr().err
+    assert warning.count("\n") == 1 and warning.startswith(f"warning: {old} is deprecated")
+    assert known_contexts(environ=environ).keys() == {"far", "local"}
+
+
+def test_pinnace_config_is_read_with_a_warning(
+    file: Path, tmp_path: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    environ["PINNACE_CONFIG"] = str(tmp_path / "old")
+    assert load(environ=environ).endpoints == ("far.example:7443",)
+    assert "its file is missing: use KUBECONFIG" in capsys.readouterr().err
+    (tmp_path / "old").write_text(OLD)
+    assert load(environ=environ).endpoints == ("127.0.0.1:5",)
+    assert capsys.readouterr().err == "warning: PINNACE_CONFIG is deprecated: use KUBECONFIG\n"

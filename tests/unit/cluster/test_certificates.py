@@ -103,15 +103,32 @@ def test_client_configurations_name_the_folder_of_a_local_cluster(tmp_path: Path
         assert found.tls is not None and found.tls.context()
 
 
-def test_kubeconfig_of_a_gateway_uses_relative_paths(tmp_path: Path) -> None:
-    words = ["pki", str(tmp_path / "made"), "--server", "a:7443", "--gateway", "127.0.0.1:6443"]
+def test_kubeconfig_of_the_administrator_is_for_kubectl_and_pinnace(tmp_path: Path) -> None:
+    words = ["pki", str(tmp_path / "made"), "--server", "a:7443,b:7443", "--gateway", "gateway:6443"]
     assert run(words) == ExitCode.OK
     moved = (tmp_path / "made").rename(tmp_path / "moved")
-    found = yaml.safe_load((moved / "kubeconfig").read_text())
+    found = yaml.safe_load((moved / "admin.conf").read_text())
     cluster, user = found["clusters"][0]["cluster"], found["users"][0]["user"]
-    assert cluster["server"] == "https://127.0.0.1:6443"
+    assert cluster["server"] == "https://gateway:6443"
     for name in (cluster["certificate-authority"], user["client-certificate"], user["client-key"]):
         assert not Path(name).is_absolute() and (moved / name).is_file()
+    assert config.load(file=moved / "admin.conf").endpoints == ("a:7443", "b:7443")
+    assert config.load(file=moved / "scheduler.conf").gateway == ""
+    assert run(["pki", str(moved), "--user", "ada"]) == ExitCode.OK
+    assert config.load(file=moved / "users/ada.conf").gateway == "gateway:6443"
+
+
+def test_exported_kubeconfig_needs_no_other_file(tmp_path: Path) -> None:
+    provide(tmp_path / "pki")
+    before = {path: path.read_bytes() for path in (tmp_path / "pki").rglob("*") if path.is_file()}
+    words = ["pki", str(tmp_path / "pki"), "--export", str(tmp_path / "kube" / "config")]
+    assert run([*words, "--server", "127.0.0.1:7443", "--gateway", "127.0.0.1:6443"]) == ExitCode.OK
+    assert before == {path: path.read_bytes() for path in (tmp_path / "pki").rglob("*") if path.is_file()}
+    (tmp_path / "pki").rename(tmp_path / "gone")
+    found = config.load(file=tmp_path / "kube" / "config")
+    assert (found.endpoints, found.gateway) == (("127.0.0.1:7443",), "127.0.0.1:6443")
+    assert found.tls is not None and found.tls.context()
+    assert config.find_kubectl_context(None, file=tmp_path / "kube" / "config").name == "pinnace"
 
 
 @pytest.mark.parametrize(
@@ -122,6 +139,8 @@ def test_kubeconfig_of_a_gateway_uses_relative_paths(tmp_path: Path) -> None:
         (["--server", "a:7443", "--gateway", "a:b"], ExitCode.USAGE),
         (["--user", "ada", "--fleet", "edge"], ExitCode.USAGE),
         (["--group", "keepers"], ExitCode.USAGE),
+        (["--export", "config", "--user", "ada"], ExitCode.USAGE),
+        (["--export", "config"], ExitCode.NOT_FOUND),
         ([], ExitCode.USAGE),
         (["--user", "ada"], ExitCode.NOT_FOUND),
     ],

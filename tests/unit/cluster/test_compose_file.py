@@ -1,14 +1,18 @@
 """docker-compose.yml, checked without Docker: options exist, and files and addresses are consistent."""
 
 import importlib
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from pinnace.client.config import load
 from pinnace.cluster import certificates
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,10 +65,30 @@ def test_ports_are_published_on_loopback_only(services: dict[str, Any]) -> None:
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_kubeconfig_names_the_published_port_of_the_gateway(services: dict[str, Any]) -> None:
+def test_kubeconfig_in_containers_names_the_service_of_the_gateway(services: dict[str, Any]) -> None:
     made = shlex.split(services["pki"]["command"])
-    assert made[made.index("--gateway") + 1] == "127.0.0.1:6443"
+    assert made[made.index("--gateway") + 1] == "gateway:6443"
     assert "gateway" in [made[index + 1] for index, each in enumerate(made) if each == "--host"]
+
+
+@pytest.mark.parametrize(("ports", "servers"), [("7443-7444", "127.0.0.1:7443,127.0.0.1:7444"), ("7443", "127.0.0.1:7443")])
+def test_kubeconfig_of_this_machine_names_the_published_ports(
+    services: dict[str, Any], tmp_path: Path, ports: str, servers: str
+) -> None:
+    """The command of the service, with the paths of this test."""
+    shell, flags, text = services["kubeconfig"]["command"]
+    text = text.replace("$$", "$").replace("/pki", f"{tmp_path}/pki").replace("/kube", f"{tmp_path}/kube")
+    certificates.provide(tmp_path / "pki", ["apiserver:7443"], {}, gateway="gateway:6443")
+    (tmp_path / "kube").mkdir()
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PORTS": ports,
+        "GATEWAY_PORT": services["kubeconfig"]["environment"]["GATEWAY_PORT"],
+    }
+    subprocess.run([shell, flags, text], env=environment, check=True, timeout=60)
+    found = load(file=tmp_path / "kube" / "config")
+    assert (",".join(found.endpoints), found.gateway) == (servers, "127.0.0.1:6443")
+    assert found.tls is not None and found.tls.context()
 
 
 def test_prometheus_scrapes_all_components() -> None:

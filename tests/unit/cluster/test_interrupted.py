@@ -144,7 +144,7 @@ def test_interrupted_up_in_the_foreground_stops_the_cluster(
         await asyncio.sleep(60)
 
     monkeypatch.delenv("PINNACE_SERVER", raising=False)
-    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     monkeypatch.setattr(Cluster, "status", nothing)
     data_dir = tmp_path / "made" / "cluster"
     monkeypatch.setattr(up, "follow", look_on)
@@ -152,7 +152,7 @@ def test_interrupted_up_in_the_foreground_stops_the_cluster(
     ends_as_an_interrupt(up._up(Settings(), replace(SPEC, data_dir=data_dir), {}, fresh=False, opens=False, detach=False))
     assert len(stubborn.started) == 2 and not stubborn.left
     assert Cluster.load(data_dir).state.stopped, "only `down` and --fresh remove a cluster"
-    assert config.current_context() == f"local:{data_dir}"
+    assert config.current_context() == "pinnace-cluster"
 
 
 async def test_interrupted_down_keeps_the_cluster(stubborn: Stubborn, tmp_path: Path) -> None:

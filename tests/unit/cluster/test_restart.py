@@ -49,8 +49,10 @@ PLANS = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh"
 
 @pytest.fixture(autouse=True)
 def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "client"))
-    monkeypatch.setattr("pinnace.cli.local.clusters.refresh", lambda config: None)  # these clusters have no API servers
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "client"))
+    monkeypatch.setattr(
+        "pinnace.cli.local.clusters.refresh", lambda settings, config: None
+    )  # these clusters have no API servers
     monkeypatch.setattr("pinnace.cluster.cluster.SETTLE_TIMEOUT", 0.0)  # the substitutes for processes listen nowhere
 
 

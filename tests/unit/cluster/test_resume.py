@@ -37,8 +37,10 @@ BINARY = EtcdBinary(Path("/bin/false"), (3, 5, 21), False)
 
 @pytest.fixture(autouse=True)
 def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "client"))
-    monkeypatch.setattr("pinnace.cli.local.clusters.refresh", lambda config: None)  # these clusters have no API servers
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "client"))
+    monkeypatch.setattr(
+        "pinnace.cli.local.clusters.refresh", lambda settings, config: None
+    )  # these clusters have no API servers
 
 
 def dead(spec: ClusterSpec) -> Cluster:

@@ -327,7 +327,7 @@ async def test_a_call_that_is_refused() -> None:
     servers.on("/pinnace.v1.Pods/Get", GetRequest, get)
     try:
         command = [sys.executable, "-m", "scheduler.explaining", "--server", servers.address, "default", "a"]
-        environment = {**os.environ, "PINNACE_CONFIG": f"{os.devnull}/nothing"}  # without the user's certificates
+        environment = {**os.environ, "KUBECONFIG": f"{os.devnull}/nothing"}  # without the user's certificates
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, env=environment)
         said, _ = await process.communicate()
     finally:

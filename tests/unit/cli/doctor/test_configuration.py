@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cli.doctor.machine import Level, certificates, configuration, keys
+from pinnace.cli.doctor.machine import Level, certificates, configuration, contexts, keys
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.doctor import renewal
-from pinnace.client.config import ClientConfig, write_context
+from pinnace.client.config import ClientConfig
+from pinnace.client.contexts import write_cluster_context, write_context
 from pinnace.cluster.spec import ClusterSpec, planned
 from pinnace.pki import Authority, Subject
 
@@ -17,7 +18,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     monkeypatch.delenv("PINNACE_SERVER", raising=False)
     return tmp_path / "config"
 
@@ -29,13 +30,55 @@ def test_a_configuration_that_is_not_there_is_no_problem(file: Path) -> None:
 
 
 def test_a_context_that_leads_somewhere(file: Path) -> None:
-    write_context("far", ClientConfig(("far:1",)))
+    write_context("far", ClientConfig(("far:1",)), file=file)
     config, (found,) = configuration(Settings())
     assert config == ClientConfig(("far:1",)) and found.message == f'{file}, context "far": far:1'
     config, (found,) = configuration(Settings(context="gone"))
     assert config is None and (found.level, "(known: far)" in found.message) == (Level.PROBLEM, True)
     file.write_text("kind: Pod")
     assert configuration(Settings())[1][0].level is Level.PROBLEM
+
+
+def test_kubeconfig_that_others_can_write_is_a_warning(file: Path) -> None:
+    write_context("far", ClientConfig(("far:1",)), file=file)
+    file.chmod(0o622)
+    _, (_, found) = configuration(Settings())
+    assert (found.level, found.hint) == (Level.WARNING, f"chmod go-w {file}")
+
+
+def test_contexts_that_are_missing_stale_dead_or_not_current(file: Path, tmp_path: Path) -> None:
+    def found(config: ClientConfig | None) -> list[tuple[Level, str, str]]:
+        findings = contexts(
+            Settings(), config, lambda folder: folder.name == "dead", lambda folder: f" --data-dir {folder.name}"
+        )
+        return [(each.level, each.message, each.hint) for each in findings]
+
+    def written(name: str) -> ClientConfig:
+        config = ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / name, tls=None)
+        write_cluster_context(config, f"pinnace-{name}", lambda folder: False)
+        return config
+
+    assert found(None) == [(Level.OK, f"none in {file}", "")]
+    mine = ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "mine")
+    start = "`pinnace start --data-dir mine` writes it"
+    assert found(mine) == [(Level.WARNING, f"{file} has no context of the cluster in {tmp_path / 'mine'}", start)]
+    written("mine")
+    assert found(mine) == [(Level.OK, f"pinnace-mine in {file}", "")]
+    moved = ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "mine", gateway="127.0.0.1:6443")
+    assert found(moved) == [(Level.PROBLEM, 'context "pinnace-mine" names no gateway; the gateway is 127.0.0.1:6443', start)]
+    written("dead")
+    assert found(mine) == [
+        (
+            Level.WARNING,
+            "kubectl uses the context 'pinnace-dead', not pinnace-mine",
+            "`kubectl config use-context pinnace-mine`, or --context pinnace-mine",
+        ),
+        (
+            Level.WARNING,
+            f'context "pinnace-dead": there is no cluster in {tmp_path / "dead"} any more',
+            "`pinnace down --data-dir dead` removes it",
+        ),
+    ]
 
 
 def test_a_key_that_is_none(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.processes import table as status_table
 from pinnace.cli.verbs.up import example_pods
-from pinnace.client import config
-from pinnace.client import config as kept
-from pinnace.client.config import ClientConfig
+from pinnace.client.config import ClientConfig, current_context, load
+from pinnace.client.contexts import write_context
+from pinnace.client.kubeconfig_file import kubectl_paths
 from pinnace.cluster import errors
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.spec import STAGES, ClusterSpec, ClusterState, Plan, ProcessRecord, default_data_dir
@@ -29,9 +29,9 @@ from pinnace.runtime import procfs
 
 @pytest.fixture(autouse=True)
 def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("PINNACE_SERVER", "PINNACE_CONFIG", "PINNACE_DATA_DIR"):
+    for name in ("PINNACE_SERVER", "KUBECONFIG", "PINNACE_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
@@ -123,26 +123,26 @@ def test_the_example_that_is_named_can_be_applied(monkeypatch: pytest.MonkeyPatc
 def test_commands_find_the_cluster_that_was_started_last(tmp_path: Path) -> None:
     settings = Settings()
     assert clusters.present_data_dir(settings, None) == default_data_dir()
-    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
     assert clusters.present_data_dir(settings, None) == tmp_path / "big"
     assert clusters.present_data_dir(settings, tmp_path / "named") == tmp_path / "named"
-    clusters.remove_context(tmp_path / "big")
+    clusters.remove_context(settings, tmp_path / "big", [])
     assert clusters.present_data_dir(settings, None) == default_data_dir()
 
 
 def test_a_server_that_is_named_is_no_reason_to_end_another_cluster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
-    clusters.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "present"))
-    big = f"local:{tmp_path / 'big'}"
+    clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    clusters.write_context(Settings(), ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "present"))
+    big = "pinnace-big"
     for name in ("PINNACE_SERVER", "PINNACE_DATA_DIR"):
         monkeypatch.setenv(name, "127.0.0.1:9")
         for words in (["--context", big, "down"], ["down", "--context", big, "--server", "127.0.0.1:8"]):
             assert clusters.present_data_dir(Settings(context=big), None) == tmp_path / "big"
             assert run(words) == ExitCode.OK
             assert capsys.readouterr().out == f"there is no cluster in {tmp_path / 'big'}: nothing to do\n"
-            clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+            clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
 
 
 @pytest.mark.parametrize("verb", ["down", "restart", "status"])
@@ -150,7 +150,7 @@ def test_a_server_that_is_named_is_no_reason_to_end_another_cluster(
 def test_a_context_without_a_folder_is_not_taken_for_the_default_cluster(
     verb: str, context: str, code: ExitCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept.write_context("far", ClientConfig(("far.example:1",)))
+    write_context("far", ClientConfig(("far.example:1",)), file=kubectl_paths()[0])
     assert run([verb, "--context", context]) == code
     assert context in capsys.readouterr().err
 
@@ -162,18 +162,10 @@ def test_the_default_folder_has_one_name_though_there_is_a_link_on_the_way(
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "link"))
-    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
-    assert kept.current_context() == "local"
+    clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
+    assert current_context() == "pinnace"
     assert run(["down", "--data-dir", str(tmp_path / "link" / "pinnace" / "default")]) == ExitCode.OK
-    assert kept.current_context() == ""
-
-
-def test_two_folders_have_two_contexts(tmp_path: Path) -> None:
-    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
-    clusters.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "big"))
-    assert config.load(context="local").endpoints == ("127.0.0.1:1",)
-    clusters.remove_context(tmp_path / "big")
-    assert config.load(context="local").endpoints == ("127.0.0.1:1",)
+    assert current_context() == ""
 
 
 def ours(data_dir: Path) -> Path:
@@ -181,7 +173,7 @@ def ours(data_dir: Path) -> Path:
     record = ProcessRecord(Plan("etcd", "etcd-0", "127.0.0.1:1", "127.0.0.1:1", ("etcd",)), procfs.identify(os.getpid()))
     data_dir.mkdir()
     Folder(data_dir).write(ClusterState(ClusterSpec(data_dir=data_dir), 0.0, (), (record,)))
-    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=data_dir))
+    clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=data_dir))
     return data_dir
 
 
@@ -189,11 +181,11 @@ def ours(data_dir: Path) -> Path:
 def test_missing_cluster_error_lists_running_clusters(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A bare `down` said "nothing to do" while a cluster ran in another folder."""
     folders = [ours(tmp_path / name) for name in ("one", "two")]
-    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "gone"))
-    for _ in range(2):  # the context of what is gone is forgotten by the first
-        assert run([verb]) == ExitCode.NOT_FOUND
-        said = capsys.readouterr().err
-        assert all(f"`pinnace {verb} --data-dir {folder}`" in said for folder in folders)
+    clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "gone"))
+    assert run([verb]) == ExitCode.NOT_FOUND
+    said = capsys.readouterr().err
+    assert all(f"`pinnace {verb} --data-dir {folder}`" in said for folder in folders)
+    assert current_context() == ("pinnace-two" if verb == "down" else "pinnace-gone"), "the context of what is gone is removed"
 
 
 @pytest.mark.parametrize("verb", ["down", "status"])
@@ -201,7 +193,7 @@ def test_unknown_folder_error_suggests_data_dir(verb: str, capsys: pytest.Captur
     """`down` said that there was nothing to do, while it ran."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        kept.write_context("mine", ClientConfig((address,)))
+        write_context("mine", ClientConfig((address,)), file=kubectl_paths()[0])
         threading.Thread(target=greet, args=(listening,), daemon=True).start()
         assert run([verb]) == ExitCode.NOT_FOUND
     said = capsys.readouterr().err
@@ -215,7 +207,7 @@ def greet(listening: socket.socket) -> None:
 
 
 def test_missing_cluster_error_names_the_searched_places(capsys: pytest.CaptureFixture[str]) -> None:
-    kept.write_context("dead", ClientConfig(("127.0.0.1:1",)))
+    write_context("dead", ClientConfig(("127.0.0.1:1",)), file=kubectl_paths()[0])
     assert run(["down"]) == ExitCode.OK
     said = capsys.readouterr().out
     assert said == f"there is no cluster in {default_data_dir()}: nothing to do (--data-dir DIR names another)\n"
@@ -226,34 +218,34 @@ def test_a_folder_that_was_named_may_be_empty_whatever_runs_elsewhere(tmp_path: 
     assert run(["down", "--data-dir", str(tmp_path / "two")]) == ExitCode.OK
 
 
-def test_the_only_cluster_that_is_left_is_the_one_that_commands_talk_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_down_removes_the_context_from_every_file_that_up_has_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = ours(tmp_path / "one")
-    kept.write_context("far", ClientConfig(("far.example:1",)))
-    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "dead"))
-    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
-    clusters.remove_context(tmp_path / "big")
-    assert kept.current_context() == f"local:{one}"
-    assert str(one) in capsys.readouterr().err
-
-
-def test_no_current_context_is_chosen_from_two_remaining_clusters(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        ours(tmp_path / name)
-    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
-    clusters.remove_context(tmp_path / "big")
-    assert kept.current_context() == ""
+    """`up` in a terminal with KUBECONFIG, `down` in one without."""
+    elsewhere = tmp_path / "elsewhere"
+    write_context("far", ClientConfig(("far.example:1",)), file=elsewhere)
+    before = elsewhere.read_bytes()
+    monkeypatch.setenv("KUBECONFIG", str(elsewhere))
+    data_dir = ours(tmp_path / "one")
+    monkeypatch.delenv("KUBECONFIG")
+    written = Folder(data_dir).kubeconfigs()
+    assert written == [elsewhere] and elsewhere.read_bytes() != before
+    clusters.refresh(Settings(), ClientConfig(("127.0.0.1:9",), data_dir=data_dir))
+    assert not kubectl_paths()[0].exists(), "a start adds no second context"
+    assert load(file=elsewhere).endpoints == ("127.0.0.1:9",)
+    clusters.remove_context(Settings(), data_dir, written)
+    assert elsewhere.read_bytes() == before
+    assert 'use the context "far" again' in capsys.readouterr().err
 
 
 def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "file" / "config"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "file" / "config"))
     with pytest.raises(Failure) as failed:
-        clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
-    assert "PINNACE_CONFIG" in failed.value.report.hint
+        clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
+    assert "KUBECONFIG" in failed.value.report.hint
 
 
 @pytest.mark.parametrize(
@@ -264,7 +256,7 @@ def test_up_reports_an_unreadable_configuration_before_the_start(
 ) -> None:
     path = tmp_path / "broken"
     path.mkdir() if content is None else path.write_text(content)
-    monkeypatch.setenv("PINNACE_CONFIG", str(path))
+    monkeypatch.setenv("KUBECONFIG", str(path))
     assert run(["up", "--nodes", "1", "--data-dir", str(tmp_path / "cluster"), "--detach"]) != 0
     first, hint = capsys.readouterr().err.splitlines()
     assert first.startswith(f"error: {path}{said}") and hint.startswith("hint: ")
@@ -301,12 +293,5 @@ def test_the_certificates_of_a_local_cluster_are_its_own(tmp_path: Path, capsys:
 
 def test_to_see_whether_it_can_be_written_leaves_nothing(tmp_path: Path) -> None:
     """A start that fails after it shall not either."""
-    clusters.check_writable()
-    assert not list((tmp_path / "config").iterdir())
-
-
-def test_up_names_the_previous_current_context(tmp_path: Path) -> None:
-    one, two = (ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / name) for name in ("one", "two"))
-    assert clusters.write_context(one) == ""
-    assert clusters.write_context(one) == "", "it was it already"
-    assert clusters.write_context(two) == f"local:{tmp_path / 'one'}"
+    clusters.check_writable(Settings())
+    assert not list(tmp_path.iterdir())

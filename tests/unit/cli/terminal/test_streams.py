@@ -50,12 +50,12 @@ def test_unprintable_error_sets_the_exit_code() -> None:
 @pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, C_LOCALE], ids=["told", "C"])
 def test_texts_are_utf_8_whatever_the_locale(environment: dict[str, str], tmp_path: Path) -> None:
     """Or documents would be read back as something else."""
-    done = pinnace(f"down --data-dir {tmp_path}/Grüße", environment={**environment, "PINNACE_CONFIG": f"{tmp_path}/config"})
+    done = pinnace(f"down --data-dir {tmp_path}/Grüße", environment={**environment, "KUBECONFIG": f"{tmp_path}/config"})
     assert done.stdout.decode() == f"there is no cluster in {tmp_path}/Grüße: nothing to do\n"
 
 
 def test_a_file_name_is_written_as_it_is(tmp_path: Path) -> None:
-    done = pinnace(f"down --data-dir {tmp_path}/$'\\xff'", environment={"PINNACE_CONFIG": f"{tmp_path}/config"})
+    done = pinnace(f"down --data-dir {tmp_path}/$'\\xff'", environment={"KUBECONFIG": f"{tmp_path}/config"})
     assert b"/\xff: nothing to do" in done.stdout
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from pinnace.cli.main import run
 from pinnace.cli.verbs import logs
-from pinnace.client.config import ClientConfig, write_context
+from pinnace.client.config import ClientConfig
+from pinnace.client.contexts import write_context
 
 PATIENCE = 5.0
 
@@ -57,8 +58,8 @@ async def test_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def local_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of its logs."""
     monkeypatch.delenv("PINNACE_SERVER", raising=False)
-    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "config"))
-    write_context("local", ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    write_context("local", ClientConfig(("127.0.0.1:1",), data_dir=tmp_path), file=tmp_path / "config")
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "scheduler-0.log").write_text("one\ntwo\n")
@@ -99,6 +100,6 @@ def test_components_that_are_not_there(local_cluster: Path, capsys: pytest.Captu
     assert 'did you mean "scheduler-0"?' in error and hint == "hint: there are scheduler-0"
     assert run(["logs", "component/../config"]) == 3
     capsys.readouterr()
-    write_context("far", ClientConfig(("127.0.0.1:1",)))
+    write_context("far", ClientConfig(("127.0.0.1:1",)), file=local_cluster.parent / "config")
     assert run(["logs", "component/scheduler-0"]) == 3
     assert "local clusters only" in capsys.readouterr().err

@@ -17,9 +17,9 @@
     - {urlPrefix: "http://127.0.0.1:8888/scheduler", filterVerb: filter, prioritizeVerb: prioritize, weight: 1}
 
 A single profile may omit schedulerName; the default is default-scheduler. With several profiles, each needs a schedulerName.
-An out-of-tree plugin is named module:Class or path/file.py:Class. Relative paths, also those of tlsConfig, begin at the folder of
-the configuration file. Predicate and priority names of older Kubernetes releases are
-accepted as aliases. An unknown field is an error that names the field.
+An out-of-tree plugin is named module:Class or path/file.py:Class. Relative paths, also those of tlsConfig, begin at the folder
+of the configuration file. Predicate and priority names of older Kubernetes releases are accepted as aliases. An unknown field
+is an error that names the field.
 
     text --parse--> Configuration --build--> frameworks        (`check` builds them against a handle without a cluster)
       ^---------------- write ----------'

@@ -9,8 +9,9 @@
     GOGC, GOMEMLIMIT, PYTHONPATH, OTEL_* and similar       stored in the state for all components
 
 Later starts use the copies and the stored variables, and ignore such variables of their own environment. Relative paths of
-flags and variables begin at the working directory of `up`, those in a configuration file at its folder. The file of a plugin is copied, and so is a module or package in the working directory. Installed
-packages, modules on PYTHONPATH, and certificates are not copied.
+flags and variables begin at the working directory of `up`, those in a configuration file at its folder. The file of a plugin
+is copied, and so is a module or package in the working directory. Installed packages, modules on PYTHONPATH, and certificates
+are not copied.
 """
 
 import hashlib
@@ -56,6 +57,13 @@ FLAGS = {
     "machines": ("--machines", "PINNACE_KUBELET_MACHINES"),
 }
 """Options that name files, as in `options_of`: the flag of `pinnace up`, and the equivalent variable."""
+COPIES = {
+    "scheduler_config": ("scheduler.yaml", SCHEDULER),
+    "admission_config": ("admission.yaml", APISERVER),
+    "stages": ("stages.yaml", KUBELET),
+    "machines": ("machines.yaml", KUBELET),
+}
+"""Of options that name a file: the name of its copy, and the component that reads the copy when it starts."""
 COPIED = {"PINNACE_APISERVER_TOKEN_AUTH_FILE": "tokens.csv"}
 """Other variables that name an input file, with the name of its copy."""
 WRITTEN = ("PINNACE_APISERVER_AUDIT_LOG_PATH", "PINNACE_KUBELET_RUN_LOG", "PINNACE_SCHEDULER_WRITE_CONFIG_TO")
@@ -85,8 +93,8 @@ def gather(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> Inputs:
     copies = _Copies(config_folder(spec.data_dir), cwd)
     arguments: dict[str, list[str]] = {SCHEDULER: [], APISERVER: [], KUBELET: []}
     if spec.scheduler_config:
-        text = copies.read(spec.scheduler_config, "--scheduler-config")
-        arguments[SCHEDULER] += [CONFIG, copies.add("scheduler.yaml", copies.scheduler_config(text, cwd / spec.scheduler_config))]
+        text = copies.scheduler_config(copies.read(spec.scheduler_config, "--scheduler-config"), cwd / spec.scheduler_config)
+        arguments[SCHEDULER] += [CONFIG, copies.add("scheduler.yaml", text)]
     for given in spec.scheduler_plugins:
         arguments[SCHEDULER] += [PLUGIN, copies.plugin(given, "--scheduler-plugin")]
     if spec.admission_config:
@@ -293,7 +301,8 @@ class _Copies:
         except (yaml.YAMLError, UnicodeDecodeError):
             return text  # the scheduler reports the error
         named = dict.fromkeys(value for key, value in _strings(document) if key == "name" and ":" in value)
-        text = _replaced(text, {each: self.plugin(each, f"{path}: plugin", path.parent) for each in named}, lambda key: key == "name")
+        plugins = {name: self.plugin(name, f"{path}: plugin", path.parent) for name in named}
+        text = _replaced(text, plugins, lambda key: key == "name")
         elections = {value: ELECTION for key, value in _strings(document) if key == "resourceName" and value != ELECTION}
         for each in elections:
             self.notes.append(

@@ -483,7 +483,7 @@ def read(file: Path, *, seed: int = 0) -> Configuration:
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise ConfigurationError("is not a text in UTF-8") from None
+        raise ConfigurationError("expected a text in UTF-8") from None
 
 
 def parse(document: str, folder: Path = Path(), *, seed: int = 0) -> Configuration:

@@ -395,7 +395,7 @@ async def test_logs_of_a_pod_that_is_nowhere_say_where_to_look(pinnace: Commands
     assert (done.code, done.out) == (5, "")
     assert done.errors == [
         "Error from server (BadRequest): pod a does not have a host assigned",
-        "hint: `pinnace describe pod a` shows the reason",
+        "hint: `kubectl describe pod a` shows the reason",
     ]
     assert (await pinnace("logs", "pod/nope")).code == 3
 

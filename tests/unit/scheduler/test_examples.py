@@ -2,6 +2,8 @@
 
 import random
 import re
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from http.server import ThreadingHTTPServer
@@ -96,6 +98,16 @@ def test_a_policy_that_fails_is_named_and_the_others_are_shown(tmp_path: Path) -
     assert said.exit_code == 1 and "usual" in said.stdout and "nodes in use" in said.stdout
     assert "cheap" not in said.stdout
     assert 'Error: profile cheap: plugin "Eager" failed in Score: ValueError: scores must be from 0 to 100' in said.stderr
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("program", ["informer.py", "etcd_watch.py"])
+def test_without_a_configuration_a_program_ends_with_a_hint(program: str, tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(EXAMPLES.parent / program)]
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1 and ended.stderr.startswith("error: ") and "\nhint: " in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 async def test_the_extender_knows_which_racks_are_hot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.keys_pb2 import KeyVersion, WatchKeysRequest, WatchKeysResponse
 from pinnace.api.resources import ELECTIONS_PREFIX, PODS
-from pinnace.client.config import load
+from pinnace.client.config import ConfigError, load
 from pinnace.client.connection import Connection
 
 
@@ -52,4 +52,7 @@ async def main() -> None:
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
-        asyncio.run(main())
+        try:
+            asyncio.run(main())
+        except ConfigError as error:
+            sys.exit(f"error: {error}\nhint: {error.hint}")

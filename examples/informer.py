@@ -6,13 +6,14 @@ It prints each change of its store until it is interrupted. The components use `
 """
 
 import asyncio
+import sys
 from contextlib import suppress
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import store_key
 from pinnace.api.verbs_pb2 import DELETED, WatchEventType
 from pinnace.client.client import Client
-from pinnace.client.config import load
+from pinnace.client.config import ConfigError, load
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Expired
 
@@ -54,4 +55,7 @@ async def main() -> None:
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
-        asyncio.run(main())
+        try:
+            asyncio.run(main())
+        except ConfigError as error:
+            sys.exit(f"error: {error}\nhint: {error.hint}")

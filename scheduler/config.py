@@ -17,8 +17,9 @@
     - {urlPrefix: "http://127.0.0.1:8888/scheduler", filterVerb: filter, prioritizeVerb: prioritize, weight: 1}
 
 A single profile may omit schedulerName; the default is default-scheduler. With several profiles, each needs a schedulerName.
-An out-of-tree plugin is named module:Class or path/file.py:Class. Predicate and priority names of older Kubernetes releases are
-accepted as aliases. An unknown field is an error that names the field.
+An out-of-tree plugin is named module:Class or path/file.py:Class. Relative paths, also those of tlsConfig, begin at the folder
+of the configuration file. Predicate and priority names of older Kubernetes releases are accepted as aliases. An unknown field
+is an error that names the field.
 
     text --parse--> Configuration --build--> frameworks        (`check` builds them against a handle without a cluster)
       ^---------------- write ----------'
@@ -475,15 +476,25 @@ _FIELDS = (
 )
 
 
-def parse(document: str, *, seed: int = 0) -> Configuration:
-    """Parse a configuration file. Raise ConfigurationError if it is invalid."""
+def read(file: Path, *, seed: int = 0) -> Configuration:
+    """Read a configuration file, whose relative paths begin at its folder. Raise ConfigurationError if it is invalid."""
+    try:
+        return parse(file.read_text(), file.parent, seed=seed)
+    except OSError as error:
+        raise ConfigurationError(f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ConfigurationError("expected a text in UTF-8") from None
+
+
+def parse(document: str, folder: Path = Path(), *, seed: int = 0) -> Configuration:
+    """Parse the text of a configuration file in `folder`. Raise ConfigurationError if it is invalid."""
     try:
         found = documents.plain(document)
     except documents.DocumentError as error:
         raise ConfigurationError(f"line {error.line}: {error}") from None
     if len(found) > 1:
         raise ConfigurationError(f"expected one document, got {len(found)}")
-    top = fields(found[0] if found else None, "", _FIELDS)
+    top = fields(_with_paths(found[0], folder) if found else None, "", _FIELDS)
     if (top.get("apiVersion"), top.get("kind")) != (API_VERSION, KIND):
         raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {KIND}")
     election = fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))
@@ -509,6 +520,16 @@ def parse(document: str, *, seed: int = 0) -> Configuration:
         extenders=parse_extenders(top.get("extenders", []), "extenders"),
         seed=seed,
     )
+
+
+def _with_paths(raw: Any, folder: Path, key: str = "") -> Any:
+    """Return the document with `folder` before the relative paths of plugins and certificates."""
+    if isinstance(raw, dict):
+        return {name: _with_paths(value, folder, str(name)) for name, value in raw.items()}
+    if isinstance(raw, list):
+        return [_with_paths(item, folder, key) for item in raw]
+    is_path = isinstance(raw, str) and (key in _TLS_FIELDS[1:] if ".py:" not in raw else key == "name")
+    return str(folder / raw) if is_path and raw else raw
 
 
 def with_plugin(configuration: Configuration, spec: str) -> Configuration:

@@ -38,7 +38,7 @@ from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.tls import TlsFiles
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.config import Configuration, build, check, digest, needs, parse, with_plugin
+from scheduler.config import Configuration, build, check, digest, needs, read, with_plugin
 from scheduler.explain import explain
 from scheduler.extenders.interface import interested
 from scheduler.framework.plugin_errors import bounded_calls
@@ -58,7 +58,7 @@ class ConfigurationSource:
 
     def load(self) -> Configuration:
         """Load and check the configuration. Raise ConfigurationError or OSError."""
-        configuration = parse(Path(self.file).read_text()) if self.file else Configuration()
+        configuration = read(Path(self.file)) if self.file else Configuration()
         for plugin in self.plugins:
             configuration = with_plugin(configuration, plugin)
         return check(configuration)

@@ -70,7 +70,7 @@ def main(
 ) -> None:
     """Select a node for each pod. One replica is the leader; the other replicas are standbys."""
     try:
-        configuration = config.parse(file.read_text(), seed=seed) if file else config.Configuration(seed=seed)
+        configuration = config.read(file, seed=seed) if file else config.Configuration(seed=seed)
         for plugin in plugins:
             configuration = config.with_plugin(configuration, plugin)
         config.check(configuration)

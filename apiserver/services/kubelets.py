@@ -147,7 +147,7 @@ def _status(pod: Pod, container: str) -> ContainerStatus:
 
 
 def _refused(pod: Pod, message: str) -> Rejected:
-    hint = f"`pinnace describe pod {pod.metadata.name} -n {pod.metadata.namespace}` shows the state of its containers"
+    hint = f"`kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace}` shows the state of its containers"
     return Rejected(bad_request(message, hint))
 
 

@@ -272,7 +272,7 @@ class Streaming:
         """Return the endpoint of the pod's kubelet. Raises Rejected."""
         name = pod.spec.nodeName
         if not name:
-            hint = f"`pinnace describe pod {pod.metadata.name}` shows the reason"
+            hint = f"`kubectl describe pod {pod.metadata.name}` shows the reason"
             raise Rejected(errors.bad_request(f"pod {pod.metadata.name} does not have a host assigned", hint))
         entry = self._nodes.get(NODES.key("", name))
         if entry is None:

@@ -344,7 +344,7 @@ def _revision(text: str) -> int:
 
 
 MAX_LENGTH = 64 << 10
-"""Maximum length of a field selector in characters. `pinnace apply` selects 200 objects by name."""
+"""Maximum length of a field selector in characters. `kubectl apply` selects 200 objects by name."""
 MAX_WATCHED = 1000
 """Maximum number of values in the field and label selectors of a watch."""
 _HINT = "select fewer objects at once, or all objects and filter them"

@@ -1,6 +1,6 @@
 """A score plugin that prefers cheap nodes. The label `price` of a node is its cost.
 
-pinnace label node node-1 price=3
+kubectl label node node-1 price=3
 pinnace-scheduler --server HOST:PORT --config examples/plugins/cheap.yaml
 """
 

@@ -24,9 +24,10 @@ from rich.table import Table
 
 from examples.policies.trace import HOURS, ZONES, Arrival, nodes, trace
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.runtime.configuration import ConfigurationError
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.config import build, parse
+from scheduler.config import build, read
 from scheduler.framework.plugin_errors import bounded_calls
 from scheduler.framework.profile import Offline
 from scheduler.framework.results import PluginError
@@ -154,7 +155,12 @@ def _progress(name: str, hour: int) -> None:
 @click.command()
 @click.option("--nodes", "count", default=300, show_default=True, type=click.IntRange(min=9))
 @click.option("--seed", default=0, show_default=True, help="Runs with equal seeds have the same day and the same placements.")
-@click.option("--config", default=Path(__file__).with_name("policies.yaml"), type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--config",
+    default=Path(__file__).with_name("policies.yaml"),
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A KubeSchedulerConfiguration. Paths of plugins begin at its folder.",
+)
 @click.option(
     "--labels",
     multiple=True,
@@ -166,7 +172,10 @@ def main(count: int, seed: int, config: Path, labels: Mapping[str, Sequence[str]
     """Compare the profiles of a KubeSchedulerConfiguration."""
     machines = list(nodes(count, labels, seed))
     arrivals = trace(count, random.Random(seed))
-    policies = build(parse(config.read_text()), Offline())
+    try:
+        policies = build(read(config), Offline())
+    except ConfigurationError as error:
+        raise click.ClickException(f"{config}: {error}") from error
     days: dict[str, Day] = {}
     failed: dict[str, PluginError] = {}
     for name, policy in policies.items():

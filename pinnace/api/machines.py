@@ -106,7 +106,7 @@ class Shapes:
         """Raise ShapeError if kubelets are not allowed to register nodes with these labels."""
         for shape, _ in self.runs:
             if refused := sorted(filter(is_restricted, shape.labels)):
-                raise ShapeError("--labels", f"kubelets are not allowed to set {', '.join(refused)}; use `pinnace label nodes`")
+                raise ShapeError("--labels", f"kubelets are not allowed to set {', '.join(refused)}; use `kubectl label nodes`")
 
     def of(self, index: int) -> MachineShape:
         """Return the shape of the node with this index."""

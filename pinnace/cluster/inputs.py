@@ -8,10 +8,10 @@
     PINNACE_<COMPONENT>_*                                  stored in the state for this component
     GOGC, GOMEMLIMIT, PYTHONPATH, OTEL_* and similar       stored in the state for all components
 
-Later starts use the copies and the stored variables, and ignore such variables of their own environment. Relative paths,
-including those in a scheduler configuration, are relative to the working directory of `up`. Paths in an admission configuration
-are relative to its file. The file of a plugin is copied, and so is a module or package in the working directory. Installed
-packages, modules on PYTHONPATH, and certificates are not copied.
+Later starts use the copies and the stored variables, and ignore such variables of their own environment. Relative paths of
+flags and variables begin at the working directory of `up`, those in a configuration file at its folder. The file of a plugin
+is copied, and so is a module or package in the working directory. Installed packages, modules on PYTHONPATH, and certificates
+are not copied.
 """
 
 import hashlib
@@ -58,6 +58,13 @@ FLAGS = {
     "machines": ("--machines", "PINNACE_KUBELET_MACHINES"),
 }
 """Options that name files, as in `options_of`: the flag of `pinnace up`, and the equivalent variable."""
+COPIES = {
+    "scheduler_config": ("scheduler.yaml", SCHEDULER),
+    "admission_config": ("admission.yaml", APISERVER),
+    "stages": ("stages.yaml", KUBELET),
+    "machines": ("machines.yaml", KUBELET),
+}
+"""Of options that name a file: the name of its copy, and the component that reads the copy when it starts."""
 COPIED = {"PINNACE_APISERVER_TOKEN_AUTH_FILE": "tokens.csv"}
 """Other variables that name an input file, with the name of its copy."""
 WRITTEN = ("PINNACE_APISERVER_AUDIT_LOG_PATH", "PINNACE_KUBELET_RUN_LOG", "PINNACE_SCHEDULER_WRITE_CONFIG_TO")
@@ -88,8 +95,8 @@ def gather(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> Inputs:
     copies = _Copies(config_folder(spec.data_dir), cwd)
     arguments: dict[str, list[str]] = {SCHEDULER: [], APISERVER: [], KUBELET: []}
     if spec.scheduler_config:
-        text = copies.read(spec.scheduler_config, "--scheduler-config")
-        arguments[SCHEDULER] += [CONFIG, copies.add("scheduler.yaml", copies.scheduler_config(text, spec.scheduler_config))]
+        text = copies.scheduler_config(copies.read(spec.scheduler_config, "--scheduler-config"), cwd / spec.scheduler_config)
+        arguments[SCHEDULER] += [CONFIG, copies.add("scheduler.yaml", text)]
     for given in spec.scheduler_plugins:
         arguments[SCHEDULER] += [PLUGIN, copies.plugin(given, "--scheduler-plugin")]
     if spec.admission_config:
@@ -248,32 +255,33 @@ class _Copies:
     notes: list[str] = field(default_factory=list)
     _plugins: dict[Path, str] = field(default_factory=dict)
 
-    def read(self, given: str, flag: str) -> bytes:
-        """Raises SpecError."""
-        path = self.cwd / given
+    def read(self, given: str, flag: str, folder: Path | None = None) -> bytes:
+        """The content of the file; a relative path begins at `folder`, or at the working directory. Raises SpecError."""
+        path = (folder or self.cwd) / given
         try:
             if path.stat().st_size > LARGEST:
                 raise SpecError(f"{flag}: {path} is larger than {LARGEST:,} bytes", hint="check the path")
             return path.read_bytes()
         except OSError as error:
-            raise SpecError(f"{flag}: {path}: {error.strerror}", hint=f"paths are relative to {self.cwd}") from error
+            raise SpecError(f"{flag}: {path}: {error.strerror}", hint=f"paths are relative to {folder or self.cwd}") from error
 
     def add(self, name: str, data: bytes) -> str:
         """The absolute path of the copy."""
         self.files[name] = data
         return str(self.folder / name)
 
-    def plugin(self, spec: str, flag: str) -> str:
-        """The argument for the plugin `spec`: module:Class or file.py:Class. Raises SpecError."""
+    def plugin(self, spec: str, flag: str, folder: Path | None = None) -> str:
+        """The argument for the plugin `spec`: module:Class or file.py:Class. Its path begins at `folder`, or at the working
+        directory. Raises SpecError."""
         where, colon, class_name = spec.rpartition(":")
         if not colon:
             return spec
         if not where.endswith(".py"):
             self._module(where.partition(".")[0])
             return spec
-        path = (self.cwd / where).resolve()
+        path = ((folder or self.cwd) / where).resolve()
         if path not in self._plugins:
-            data = self.read(where, f"{flag} {spec}")
+            data = self.read(where, f"{flag} {spec}", folder)
             self._plugins[path] = self.add(f"plugins/{len(self._plugins)}/{path.name}", data)
         return f"{self._plugins[path]}:{class_name}"
 
@@ -288,16 +296,17 @@ class _Copies:
         if found:
             self.modules = self.folder / "modules"
 
-    def scheduler_config(self, text: bytes, path: str) -> bytes:
+    def scheduler_config(self, text: bytes, path: Path) -> bytes:
         """With the paths of the copies for those of plugins, full paths for those of certificates, and the election that the
         schedulers of a cluster may hold: others are for schedulers beside them. Raises SpecError."""
-        text = _with_paths(text, self.cwd)
+        text = _with_paths(text, path.parent)
         try:
             document = yaml.safe_load(text)
         except (yaml.YAMLError, UnicodeDecodeError):
             return text  # the scheduler reports the error
         named = dict.fromkeys(value for key, value in _strings(document) if key == "name" and ":" in value)
-        text = _replaced(text, {each: self.plugin(each, f"{path}: plugin") for each in named}, lambda key: key == "name")
+        plugins = {name: self.plugin(name, f"{path}: plugin", path.parent) for name in named}
+        text = _replaced(text, plugins, lambda key: key == "name")
         elections = {value: ELECTION for key, value in _strings(document) if key == "resourceName" and value != ELECTION}
         for each in elections:
             self.notes.append(

@@ -103,6 +103,11 @@ async def _elections(client: Client | None) -> Sequence[Election]:
         return []
 
 
+async def leaders(client: Client) -> list[str]:
+    """The leaders of the components' elections; empty if no API server responds in time."""
+    return [each.holder for each in await _elections(client) if each.name in ELECTIONS.values()]
+
+
 async def try_leader(client: Client) -> Election | None:
     """As `leader`; None also if no API server responds in time."""
     try:

@@ -73,14 +73,14 @@ async def lease(client: Client) -> str:
 
 async def work(client: Client) -> str:
     try:
-        await client.of(DEPLOYMENTS).get("steady", "default")
+        steady = await client.of(DEPLOYMENTS).get("steady", "default")
     except NotFound:
         raise Wrong("deployment/steady does not exist") from None
     pods = [each for each in (await client.of(PODS).list("default", labels="app=steady")).items if each.spec.nodeName]
     if len(pods) != REPLICAS or any(each.status.phase != "Running" for each in pods):
         running = sum(each.status.phase == "Running" for each in pods)
         raise Wrong(f"{running} of {REPLICAS} pods of deployment/steady run")
-    created = min(to_seconds(each.metadata.creationTimestamp) for each in pods)
+    created = to_seconds(steady.metadata.creationTimestamp)
     found = [
         term for term in await terms(client) if to_seconds(term.ended) >= created and term.reason.startswith("stream closed")
     ]

@@ -523,7 +523,7 @@ class CordonAdvisor:
         return [Remedy(f"uncordon {listing(names)}", names)]
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
-        return [f"the node is cordoned: run `pinnace uncordon {case.nodes.names[row]}` to allow new pods"]
+        return [f"the node is cordoned: run `kubectl uncordon {case.nodes.names[row]}` to allow new pods"]
 
 
 def _taints(case: Case, row: int) -> tuple[Taint, ...]:

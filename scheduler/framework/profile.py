@@ -403,6 +403,8 @@ def find(spec: str) -> type[Plugin]:
     where, colon, class_name = spec.rpartition(":")
     if not colon or not where or not class_name.isidentifier():
         raise PluginLoadError(f'plugin "{spec}": expected module:Class or path/to/file.py:Class')
+    if where.endswith(".py") and not Path(where).is_file():
+        raise PluginLoadError(f'plugin "{spec}": there is no file {where}; paths in a configuration file begin at its folder')
     try:
         module = _import_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     except KeyboardInterrupt:

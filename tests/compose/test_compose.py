@@ -1,6 +1,7 @@
 """The cluster of docker-compose.yml, built and run: the story that the README tells, and the promises of its networks."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
@@ -8,7 +9,7 @@ from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
 import pytest
 
 from pinnace.timeline.link import request_link
-from tests.compose.stack import BUILD_TIMEOUT, START_TIMEOUT, Stack, eventually, run, started
+from tests.compose.stack import BUILD_TIMEOUT, ROOT, START_TIMEOUT, Stack, eventually, run, started
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(BUILD_TIMEOUT + 2 * START_TIMEOUT)]
 
@@ -100,6 +101,16 @@ def test_the_gateway_serves_kubectl_and_the_timeline_on_this_machine(stack: Stac
 def test_the_command_line_works_inside_of_the_containers_too(stack: Stack) -> None:
     leader = eventually("there is a leader", stack.leader, RUNNING)
     assert leader["holder"] in stack.compose("exec", "-T", "scheduler", "pinnace", "leader")
+
+
+def test_the_commands_of_the_readme_run_in_the_containers(stack: Stack) -> None:
+    commands = re.findall(r"^docker-compose exec (.*?)(?: +#.*)?$", (ROOT / "README.md").read_text(), re.M)
+    assert len(commands) == 3
+    node = json.loads(stack.pinnace("get", "nodes", "-o", "json").stdout)["items"][0]["metadata"]["name"]
+    for command in commands:
+        words = [node if word == "NODE" else word for word in command.split()]
+        assert stack.compose("exec", "-T", *words).strip(), command
+    stack.compose("exec", "-T", "apiserver", "pinnace", "uncordon", node)
 
 
 def test_the_examples_can_be_applied_from_inside(stack: Stack) -> None:

@@ -30,7 +30,7 @@ class Mutant:
 
 
 def changes(command: Command) -> bool:
-    text = f"{command.text}\n".removeprefix("pinnace ")
+    text = f"{command.text}\n".removeprefix("pinnace ").removeprefix("kubectl ")
     return not text.startswith((*READS, "sleep", "cat", "echo", "grep"))
 
 

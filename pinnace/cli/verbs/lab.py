@@ -16,7 +16,8 @@ from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import clusters, running
 from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, Reported, usage
-from pinnace.cli.session import run
+from pinnace.cli.servers import configuration
+from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import Table, note, out
 from pinnace.client.client import Client
@@ -33,8 +34,8 @@ STATE = "labs.json"
 def lab() -> None:
     """List and start labs, and check their steps.
 
-    A lab is a page to read and follow in a terminal. Its steps are checked on the cluster of the current context. The steps of
-    lab 9 are checked in the files of the current directory.
+    A lab is a page to read and follow in a terminal. The steps of lab N are checked on the cluster that the lab starts, in a
+    folder with the name lab-N. The steps of lab 9 are checked in the files of the current directory.
     """
 
 
@@ -121,7 +122,11 @@ def predict(settings: Settings, number: int | None, given: tuple[str, ...]) -> N
         answers = dict.fromkeys([each.id for each in document.predictions if each.id not in kept][:1], "")
     for name, answer in answers.items():
         if not answer and not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise usage("the question cannot be asked without a terminal", hint=f"use {name}=ANSWER")
+            letters = "|".join(known[name].options)
+            raise usage(
+                "the question cannot be asked without a terminal",
+                hint=f"use `pinnace lab predict {document.number} {name}=ANSWER`, where ANSWER is {letters}",
+            )
         kept[name] = answer or _ask(known[name])
     _write_state(state)
     out(f"{_recorded(document, kept)}\n")
@@ -132,38 +137,40 @@ def predict(settings: Settings, number: int | None, given: tuple[str, ...]) -> N
     examples="""
         pinnace lab check               # all steps of the lab that was started last
         pinnace lab check 1 taint       # one step
+        pinnace lab check 1 --context pinnace-other   # on a cluster that the lab did not start
     """,
 )
 @number_argument
 @click.argument("step", required=False, metavar="[STEP]")
 def check(settings: Settings, number: int | None, step: str | None) -> None:
-    """Check the steps of a lab on the cluster.
+    """Check the steps of a lab on its cluster.
 
-    The checks read the cluster and can be repeated. The exit code is 10 if a check fails. If all steps pass, the recorded
-    predictions are compared with the answers.
+    The cluster of lab N is the current one, if its folder has the name lab-N. --context or --server selects any other cluster.
+
+    The checks read the cluster and can be repeated. The exit code is 10 if a check fails. An arrow marks the first step that is
+    not done. If all steps pass, the recorded predictions are compared with the answers.
     """
     document = _document(_current(number))
     known = checks(document.number)
     if step and step not in known:
         message = f'lab {document.number} has no check "{step}"'
         raise Failure(message, hint=f"there are {', '.join(known)}", code=ExitCode.NOT_FOUND)
-    wanted = [step] if step else list(known)
 
     async def ask(client: Client) -> None:
-        wrong = await _failing(client, document, wanted)
-        if wrong:
+        passed = await _check_step(client, document, step) if step else await _check_steps(client, document)
+        if not passed:
             note(f"`pinnace lab hint {document.number}` shows a hint")
             raise Reported(ExitCode.VERDICT)
         if not step:
             _compare(document)
 
-    _examine(settings, document, ask)
+    _examine(settings, document, ask, names_cluster=not step)
 
 
 @verb("hint", examples="pinnace lab hint 1")
 @number_argument
 def hint(settings: Settings, number: int | None) -> None:
-    """Show a hint for the first step whose check fails. Without a cluster, this is the first step."""
+    """Show a hint for the first step whose check fails. Without the cluster of the lab, this is the first step."""
     document = _document(_current(number))
 
     def tell(step: Step, message: str) -> None:
@@ -181,7 +188,7 @@ def hint(settings: Settings, number: int | None) -> None:
     try:
         _examine(settings, document, ask)
     except Failure as error:
-        if error.report.code != ExitCode.UNAVAILABLE or settings.server or settings.context:
+        if error.report.code not in (ExitCode.UNAVAILABLE, ExitCode.CONFLICT) or _names_cluster(settings):
             raise
         tell(document.steps[0], error.report.lines[0])
 
@@ -206,7 +213,7 @@ def reset(settings: Settings, number: int | None) -> None:
     try:
         folder = clusters.present_data_dir(settings, None)
         cluster = Cluster.load(folder)
-        if folder.name != f"lab-{document.number}":
+        if folder.name != _folder_name(document):
             out(f"the current cluster, in {folder}, is not the one of lab {document.number}: it is kept\n")
             return
         written = cluster.folder.kubeconfigs()
@@ -240,28 +247,73 @@ def _current(number: int | None) -> int:
     return int(found)
 
 
-def _examine(settings: Settings, document: Document, ask: Callable[[Client], Awaitable[None]]) -> None:
-    """Run checks. Those of a lab without a cluster get no client."""
+def _examine(
+    settings: Settings, document: Document, ask: Callable[[Client], Awaitable[None]], *, names_cluster: bool = True
+) -> None:
+    """Run checks, and print the name of their cluster first. Those of a lab without a cluster get no client."""
 
     async def without_client() -> None:
         await ask(cast(Client, None))
 
-    if has_cluster(document.number):
-        run(settings, lambda session: ask(session.client))
-    else:
+    if not has_cluster(document.number):
         process.run_command(without_client())
+        return
+    cluster = _checked_cluster(settings, document)
+
+    async def name_and_ask(session: Session) -> None:
+        if names_cluster or _names_cluster(settings):
+            out(f"cluster: {cluster}\n")
+        await ask(session.client)
+
+    run(settings, name_and_ask)
 
 
-async def _failing(client: Client, document: Document, wanted: Sequence[str]) -> int:
-    """Print the result of each check. Returns the number of failing ones."""
-    known, width, failing = checks(document.number), max(map(len, wanted), default=0), 0
-    for each in wanted:
+def _folder_name(document: Document) -> str:
+    """The name of the data directory in the lab's `pinnace up`."""
+    return f"lab-{document.number}"
+
+
+def _names_cluster(settings: Settings) -> bool:
+    """Whether the user has selected the cluster for this command."""
+    return bool(settings.context or settings.server or os.environ.get("PINNACE_SERVER"))
+
+
+def _checked_cluster(settings: Settings, document: Document) -> str:
+    """The folder of the cluster whose objects are checked, or its addresses if it is not local. Raises Failure for a cluster
+    that the lab did not start, unless the user has selected it."""
+    config = configuration(settings)
+    named = str(config.data_dir or ", ".join(config.endpoints))
+    if not _names_cluster(settings) and (config.data_dir is None or config.data_dir.name != _folder_name(document)):
+        raise Failure(
+            f"the current cluster, {named}, is not the one of lab {document.number}",
+            hint=f"start that of the lab: `pinnace lab hint {document.number}`; --context NAME checks any other one",
+            code=ExitCode.CONFLICT,
+        )
+    return named
+
+
+async def _check_step(client: Client, document: Document, step: str) -> bool:
+    """Print the result of one check. Returns whether it has passed."""
+    try:
+        out(f"✓ {step}  {await checks(document.number)[step](client)}\n")
+    except Wrong as error:
+        out(f"✗ {step}  {error}\n")
+        return False
+    return True
+
+
+async def _check_steps(client: Client, document: Document) -> bool:
+    """Print the result of all checks: what the first failing one misses, and the later ones as not done yet. Returns whether
+    all have passed."""
+    known = checks(document.number)
+    width, passed = max(map(len, known), default=0), True
+    for step, check in known.items():
         try:
-            out(f"✓ {each:<{width}}  {await known[each](client)}\n")
+            out(f"✓ {step:<{width}}  {await check(client)}\n")
         except Wrong as error:
-            failing += 1
-            out(f"✗ {each:<{width}}  {error}\n")
-    return failing
+            out(f"→ {step:<{width}}  {error}\n" if passed else f"· {step:<{width}}  not done yet\n")
+            passed = False
+    return passed
 
 
 async def _wrong(client: Client, number: int, step: str) -> str:

@@ -7,7 +7,7 @@ environment variables and ports.
 import json
 import os
 import signal
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from pinnace.cluster import certificates, inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, STOP_GRACE, Cluster
 from pinnace.cluster.errors import ClusterError, FolderError, NoCluster, StartFailed
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ELECTION, SCHEDULER, data_dir_flag, fleets, pki_folder
+from pinnace.cluster.spec import ELECTION, SCHEDULER, ProcessRecord, data_dir_flag, fleets, pki_folder
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 
@@ -45,7 +45,7 @@ names_argument = click.argument("names", nargs=-1, metavar="[NAME...]", shell_co
 
 
 def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *, verb: str) -> None:
-    """Starts the named processes, or all stopped ones. `restart` stops named processes first."""
+    """Starts the named processes, or all stopped ones. `restart` then replaces those that run, one after the other."""
     folder = clusters.present_data_dir(settings, data_dir)
     timeout = settings.timeout or START_TIMEOUT
     with running.translated(), Steps(settings) as steps:
@@ -56,22 +56,30 @@ def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *,
         if renewed:
             click.echo(f"certificates renewed: {', '.join(renewed)}")
         if names:
-            wanted = running.run(_prepared(cluster, list(dict.fromkeys(names)), steps, end=verb == "restart"))
+            wanted, live = running.run(_settled(cluster, list(dict.fromkeys(names)), steps))
             main: Coroutine[Any, Any, object] = cluster.restart(wanted, steps, timeout=timeout)
         else:
             running.run(cluster.settle(steps))
-            wanted = cluster.ended()
+            wanted, live = cluster.ended(), []
             main = cluster.resume(steps, timeout=timeout)
+        if verb != "restart":
+            for name in live:
+                click.echo(f"{name} runs already (pid {cluster.pid(name)})")
+            live = []
         try:
             if wanted:
                 running.run(main)
             else:
                 main.close()
-        except StartFailed:
+        except StartFailed as failed:
             _tell(cluster, wanted, steps)
+            if live:
+                raise with_untouched(failed, live) from None
             raise
-        clusters.refresh(settings, cluster.config)
         _tell(cluster, wanted, steps)
+        if live:
+            running.run(_restart_in_turn(cluster, live, steps, timeout))
+        clusters.refresh(settings, cluster.config)
         if damaged:
             raise damaged
         suspended = [
@@ -96,23 +104,64 @@ def check_names(cluster: Cluster, names: Sequence[str]) -> None:
             )
 
 
-async def _prepared(cluster: Cluster, names: Sequence[str], steps: Steps, *, end: bool) -> list[str]:
-    """The processes to start: with `end` all of them, after stopping them; otherwise those that do not run."""
+async def _settled(cluster: Cluster, names: Sequence[str], steps: Steps) -> tuple[list[str], list[str]]:
+    """Those of the processes that do not run, and those that do."""
     await cluster.settle(steps, names)
-    run = [name for name in names if name not in cluster.ended()]
-    for name in [name for name in run if end and cluster.can_succeed(name)]:
+    ended = cluster.ended()
+    return [name for name in names if name in ended], [name for name in names if name not in ended]
+
+
+async def _restart_in_turn(cluster: Cluster, names: Sequence[str], steps: Steps, timeout: float) -> None:
+    """Restart running processes, the next when the one before is ready. Raises ClusterError, and StartFailed: the later ones
+    then run on."""
+    rest = list(names)
+    while rest:
+        name = next_to_restart(rest, cluster.state.processes, await _leaders(cluster, rest))
+        rest.remove(name)
+        try:
+            await _replace(cluster, name, steps, timeout)
+        except StartFailed as failed:
+            raise with_untouched(failed, rest) if rest else failed from None
+
+
+def next_to_restart(names: Collection[str], records: Sequence[ProcessRecord], leaders: Collection[str]) -> str:
+    """The process to restart before the others: in starting order, and a leader after all others of its component."""
+    first, *others = [record for record in records if record.name in names]
+    same = [first.name, *(record.name for record in others if record.component == first.component)]
+    return next((name for name in same if name not in leaders), first.name)
+
+
+def with_untouched(failed: StartFailed, untouched: Sequence[str]) -> StartFailed:
+    """The failure with the processes that were not restarted because of it."""
+    failed.hint = f"{failed.hint}; not restarted, and running on: {', '.join(untouched)}".removeprefix("; ")
+    return failed
+
+
+async def _leaders(cluster: Cluster, names: Sequence[str]) -> list[str]:
+    """The leaders among the processes. Empty if one process is left, or if no API server answers."""
+    if len(names) < 2:
+        return []
+    try:
+        async with cluster.client() as client:
+            return await view.leaders(client)
+    except FolderError:
+        return []
+
+
+async def _replace(cluster: Cluster, name: str, steps: Steps, timeout: float) -> None:
+    """Stop a running process and start it again, or have its successor take over its listeners. Returns when it is ready."""
+    if cluster.can_succeed(name):
         steps.waiting(f"the successor of {name}")
         await cluster.succeed(name)
         click.echo(f"{name} was replaced without interruption (pid {cluster.pid(name)})")
-        names, run = [each for each in names if each != name], [each for each in run if each != name]
-    if end and run:
-        steps.waiting(f"{', '.join(run)} to end")
-        if killed := await cluster.stop(names=run):
-            steps.line(f"did not end when asked, and had to be killed: {', '.join(killed)}")
-        return list(names)
-    for name in run:
-        click.echo(f"{name} runs already (pid {cluster.pid(name)})")
-    return [name for name in names if name not in run]
+        return
+    steps.waiting(f"{name} to end")
+    if killed := await cluster.stop(names=[name]):
+        steps.line(f"did not end when asked, and had to be killed: {', '.join(killed)}")
+    try:
+        await cluster.restart([name], steps, timeout=timeout)
+    finally:
+        _tell(cluster, [name], steps)
 
 
 def _note_what_is_ignored(cluster: Cluster) -> None:
@@ -165,6 +214,7 @@ def start(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> 
     examples="""
         pinnace restart                 # all stopped processes, as `pinnace start` does
         pinnace restart scheduler-1     # stops it if it runs, and starts it again
+        pinnace restart scheduler-0 scheduler-1 scheduler-2   # one after the other, the leader last
     """,
 )
 @clusters.data_dir_option
@@ -172,10 +222,12 @@ def start(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> 
 def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> None:
     """Restart processes of a local cluster, and renew its certificates.
 
-    Named processes are stopped if they run, and started again. A service proxy ends when its successor has taken over its
-    listeners. Without names, only the processes that do not run are started.
-    They keep the arguments and the configuration that the cluster was created with, and the data of etcd. The processes run
-    the version of this command. The command returns when they are ready.
+    Named processes are stopped if they run, and started again: one after the other, the leader of an election after its
+    standbys, the next one when the one before is ready. So a component with several processes serves all the time. A service
+    proxy ends when its successor has taken over its listeners. Without names, only the processes that do not run are started.
+
+    The processes keep the arguments and the configuration that the cluster was created with, and the data of etcd. They run the
+    version of this command. The command returns when all are ready.
 
     A process that fails to start blocks only the processes that depend on it. If another program uses the port of a process,
     the process gets another port.

@@ -37,6 +37,7 @@ from pinnace.cluster.spec import (
     SLOW_LEASE,
     STAGES,
     ClusterSpec,
+    config_folder,
     data_dir_flag,
     default_data_dir,
 )
@@ -257,7 +258,7 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
     asked = inputs.with_environment(inputs.with_options(ClusterSpec(data_dir=spec.data_dir), files), environ)
     digests, before = inputs.digests(asked, cwd), inputs.options_of(spec)
     wanted = inputs.options_of(inputs.absolute(asked, cwd))
-    had, now = [], []
+    had, now, changed = [], [], []
     for name, new in sizes.items():
         if before[name] != new:
             had.append(option(name, before[name]))
@@ -267,6 +268,7 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
         if (new or name in files) and digests.get(name) != state.digests.get(name):
             had.append(option(name, old))
             now.append(option(name, new) + (" with other contents" if old == new else ""))
+            changed.append(name)
     for variable, stored in inputs.differing([record.plan for record in state.processes], environ, cwd).items():
         had.append(f"no {variable}" if stored is None else f"{variable}={quote(stored)}")
         now.append(f"{variable}={quote(environ[variable])}")
@@ -274,11 +276,24 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
         return
     where = data_dir_flag(spec.data_dir)
     are, them = ("is", "it") if len(now) == 1 else ("are", "them")
+    ways = [_way_to_change(cluster, name) for name in changed if before[name]]
     raise OtherOptions(
         f"the cluster in {spec.data_dir} was started with {_and(had)}, and now {_and(now)} {are} given",
-        hint=f"`pinnace up{where}` without {them} goes on with that cluster; with --fresh it is removed with all its objects, "
-        "and a new one is started; --data-dir names another folder for another cluster",
+        hint="".join(ways)
+        + f"`pinnace up{where}` without {them} goes on with that cluster; with --fresh it is removed with all "
+        "its objects, and a new one is started; --data-dir names another folder for another cluster",
     )
+
+
+def _way_to_change(cluster: Cluster, name: str) -> str:
+    """How a cluster that stays takes up a changed file of this option. "" if it has no copy of it."""
+    copy, component = inputs.COPIES.get(name, ("", ""))
+    path = config_folder(cluster.spec.data_dir) / copy
+    if not copy or not path.is_file():
+        return ""
+    names = " ".join(record.name for record in cluster.state.of(component))
+    where = data_dir_flag(cluster.spec.data_dir)
+    return f"to change it in that cluster, edit its copy {path}, then `pinnace restart{where} {names}`; "
 
 
 def option(name: str, value: object) -> str:

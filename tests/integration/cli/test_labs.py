@@ -10,7 +10,10 @@ from select import select
 
 import pytest
 
+from pinnace.cli.outcomes import ExitCode
+from pinnace.client import config
 from pinnace.client.client import Client
+from pinnace.client.config import ClientConfig
 from pinnace.labs.document import read, texts
 from tests.builders import make_node, make_pod
 from tests.integration.cli.commands import Commands, command
@@ -60,22 +63,49 @@ async def test_checks_name_what_is_missing_and_hints_follow_them(pinnace: Comman
     assert (await pinnace("lab", "start", "8")).code == 0
     checked = await pinnace("lab", "check")
     assert checked.code == 10
-    assert checked.lines[0] == f"✗ start    {NO_NODES}"
-    assert [line.split()[:2] for line in checked.lines] == [["✗", step] for step in ("start", "default", "policy", "risk")]
+    assert checked.lines == [
+        f"cluster: {','.join(pinnace.servers)}",
+        f"→ start    {NO_NODES}",
+        "· default  not done yet",
+        "· policy   not done yet",
+        "· risk     not done yet",
+    ]
     assert checked.errors == ["note: `pinnace lab hint 8` shows a hint"]
     hinted = await pinnace("lab", "hint")
-    assert hinted.code == 0 and hinted.lines[0] == f"start: {NO_NODES}"
-    assert hinted.lines[1].startswith("hint: `pinnace label node node-0 node-1 price=1`")
+    assert hinted.code == 0 and hinted.lines[1] == f"start: {NO_NODES}"
+    assert hinted.lines[2].startswith("hint: `kubectl label node node-0 node-1 price=1`")
 
     await nodes(client)
-    assert (await pinnace("lab", "check", "8", "start")).lines == ["✓ start  6 nodes have prices, 28 together"]
+    assert (await pinnace("lab", "check", "8", "start")).lines[1] == "✓ start  6 nodes have prices, 28 together"
     hinted = await pinnace("lab", "hint", "8")
-    assert hinted.lines[0] == "default: deployment/default-load has 0 pods, of which 0 run; expected 6"
+    assert hinted.lines[1] == "default: deployment/default-load has 0 pods, of which 0 run; expected 6"
 
     await load(client, "default-load", "default-scheduler", [0, 1, 2, 3, 4, 5])
     await load(client, "cheap-load", "default-scheduler", [1, 1, 1, 2, 2, 2])
     checked = await pinnace("lab", "check", "8", "policy")
-    assert checked.code == 10 and "has the schedulerName default-scheduler, not cheap" in checked.out
+    assert checked.code == 10 and checked.lines[1].startswith("✗ policy")
+    assert "has the schedulerName default-scheduler, not cheap" in checked.out
+
+
+async def test_a_cluster_that_the_lab_did_not_start_is_checked_only_when_it_is_named(
+    pinnace: Commands, client: Client, state: Path, tmp_path: Path
+) -> None:
+    """Regression: `lab check 8` checked the cluster of another lab, and did not name it."""
+    (address,) = pinnace.servers
+    pinnace.servers = []
+    pinnace.environment = {**pinnace.environment, "PINNACE_CONFIG": str(tmp_path / "config")}
+    config.write_context("mine", ClientConfig((address,), data_dir=tmp_path / "lab-6"), file=tmp_path / "config")
+    refused = await pinnace("lab", "check", "8")
+    assert refused.code == ExitCode.CONFLICT and refused.out == ""
+    assert refused.errors[0] == f"error: the current cluster, {tmp_path}/lab-6, is not the one of lab 8"
+    assert "`pinnace lab hint 8`" in refused.errors[1] and "--context" in refused.errors[1]
+    hinted = await pinnace("lab", "hint", "8")
+    assert hinted.code == 0 and hinted.lines[0] == f"start: the current cluster, {tmp_path}/lab-6, is not the one of lab 8"
+    named = await pinnace("lab", "check", "8", "--context", "mine")
+    assert named.lines[:2] == [f"cluster: {tmp_path}/lab-6", f"→ start    {NO_NODES}"]
+
+    config.write_context("own", ClientConfig((address,), data_dir=tmp_path / "lab-8"), file=tmp_path / "config")
+    assert (await pinnace("lab", "check", "8")).lines[0] == f"cluster: {tmp_path}/lab-8"
 
 
 async def test_predictions_are_compared_when_all_steps_are_done(pinnace: Commands, client: Client, state: Path) -> None:
@@ -94,7 +124,7 @@ async def test_predictions_are_compared_when_all_steps_are_done(pinnace: Command
         'prediction policy: c) One node, price 1: the answer is a) Two nodes, price 2; see "3. Your policy"',
     ]
     assert "prediction" not in (await pinnace("lab", "check", "8", "risk")).out
-    assert (await pinnace("lab", "hint")).out == "all steps of lab 8 are done\n"
+    assert (await pinnace("lab", "hint")).lines[1:] == ["all steps of lab 8 are done"]
 
 
 async def test_the_text_is_read_from_question_to_question(pinnace: Commands, state: Path) -> None:
@@ -142,6 +172,15 @@ async def test_mistakes_are_named(pinnace: Commands, state: Path, arguments: tup
     assert recorded(state) is None
 
 
+async def test_the_hint_for_a_prediction_without_a_terminal_works_as_it_is_said(pinnace: Commands, state: Path) -> None:
+    await pinnace("lab", "start", "8")
+    refused = await pinnace("lab", "predict")
+    assert refused.code == 2
+    said = refused.errors[1].partition("`pinnace ")[2].partition("`")[0]
+    assert said == "lab predict 8 default=ANSWER" and refused.errors[1].endswith("where ANSWER is a|b|c")
+    assert (await pinnace(*said.replace("ANSWER", "b").split())).out == "1 of 3 predictions recorded\n"
+
+
 async def test_a_broken_file_of_predictions_counts_as_empty(pinnace: Commands, state: Path) -> None:
     broken(state)
     assert "0 of 3 predictions recorded" in (await pinnace("lab", "start", "8")).lines
@@ -151,7 +190,7 @@ async def test_without_a_cluster_the_first_hint_is_shown_and_a_check_fails(pinna
     pinnace.servers = []
     hinted = await pinnace("lab", "hint", "8")
     assert hinted.code == 0 and hinted.lines[0].startswith("start: no configuration has been provided")
-    assert hinted.lines[1].startswith("hint: `pinnace label node")
+    assert hinted.lines[1].startswith("hint: `kubectl label node")
     assert (await pinnace("lab", "check", "8")).code == 6
 
 
@@ -161,7 +200,7 @@ async def test_checks_of_lab_9_read_files_and_need_no_cluster(
     monkeypatch.chdir(tmp_path)
     pinnace.servers = []
     checked = await pinnace("lab", "check", "9")
-    assert checked.code == 10 and checked.lines[0] == f"✗ right   lab-9/right.jsonl does not exist in {tmp_path}"
+    assert checked.code == 10 and checked.lines[0] == f"→ right   lab-9/right.jsonl does not exist in {tmp_path}"
 
 
 class Terminal:

@@ -89,6 +89,17 @@ def test_scheduler_configuration_and_its_plugins_are_copied(cwd: Path, spec: Clu
     assert "# a comment" in copy.read_text() and str(spec.data_dir / "config/plugins/0/cheap.py:Cheap") in copy.read_text()
 
 
+def test_paths_in_a_scheduler_configuration_begin_at_its_folder(cwd: Path, spec: ClusterSpec) -> None:
+    (cwd / "plugins" / "policy.yaml").write_text(
+        CONFIG.replace("plugins/cheap.py", "cheap.py")
+        + "extenders: [{urlPrefix: 'https://h:1', filterVerb: f, tlsConfig: {caFile: ca.crt}}]\n"
+    )
+    gathered = gather(replace(spec, scheduler_config="plugins/policy.yaml"), {}, cwd)
+    assert gathered.files["plugins/0/cheap.py"] == PLUGIN.encode()
+    copied = yaml.safe_load(gathered.files["scheduler.yaml"])
+    assert copied["extenders"][0]["tlsConfig"]["caFile"] == str(cwd / "plugins" / "ca.crt")
+
+
 def test_plugins_of_the_command_line_are_copied(cwd: Path, spec: ClusterSpec) -> None:
     (cwd / "mine.py").write_text(PLUGIN)
     (cwd / "pack").mkdir()

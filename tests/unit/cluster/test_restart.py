@@ -116,8 +116,55 @@ def test_running_process_is_kept_by_start_and_replaced_by_restart(
     monkeypatch.setattr(Cluster, "stop", stop)
     command = [verb, "--data-dir", str(cluster.spec.data_dir)]
     assert run_main([*command, "scheduler-0", "scheduler-1", "scheduler-1"]) == 0
-    assert started == [*ended, "scheduler-1"] and stopped == ended
+    assert started == ["scheduler-1", *ended] and stopped == ended
     assert (f"scheduler-0 runs already (pid {os.getpid()})" in capsys.readouterr().out) is (not ended)
+
+
+@pytest.fixture
+def rolling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a restart does, in its order, on a running cluster whose schedulers and controllers have the leaders scheduler-0 and
+    controllers-1."""
+    myself, done = procfs.identify(os.getpid()), list[str]()
+    names = ["apiserver-0", "apiserver-1", "scheduler-0", "scheduler-1", "scheduler-2", "controllers-0", "controllers-1"]
+    plans = [Plan(name.partition("-")[0], name, "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for name in names]
+    state = planned(ClusterSpec(data_dir=tmp_path), plans, [], 0.0)
+    for name in names:
+        state = state.with_process(name, myself)
+    Folder(tmp_path).write(state)
+
+    async def restart(self: Cluster, names: Sequence[str], *_: object, **__: object) -> None:
+        done.append(f"start {' '.join(names)}")
+        if names == ["scheduler-2"]:
+            raise StartFailed("scheduler-2 exited with 1", hint="see its log")
+
+    async def stop(self: Cluster, *, names: Sequence[str]) -> list[str]:
+        done.append(f"stop {' '.join(names)}")
+        return []
+
+    async def leaders(cluster: Cluster, names: Sequence[str]) -> list[str]:
+        return ["scheduler-0", "controllers-1"]
+
+    monkeypatch.setattr(Cluster, "restart", restart)
+    monkeypatch.setattr(Cluster, "stop", stop)
+    monkeypatch.setattr("pinnace.cli.verbs.processes._leaders", leaders)
+    return done
+
+
+def test_restart_of_several_processes_is_rolling_and_the_leader_is_last(rolling: list[str], tmp_path: Path) -> None:
+    """Regression: all named schedulers were stopped at once, and nothing was scheduled until one of them led again."""
+    names = ["controllers-1", "scheduler-0", "scheduler-1", "controllers-0", "apiserver-1", "apiserver-0"]
+    assert run_main(["restart", "--data-dir", str(tmp_path), *names]) == 0
+    order = ["apiserver-0", "apiserver-1", "scheduler-1", "scheduler-0", "controllers-0", "controllers-1"]
+    assert rolling == [f"{what} {name}" for name in order for what in ("stop", "start")]
+
+
+def test_a_process_that_does_not_start_again_ends_a_rolling_restart(
+    rolling: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["scheduler-0", "scheduler-2", "controllers-0"]
+    assert run_main(["restart", "--data-dir", str(tmp_path), *names]) == ExitCode.SERVER
+    assert rolling == ["stop scheduler-2", "start scheduler-2"]
+    assert "hint: see its log; not restarted, and running on: scheduler-0, controllers-0" in capsys.readouterr().err
 
 
 def test_expired_certificates_are_renewed(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,6 +159,24 @@ def test_changed_options_are_rejected_by_name(tmp_path: Path) -> None:
     assert said == f"{path}, and now {path} with other contents is given"
 
 
+def test_a_changed_configuration_file_is_rejected_with_the_way_to_change_it(tmp_path: Path) -> None:
+    policy, folder = tmp_path / "policy.yaml", tmp_path / "data"
+    policy.write_text("a: 1")
+    spec = ClusterSpec(nodes=1, schedulers=2, data_dir=folder, scheduler_config=str(policy), stages="fast")
+    cluster = dead(spec)
+    cluster._state = replace(cluster.state, digests=inputs.digests(spec, tmp_path))
+    (folder / "config" / "scheduler.yaml").write_text("a: 1")
+    policy.write_text("a: 2")
+    with pytest.raises(OtherOptions) as refused:
+        check_options(cluster, {"scheduler_config": "policy.yaml", "stages": "chaos"}, {}, tmp_path)
+    remedy, _, others = refused.value.hint.partition("; ")
+    assert remedy == (
+        f"to change it in that cluster, edit its copy {folder}/config/scheduler.yaml, then "
+        f"`pinnace restart --data-dir {folder} scheduler-0 scheduler-1`"
+    )
+    assert others.startswith(f"`pinnace up --data-dir {folder}` without them"), "a set of stages has no copy"
+
+
 @pytest.mark.parametrize(
     ("problem", "expected"),
     [

@@ -59,7 +59,7 @@ def test_taints_and_cordons() -> None:
     ]
     assert details(make_pod("a"), nodes) == ["TaintToleration: it does not tolerate the taint gpu=true:NoSchedule"]
     assert details(make_pod("a"), nodes, node="n3") == [
-        "NodeUnschedulable: the node is cordoned: run `pinnace uncordon n3` to allow new pods"
+        "NodeUnschedulable: the node is cordoned: run `kubectl uncordon n3` to allow new pods"
     ]
 
 
@@ -91,7 +91,7 @@ class TestCordonsWithTheirTaint:
         nodes = [cordoned("n0"), cordoned("n1")]
         assert remedies(make_pod("a"), nodes) == ["uncordon n0, n1 -> n0 n1"]
         assert details(make_pod("a"), nodes) == [
-            "NodeUnschedulable: the node is cordoned: run `pinnace uncordon n0` to allow new pods"
+            "NodeUnschedulable: the node is cordoned: run `kubectl uncordon n0` to allow new pods"
         ]
         assert remedies(make_pod("a").req(cpu=1), nodes[:1], [make_pod("b").req(cpu=4).node("n0")]) == [
             "uncordon n0; and free 1 cpu on n0, or reduce its requests accordingly: it requests 1 cpu, 0 of 4 is free -> n0"
@@ -101,7 +101,7 @@ class TestCordonsWithTheirTaint:
         nodes = [cordoned("n0").taint("gpu", "true")]
         assert remedies(make_pod("a"), nodes) == ["uncordon n0; and tolerate gpu=true:NoSchedule -> n0"]
         assert details(make_pod("a"), nodes) == [
-            "NodeUnschedulable: the node is cordoned: run `pinnace uncordon n0` to allow new pods",
+            "NodeUnschedulable: the node is cordoned: run `kubectl uncordon n0` to allow new pods",
             "TaintToleration: it does not tolerate the taint gpu=true:NoSchedule",
         ]
         tolerant = make_pod("a").tolerate("node.kubernetes.io/unschedulable", operator="Exists")

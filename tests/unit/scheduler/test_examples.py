@@ -2,6 +2,8 @@
 
 import random
 import re
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from http.server import ThreadingHTTPServer
@@ -15,7 +17,7 @@ from examples.extenders.hot_racks import Handler
 from examples.policies.compare import main as compare
 from examples.policies.compare import play
 from examples.policies.trace import nodes, trace
-from scheduler.config import build, parse
+from scheduler.config import build, parse, read
 from scheduler.extenders.extender import Extenders, query_extenders
 from scheduler.framework.profile import Offline
 from scheduler.main import main
@@ -35,11 +37,8 @@ EXAMPLES = ROOT / "examples" / "plugins"
         ("fast_disks.yaml", "packing", [make_node("empty"), make_node("liked")], [make_pod("there").req(cpu=1).node("liked")]),
     ],
 )
-def test_placements(
-    monkeypatch: pytest.MonkeyPatch, file: str, profile: str, nodes: list[NodeBuilder], placed: list[PodBuilder]
-) -> None:
-    monkeypatch.chdir(ROOT)
-    frameworks = build(parse((EXAMPLES / file).read_text()), Offline())
+def test_placements(file: str, profile: str, nodes: list[NodeBuilder], placed: list[PodBuilder]) -> None:
+    frameworks = build(read(EXAMPLES / file), Offline())
     decided = schedule_one(info(make_pod("a").req(cpu=1)), cache_of(*nodes, placed=placed), frameworks[profile], 0)
     assert isinstance(decided, Placed) and decided.node == "liked"
 
@@ -62,8 +61,7 @@ def test_policies_do_what_they_are_named_for() -> None:
     assert days["pack"] == play(policies["pack"], machines, arrivals, 0)
 
 
-def test_nodes_are_labelled_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+def test_nodes_are_labelled_as_it_is_asked_for() -> None:
     asked = ["--nodes", "9", "--config", str(EXAMPLES / "cheap.yaml")]
     shown = CliRunner().invoke(compare, [*asked, "--labels", "price=1..10", "--labels", "disk=ssd,hdd"])
     assert shown.exit_code == 0 and "nodes in use" in shown.output and "cheap ..." in shown.stderr
@@ -75,8 +73,16 @@ def test_nodes_are_labelled_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
         assert said.exit_code == 2 and "expected" in said.stderr
 
 
-def test_a_policy_that_fails_is_named_and_the_others_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+def test_compare_names_the_file_of_a_plugin_that_does_not_exist(tmp_path: Path) -> None:
+    config = tmp_path / "cheap.yaml"
+    config.write_text((EXAMPLES / "cheap.yaml").read_text())  # without its plugin
+    refused = CliRunner().invoke(compare, ["--config", str(config)])
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith(f"Error: {config}: profiles[0].plugins.multiPoint.enabled[0]: ")
+    assert f"there is no file {tmp_path}/cheapest_node.py" in refused.stderr
+
+
+def test_a_policy_that_fails_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
     plugin = tmp_path / "eager.py"
     plugin.write_text(
         "from scheduler.framework import PerNodeScore\n"
@@ -86,12 +92,22 @@ def test_a_policy_that_fails_is_named_and_the_others_are_shown(tmp_path: Path, m
     )
     file = tmp_path / "two.yaml"
     usual = "- schedulerName: usual"
-    own = (EXAMPLES / "cheap.yaml").read_text().replace("examples/plugins/cheapest_node.py:CheapestNode", f"{plugin}:Eager")
+    own = (EXAMPLES / "cheap.yaml").read_text().replace("cheapest_node.py:CheapestNode", f"{plugin}:Eager")
     file.write_text(own.rstrip() + f"\n{usual}\n")
     said = CliRunner().invoke(compare, ["--nodes", "9", "--config", str(file)])
     assert said.exit_code == 1 and "usual" in said.stdout and "nodes in use" in said.stdout
     assert "cheap" not in said.stdout
     assert 'Error: profile cheap: plugin "Eager" failed in Score: ValueError: scores must be from 0 to 100' in said.stderr
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("program", ["informer.py", "etcd_watch.py"])
+def test_without_a_configuration_a_program_ends_with_a_hint(program: str, tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(EXAMPLES.parent / program)]
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1 and ended.stderr.startswith("error: ") and "\nhint: " in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 async def test_the_extender_knows_which_racks_are_hot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_which_attempt_is_shown(states: dict[str, str], previous: bool, earlier:
 def test_where_there_is_nothing_to_show(states: dict[str, str], previous: bool, message: str) -> None:
     with pytest.raises(Rejected, match=message) as refused:
         readable(pod(**states), "a", previous)
-    assert "`pinnace describe pod web -n default`" in dict(refused.value.refusal.metadata)["hint"]
+    assert "`kubectl describe pod web -n default`" in dict(refused.value.refusal.metadata)["hint"]
 
 
 @pytest.mark.parametrize(("reason", "why"), [("OutOfcpu", r" \(OutOfcpu\)$"), ("", "$")])

@@ -142,8 +142,10 @@ def addressed(words: list[str]) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and the environment with which kubectl reaches our cluster. Raises HandOverError."""
     environment = dict(os.environ)
     before = words[: words.index("--")] if "--" in words else words
-    if any(flag_of(words, flag) for flag in _CHOOSING) or any(word in before for word in _HELP):
+    if any(flag_of(words, flag) for flag in _CHOOSING):
         return words, environment
+    if any(word in before for word in _HELP):  # the word may be the value of another flag: no cluster is reached
+        return words, environment | {"KUBECONFIG": os.devnull}
     requests = words[:1] if words[:1] and words[0] in COMPLETE else []
     rest = words[len(requests) :]
     at = position(rest)

@@ -91,6 +91,8 @@ def test_kubectl_gets_the_context_of_our_cluster(context: list[KubectlContext]) 
 def test_a_named_cluster_and_help_need_no_context(words: str, context: list[KubectlContext]) -> None:
     context.clear()
     assert handed(words) == words
+    if "--help" in words:
+        assert kubectl.addressed(words.split())[1]["KUBECONFIG"] == os.devnull, "a foreign cluster is not reached"
 
 
 def test_no_foreign_cluster_is_reached_without_a_context(context: list[KubectlContext]) -> None:

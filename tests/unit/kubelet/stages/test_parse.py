@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kubelet.runtime.simulated_log import LogLine
 from kubelet.runtime.stages import StagesError, load, parse
 
 GOOD = """apiVersion: kwok.x-k8s.io/v1alpha1
@@ -102,3 +103,54 @@ def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(StagesError, match="not UTF-8"):
         load(str(tmp_path / "binary"))
+
+
+LOGS = """apiVersion: pinnace.io/v1alpha1
+kind: Stage
+spec:
+  resourceRef: {kind: Pod}
+  logs:
+    - text: "{pod} started"
+    - text: '{"order": {number}}'
+      intervalMilliseconds: 2000
+      jitterMilliseconds: 500
+      container: app
+"""
+
+
+def test_logs_are_lines_with_intervals() -> None:
+    (stage,) = parse(LOGS, "logs.yaml").stages
+    assert [*stage.logs] == [LogLine("{pod} started"), LogLine('{"order": {number}}', 2.0, 0.5, "app")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            "{pod} started",
+            "{pood} started",
+            "x.yaml:6: spec.logs[0].text: {pood} is not a placeholder; there are container, pod",
+        ),
+        (
+            "intervalMilliseconds: 2000",
+            "intervalMilliseconds: 5",
+            "x.yaml:8: spec.logs[1].intervalMilliseconds: expected at le",
+        ),
+        (
+            "jitterMilliseconds: 500",
+            "jitterMilliseconds: 2001",
+            "x.yaml:9: spec.logs[1].jitterMilliseconds: expected a whole nu",
+        ),
+        ("  logs:", "  next: {exit: {}}\n  logs:", "x.yaml:5: spec.next: cannot be combined with logs"),
+        ("  logs:", "  delay: {}\n  logs:", "x.yaml:5: spec.delay: cannot be combined with logs"),
+        (
+            'text: "{pod} started"',
+            "line: a",
+            "x.yaml:6: spec.logs[0].line: not supported; there are text, intervalMilliseconds",
+        ),
+    ],
+)
+def test_mistakes_in_logs_name_their_line(old: str, new: str, problem: str) -> None:
+    with pytest.raises(StagesError) as caught:
+        parse(LOGS.replace(old, new, 1), "x.yaml")
+    assert any(line.startswith(problem) for line in str(caught.value).splitlines()), str(caught.value)

@@ -20,11 +20,12 @@ from kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChoose
 from kubelet.runtime.fake import NO_STAGES, Delays, FakeRuntime, FakeVolumes, Volumes
 from kubelet.runtime.interface import Runtime, Streams
 from kubelet.runtime.process.images import ImageTable, load_images
+from kubelet.runtime.process.meter import ProcessMeter
 from kubelet.runtime.process.mounts import probe
 from kubelet.runtime.process.plan import NO_IMAGES
 from kubelet.runtime.process.pod_volumes import PodVolumes
 from kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root
-from kubelet.runtime.process.runtime import ProcessMeter, ProcessRuntime
+from kubelet.runtime.process.runtime import ProcessRuntime
 from kubelet.runtime.process.streams import ProcessStreams
 from kubelet.runtime.simulated import SimulatedStreams
 from kubelet.runtime.simulated_machine import PodSnapshot

@@ -107,7 +107,7 @@ def gather(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> Inputs:
         known = spec.stages in STAGES
         text = b"" if known else copies.read(spec.stages, "--stages")
         arguments[KUBELET] += [STAGED, spec.stages if known else copies.add("stages.yaml", text)]
-    if spec.images:
+    if spec.images and spec.runtime == PROCESS:
         arguments[KUBELET] += [IMAGES, copies.add("images.yaml", copies.read(spec.images, "--images"))]
     machine = spec.machine
     if machine.machines:
@@ -183,7 +183,7 @@ def overruled(plans: Iterable[Plan], environ: Mapping[str, str]) -> list[str]:
 
 def digests(spec: ClusterSpec, cwd: Path) -> dict[str, str]:
     """A digest of all files of each given option, to compare two starts. Raises SpecError."""
-    bare, told, found = ClusterSpec(data_dir=spec.data_dir), options_of(spec), dict[str, str]()
+    bare, told, found = ClusterSpec(data_dir=spec.data_dir, runtime=spec.runtime), options_of(spec), dict[str, str]()
     for name in FLAGS:
         if told[name]:
             alone = gather(with_options(bare, {name: told[name]}), {}, cwd)

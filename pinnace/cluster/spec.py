@@ -124,7 +124,7 @@ class ClusterSpec:
     stages: str = ""
     """The behavior of simulated containers: a predefined set or a file. Empty: they run."""
     images: str = ""
-    """The commands of images for the process runtime, a file."""
+    """The commands of images, a file. No effect with another runtime than the process runtime."""
     machine: MachineOptions = field(default_factory=MachineOptions)
     """The properties of the nodes."""
     scheduler_config: str = ""
@@ -144,10 +144,6 @@ class ClusterSpec:
             raise SpecError(
                 "--stages cannot be used with --runtime process",
                 hint=f"use --runtime {FAKE}, or omit --stages",
-            )
-        if self.images and self.runtime != PROCESS:
-            raise SpecError(
-                "--images can only be used with --runtime process", hint=f"use --runtime {PROCESS}, or omit --images"
             )
         if self.etcd_members not in (1, 3):
             raise SpecError(f"invalid number of etcd members: {self.etcd_members}", hint="use --etcd-members 1 or 3")

@@ -1,4 +1,4 @@
-"""Implements Runtime with local processes, and measures what they use.
+"""Implements Runtime with local processes.
 
     <root>/lock                                    one kubelet at a time
     <root>/pods/<uid>/node, address                the pod's node and address
@@ -18,9 +18,6 @@ An attempt:
     find: whichever of these an earlier kubelet has left
 
 If a shim ends without a record of the exit, its process is dead too: exit code 137.
-
-`ProcessMeter` counts everything that descends from a container's shim. CPU is the average since the last measurement, or since
-the start. Memory is the resident memory of its processes; shared pages count for each.
 """
 
 import asyncio
@@ -28,12 +25,11 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kubelet.addresses import Addresses
 from kubelet.runtime.interface import (
@@ -76,13 +72,11 @@ from kubelet.runtime.process.root import (
     stop_shim,
 )
 from kubelet.service_variables import Variables, no_services
-from kubelet.stats import Running as RunningPod
-from kubelet.stats import Usage
 from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Pod
 from pinnace.api.scalars import to_seconds
 from pinnace.runtime import procfs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.procfs import Entry, Identity
+from pinnace.runtime.procfs import Identity
 
 
 def kill_rest(running: Running) -> None:
@@ -488,73 +482,3 @@ def _make(sandbox: _Sandbox) -> None:
             link_volumes(container, home / "root", where)
     except ValueError as error:  # such as a null character, which the API rejects now
         raise Unsupported(f"invalid path of a volume: {error}") from None
-
-
-LEAST_WINDOW = 1.0
-"""Seconds for which a result is reused. The kernel counts in hundredths of a second."""
-Shim = tuple[int, int]
-"""Pid and start time identify a process."""
-
-
-class _Sample(NamedTuple):
-    age: float
-    """CPU time of the shim, in seconds."""
-    cpu_s: float
-    """CPU time of the container since its start."""
-    told: int
-    """Nanocores."""
-    window: float
-
-
-class ProcessMeter:
-    def __init__(self, root: Root) -> None:
-        self._root = root
-        self._samples: dict[Shim, _Sample] = {}
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="meter")
-        """One measurement at a time, even if a caller was cancelled."""
-
-    async def measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, Usage]]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure, running)
-
-    def _measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, Usage]]:
-        table = procfs.table()
-        children: dict[int, list[Entry]] = {}
-        for entry in table.values():
-            children.setdefault(entry.parent, []).append(entry)
-        found: list[Mapping[str, Usage]] = []
-        for pod, names in running:
-            shims = {name: table.get(self._shim(pod.metadata.uid, name)) for name in names}
-            found.append({name: self._used(shim, children) for name, shim in shims.items() if shim is not None})
-        self._samples = {
-            key: each for key, each in self._samples.items() if key[0] in table and table[key[0]].started == key[1]
-        }
-        return found
-
-    def _shim(self, uid: str, container: str) -> int:
-        """The pid; 0: unknown."""
-        attempts = self._root.attempts(uid, container)
-        try:
-            return int((attempts[-1] / files.LOCK).read_text() or "0") if attempts else 0
-        except (OSError, ValueError):
-            return 0
-
-    def _used(self, shim: Entry, children: Mapping[int, Sequence[Entry]]) -> Usage:
-        processes = list(_below(shim.pid, children))
-        memory = sum(each.rss for each in processes)
-        cpu_s, age = shim.waited_s + sum(each.cpu_s + each.waited_s for each in processes), shim.age
-        before = self._samples.get((shim.pid, shim.started), _Sample(0.0, 0.0, 0, 0.0))
-        window = age - before.age
-        if window < LEAST_WINDOW and before.window:
-            return Usage(before.told, memory, before.window)
-        told = round(max(0.0, cpu_s - before.cpu_s) / max(window, 0.01) * 1e9)
-        self._samples[shim.pid, shim.started] = _Sample(age, cpu_s, told, window)
-        return Usage(told, memory, window)
-
-
-def _below(pid: int, children: Mapping[int, Sequence[Entry]]) -> Iterator[Entry]:
-    """All descendants."""
-    waiting = [*children.get(pid, ())]
-    while waiting:
-        entry = waiting.pop()
-        yield entry
-        waiting += children.get(entry.pid, ())

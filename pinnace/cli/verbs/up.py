@@ -27,7 +27,7 @@ from pinnace.client.flags import Machines, check_registering
 from pinnace.client.flags import machines as machine_options
 from pinnace.cluster import inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
-from pinnace.cluster.errors import Busy, FolderError, NoCluster, OtherOptions
+from pinnace.cluster.errors import Busy, FolderError, NoCluster, OtherOptions, SpecError
 from pinnace.cluster.spec import (
     DNS,
     ELECTIONS,
@@ -128,6 +128,10 @@ def up(
         if options["proxy"] is None:
             options["proxy"] = options["runtime"] == PROCESS
         spec = ClusterSpec(**options, data_dir=folder, machine=machines.options)
+        if spec.images and spec.runtime != PROCESS:
+            raise SpecError(
+                "--images can only be used with --runtime process", hint=f"use --runtime {PROCESS}, or omit --images"
+            )
         running.run(_up(settings, spec, _given(spec), fresh=fresh, opens=opens, detach=detach))
 
 
@@ -255,7 +259,8 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
     spec, state = cluster.spec, cluster.state
     sizes = {name: value for name, value in given.items() if name not in inputs.FLAGS}
     files = {name: value for name, value in given.items() if name in inputs.FLAGS}
-    asked = inputs.with_environment(inputs.with_options(ClusterSpec(data_dir=spec.data_dir), files), environ)
+    bare = ClusterSpec(data_dir=spec.data_dir, runtime=FAKE if files.get("stages") else spec.runtime)
+    asked = inputs.with_environment(inputs.with_options(bare, files), environ)
     digests, before = inputs.digests(asked, cwd), inputs.options_of(spec)
     wanted = inputs.options_of(inputs.absolute(asked, cwd))
     had, now, changed = [], [], []

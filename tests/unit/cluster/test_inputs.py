@@ -16,7 +16,7 @@ from pinnace.cluster import inputs
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary
 from pinnace.cluster.inputs import PREFIXES, differing, digests, gather, options, overruled, spawn_environment
-from pinnace.cluster.spec import ClusterSpec, Inputs, Plan, plan
+from pinnace.cluster.spec import FAKE, PROCESS, ClusterSpec, Inputs, Plan, plan
 from scheduler.config import parse
 
 BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 21), fallback=False)
@@ -205,6 +205,16 @@ def test_files_are_compared_by_content(cwd: Path, spec: ClusterSpec) -> None:
     (cwd / "plugins" / "cheap.py").write_text(PLUGIN + "\n")
     assert digests(given, cwd)["scheduler_config"] != before["scheduler_config"], "a plugin of the configuration has changed"
     assert digests(given, cwd)["stages"] == before["stages"] != digests(replace(given, stages="chaos"), cwd)["stages"]
+
+
+def test_images_are_copied_for_the_process_runtime(cwd: Path, spec: ClusterSpec) -> None:
+    (cwd / "images.yaml").write_text("images: {a: {command: [x]}}")
+    given = replace(spec, images="images.yaml", runtime=PROCESS)
+    copied = gather(given, {}, cwd)
+    assert list(copied.arguments["kubelet"][:1]) == ["--images"]
+    assert copied.files["images.yaml"] == b"images: {a: {command: [x]}}"
+    assert digests(given, cwd)["images"] == digests(replace(given, images=str(cwd / "images.yaml")), cwd)["images"]
+    assert "--images" not in gather(replace(given, runtime=FAKE), {}, cwd).arguments["kubelet"]
 
 
 def test_variable_overridden_by_up_is_reported(cwd: Path, spec: ClusterSpec) -> None:

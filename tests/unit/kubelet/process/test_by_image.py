@@ -10,7 +10,7 @@ from kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChoose
 from kubelet.runtime.fake import NO_STAGES, FakeRuntime
 from kubelet.runtime.interface import ContainerState, StreamError, read
 from kubelet.runtime.process.images import Image, ImageTable
-from kubelet.runtime.process.runtime import ProcessMeter
+from kubelet.runtime.process.meter import ProcessMeter
 from kubelet.runtime.process.streams import ProcessStreams
 from kubelet.runtime.simulated import SimulatedStreams
 from kubelet.runtime.stages import Behaviour

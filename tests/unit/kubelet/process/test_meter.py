@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubelet.runtime.process import runtime
-from kubelet.runtime.process.runtime import ProcessMeter
+from kubelet.runtime.process.meter import ProcessMeter
 from kubelet.stats import Running, Usage
 from pinnace.api.core_v1_pb2 import Pod
 from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell

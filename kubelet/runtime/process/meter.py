@@ -1,0 +1,85 @@
+"""Measures what the containers of the process runtime use.
+
+`ProcessMeter` counts everything that descends from a container's shim. CPU is the average since the last measurement, or since
+the start. Memory is the resident memory of its processes; shared pages count for each.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from kubelet.runtime.process import files
+from kubelet.runtime.process.root import Root
+from kubelet.stats import Running, Usage
+from pinnace.runtime import procfs
+from pinnace.runtime.procfs import Entry
+
+LEAST_WINDOW = 1.0
+"""Seconds for which a result is reused. The kernel counts in hundredths of a second."""
+Shim = tuple[int, int]
+"""Pid and start time identify a process."""
+
+
+class _Sample(NamedTuple):
+    age: float
+    """CPU time of the shim, in seconds."""
+    cpu_s: float
+    """CPU time of the container since its start."""
+    told: int
+    """Nanocores."""
+    window: float
+
+
+class ProcessMeter:
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._samples: dict[Shim, _Sample] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="meter")
+        """One measurement at a time, even if a caller was cancelled."""
+
+    async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure, running)
+
+    def _measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
+        table = procfs.table()
+        children: dict[int, list[Entry]] = {}
+        for entry in table.values():
+            children.setdefault(entry.parent, []).append(entry)
+        found: list[Mapping[str, Usage]] = []
+        for pod, names in running:
+            shims = {name: table.get(self._shim(pod.metadata.uid, name)) for name in names}
+            found.append({name: self._used(shim, children) for name, shim in shims.items() if shim is not None})
+        self._samples = {
+            key: each for key, each in self._samples.items() if key[0] in table and table[key[0]].started == key[1]
+        }
+        return found
+
+    def _shim(self, uid: str, container: str) -> int:
+        """The pid; 0: unknown."""
+        attempts = self._root.attempts(uid, container)
+        try:
+            return int((attempts[-1] / files.LOCK).read_text() or "0") if attempts else 0
+        except (OSError, ValueError):
+            return 0
+
+    def _used(self, shim: Entry, children: Mapping[int, Sequence[Entry]]) -> Usage:
+        processes = list(_below(shim.pid, children))
+        memory = sum(each.rss for each in processes)
+        cpu_s, age = shim.waited_s + sum(each.cpu_s + each.waited_s for each in processes), shim.age
+        before = self._samples.get((shim.pid, shim.started), _Sample(0.0, 0.0, 0, 0.0))
+        window = age - before.age
+        if window < LEAST_WINDOW and before.window:
+            return Usage(before.told, memory, before.window)
+        told = round(max(0.0, cpu_s - before.cpu_s) / max(window, 0.01) * 1e9)
+        self._samples[shim.pid, shim.started] = _Sample(age, cpu_s, told, window)
+        return Usage(told, memory, window)
+
+
+def _below(pid: int, children: Mapping[int, Sequence[Entry]]) -> Iterator[Entry]:
+    """All descendants."""
+    waiting = [*children.get(pid, ())]
+    while waiting:
+        entry = waiting.pop()
+        yield entry
+        waiting += children.get(entry.pid, ())

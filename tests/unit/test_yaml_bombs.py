@@ -35,7 +35,7 @@ BOMBS = {
 
 def read_kubeconfig(text: str, folder: Path) -> None:
     (folder / "config").write_text(text)
-    config.read(folder / "config")
+    config.read_configuration(folder / "config")
 
 
 READERS: dict[str, Callable[[str, Path], object]] = {

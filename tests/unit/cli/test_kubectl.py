@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,7 @@ def test_plugins_get_no_flags_before_their_name(context: list[KubectlContext]) -
 def test_a_gateway_that_does_not_answer_is_one_line(context: list[KubectlContext]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        context[0] = context[0]._replace(server=f"https://{address}")
+        context[0] = replace(context[0], server=f"https://{address}")
         assert handed("get pods").endswith("get pods")
     with pytest.raises(kubectl.HandOverError, match=f"no gateway answers at {address} yet"):
         kubectl.addressed(["get", "pods"])

@@ -89,7 +89,7 @@ def test_first_cluster_creates_the_kubeconfig_and_down_removes_it(user: User) ->
     found = load(environ=user.environ)
     assert (found.endpoints, found.data_dir, found.gateway) == (("127.0.0.1:1",), user.home / "default", GATEWAY)
     assert found.tls is not None and found.tls.ca.read_bytes() == b"CA"
-    assert user.kubectl() == KubectlContext(None, "pinnace")
+    assert user.kubectl() == KubectlContext(None, "pinnace", f"https://{GATEWAY}")
     assert user.down() == "" and not user.path.exists()
 
 
@@ -209,7 +209,7 @@ def test_named_file_is_used_instead(owner: User, tmp_path: Path) -> None:
     assert write_cluster_context(config, "pinnace", is_dead, file=file, environ=owner.environ).path == file
     assert owner.path.read_text() == FOREIGN
     assert is_written(owner.home / "default", file=file) and not is_written(owner.home / "default", environ=owner.environ)
-    assert find_kubectl_context(None, file=file, environ=owner.environ) == KubectlContext(file, "pinnace")
+    assert find_kubectl_context(None, file=file, environ=owner.environ) == KubectlContext(file, "pinnace", f"https://{GATEWAY}")
     remove_cluster_context(owner.home / "default", file=file, environ=owner.environ)
     assert not file.exists()
 
@@ -226,7 +226,7 @@ def test_kubectl_never_gets_a_foreign_context(owner: User) -> None:
         assert caught.value.hint == "choose a context with --context: pinnace"
         with pytest.raises(ConfigError, match="is not the one of a pinnace cluster"):
             load(context=context, environ=owner.environ)
-    assert owner.kubectl("pinnace") == KubectlContext(None, "pinnace")
+    assert owner.kubectl("pinnace") == KubectlContext(None, "pinnace", f"https://{GATEWAY}")
     with pytest.raises(ConfigError, match=r'no context "gone" \(known: pinnace\)'):
         owner.kubectl("gone")
 

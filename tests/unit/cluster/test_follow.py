@@ -100,8 +100,9 @@ async def test_replacing_cluster_is_neither_stopped_nor_restarted(replaced: Clus
     folder = Folder(replaced.spec.data_dir)
     other = a_state(folder.path, "apiserver-2", 2.0).with_process("apiserver-0", its_process)
     folder.write(other)
-    with Steps(Settings()) as steps:
-        assert not await _end(replaced, steps)
+    settings = Settings()
+    with Steps(settings) as steps:
+        assert not await _end(settings, replaced, steps)
     for act in (replaced.down, lambda: replaced.restart(["apiserver-0"])):
         with pytest.raises(NoCluster, match="another cluster"):
             await act()

@@ -38,6 +38,8 @@ def read_kubeconfig(text: str, folder: Path) -> None:
     config.read_configuration(folder / "config")
 
 
+OF_OTHERS = ("a key", "a number", "a sexagesimal number", "a date")
+"""Fields of a kubeconfig that are not ours are never evaluated."""
 READERS: dict[str, Callable[[str, Path], object]] = {
     "manifest": lambda text, folder: manifest.load(text, "bomb.yaml"),
     "kubeconfig": read_kubeconfig,
@@ -48,8 +50,10 @@ READERS: dict[str, Callable[[str, Path], object]] = {
 REFUSALS = (manifest.ManifestError, config.ConfigError, ConfigurationError, StagesError)
 
 
-@pytest.mark.parametrize("bomb", BOMBS)
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("reader", "bomb"),
+    [(reader, bomb) for reader in READERS for bomb in BOMBS if reader != "kubeconfig" or bomb not in OF_OTHERS],
+)
 def test_bomb_is_refused_with_a_short_message(reader: str, bomb: str, tmp_path: Path) -> None:
     with pytest.raises(REFUSALS) as refused:
         READERS[reader](BOMBS[bomb], tmp_path)

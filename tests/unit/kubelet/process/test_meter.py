@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.process import runtime
+from kubelet.runtime.process import meter
 from kubelet.runtime.process.meter import ProcessMeter
 from kubelet.stats import Running, Usage
 from pinnace.api.core_v1_pb2 import Pod
@@ -76,7 +76,7 @@ async def test_unreaped_child_is_counted(scene: Scene) -> None:
 
 
 async def test_cpu_usage_is_averaged_since_the_previous_request(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "LEAST_WINDOW", 0.0)
+    monkeypatch.setattr(meter, "LEAST_WINDOW", 0.0)
     pod = shell(f"{BURN}; echo done; {FOR_EVER}")
     scene.run(pod)
     await scene.says("done")
@@ -87,7 +87,7 @@ async def test_cpu_usage_is_averaged_since_the_previous_request(scene: Scene, mo
 
 
 async def test_immediate_second_request_returns_the_same_cpu_usage(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "LEAST_WINDOW", 3600.0)
+    monkeypatch.setattr(meter, "LEAST_WINDOW", 3600.0)
     pod = shell(FOR_EVER)
     scene.run(pod)
     await scene.running()

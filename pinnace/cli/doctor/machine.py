@@ -303,7 +303,8 @@ def contexts(
     for name, data_dir in stale_contexts(is_dead, file=settings.kubeconfig).items():
         hint = f"`pinnace down{flag(data_dir)}` removes it"
         findings.append(warning("contexts", f'context "{name}": there is no cluster in {data_dir} any more', hint))
-    return findings or [ok("contexts", f"{', '.join(found.our_contexts()) or 'none'} in {found.shown}")]
+    ours = ", ".join(found.our_contexts())
+    return findings or ([ok("contexts", f"{ours} in {found.shown}")] if ours else [])
 
 
 def keys(paths: Iterable[Path]) -> Sequence[Finding]:

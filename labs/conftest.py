@@ -38,19 +38,13 @@ def set_up(namespace: dict[str, Any]) -> None:
     work = folder / "work"
     work.mkdir()
     namespace["folder"] = folder
-    namespace["runner"] = Runner(Shell(work, _environment(namespace)), work, update=update)
-
-
-def _environment(namespace: dict[str, Any]) -> dict[str, str]:
-    """That of a user whose kubectl uses the lab's cluster."""
-    folder, number = namespace["folder"], int(namespace["path"].name.partition("-")[0])
-    return environment(folder) | {"KUBECONFIG": str(folder / "work" / f"lab-{number}" / "kubeconfig")}
+    namespace["runner"] = Runner(Shell(work, environment(folder)), work, update=update)
 
 
 def tear_down(namespace: dict[str, Any]) -> None:
     runner, folder = namespace["runner"], namespace["folder"]
     runner.shell.close()
-    subprocess.run(["pinnace", "down"], env=_environment(namespace), capture_output=True, timeout=60, check=False)
+    subprocess.run(["pinnace", "down"], env=environment(folder), capture_output=True, timeout=60, check=False)
     if runner.changes and not runner.failed:
         runner.rewrite(namespace["path"])
     shutil.rmtree(folder, ignore_errors=True)

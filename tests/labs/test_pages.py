@@ -113,7 +113,6 @@ def _run(shell: Shell, command: Command) -> None:
 def test_the_commands_of_a_page_succeed_and_print_what_it_shows(page: Page) -> None:
     folder = Path(tempfile.mkdtemp(prefix="pinnace-page-"))
     environ = environment(folder) | {"XDG_STATE_HOME": str(folder / ".local" / "state")}
-    environ["KUBECONFIG"] = str(folder / ".local" / "state" / "pinnace" / "default" / "kubeconfig")
     work = folder / "work"
     shutil.copytree(ROOT / "examples", work / "examples")
     shell = Shell(work, environ)

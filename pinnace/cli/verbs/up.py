@@ -68,7 +68,7 @@ POSITIVE = click.IntRange(min=1)
 @click.option(
     "--controllers", type=click.IntRange(min=0), default=2, show_default=True, help="One leads, the others are on standby."
 )
-@click.option("--gateways", type=POSITIVE, default=1, show_default=True, help="Serve the Kubernetes API to kubectl.")
+@click.option("--gateways", type=POSITIVE, default=1, show_default=True, help="The gateways, which serve the Kubernetes API on one port.")
 @click.option(
     "--proxy/--no-proxy", default=None, help="Run a service proxy.  [default: with --runtime process]", show_default=False
 )
@@ -127,7 +127,8 @@ def up(
         check_registering(machines)
         if options["proxy"] is None:
             options["proxy"] = options["runtime"] == PROCESS
-        spec = ClusterSpec(**options, data_dir=folder, machine=machines.options)
+        sharing = options["gateways"] > 1
+        spec = ClusterSpec(**options, gateways_share_port=sharing, data_dir=folder, machine=machines.options)
         if spec.images and spec.runtime != PROCESS:
             raise SpecError(
                 "--images can only be used with --runtime process", hint=f"use --runtime {PROCESS}, or omit --images"

@@ -35,6 +35,7 @@ from controllers.writes import Expectations
 from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
+from pinnace.api.integers import natural
 from pinnace.api.pods import ended
 from pinnace.api.quantities import equal
 from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, store_key
@@ -48,7 +49,6 @@ from pinnace.api.rollouts import (
     bare,
     revision,
 )
-from pinnace.api.integers import natural
 from pinnace.api.scalars import MAX_INT32, to_seconds, to_time
 from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED

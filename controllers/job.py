@@ -32,9 +32,9 @@ from controllers.writes import Expectations
 from pinnace.api import conditions, names
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Container, Pod
+from pinnace.api.integers import natural
 from pinnace.api.pods import ended
 from pinnace.api.resources import JOBS, PODS, RESOURCE_QUOTAS
-from pinnace.api.integers import natural
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.integers import int32
 from pinnace.api.pods import ended
 from pinnace.api.resources import Object
-from pinnace.api.integers import int32
 from pinnace.api.scalars import to_seconds
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wellknown import COST_ANNOTATION

@@ -40,9 +40,9 @@ from kubelet.eviction import (
 )
 from kubelet.lifecycle.plan import Template
 from pinnace.api.core_v1_pb2 import ContainerStateTerminated, Node, Pod, Taint, Toleration
+from pinnace.api.integers import natural
 from pinnace.api.names import is_extended_resource
 from pinnace.api.pods import evicting, tolerates
-from pinnace.api.integers import natural
 from pinnace.api.scalars import to_time
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
 from pinnace.fit import Predicate, Refusal, Requests, Room, allocatable, matches

@@ -34,6 +34,7 @@ from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Node, Pod, Taint
+from pinnace.api.integers import natural
 from pinnace.api.machines import NATIVE, is_restricted
 from pinnace.api.quantity import QuantityError, amount
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
@@ -49,7 +50,6 @@ from pinnace.api.resources import (
     ROLES,
     SYSTEM_NAMESPACE,
 )
-from pinnace.api.integers import natural
 from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION, FLEET_LABEL, NOT_READY_TAINT
 
 Owns = Callable[[User, str], bool]

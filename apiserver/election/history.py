@@ -60,6 +60,7 @@ from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import Change, KeyValue, LeaseNotFound, OutOfSpace, Storage, StorageError, TooLarge, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.elections_pb2 import Candidate, Term
+from pinnace.api.integers import natural
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.names import new_uid
 from pinnace.api.resources import (
@@ -71,7 +72,6 @@ from pinnace.api.resources import (
     term_key,
     terms_prefix,
 )
-from pinnace.api.integers import natural
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION
 from pinnace.runtime.clock import Clock

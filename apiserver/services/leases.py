@@ -27,9 +27,9 @@ from apiserver.services.sessions import election_of
 from apiserver.storage.interface import KeyValue, Storage, StorageError
 from pinnace.api.coordination_v1_pb2 import Lease, LeaseList
 from pinnace.api.elections_pb2 import Election
+from pinnace.api.integers import natural
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, election_key
-from pinnace.api.integers import natural
 from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.api.verbs_pb2 import DeleteCollectionRequest, GetRequest, ListRequest
 from pinnace.api.wellknown import BIRTH_ANNOTATION, FENCE_ANNOTATION, STREAM_ANNOTATION

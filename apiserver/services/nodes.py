@@ -51,10 +51,10 @@ from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.integers import natural
 from pinnace.api.names import dns_subdomain, new_uid
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
-from pinnace.api.integers import natural
 from pinnace.api.scalars import to_micro_time, to_time
 from pinnace.api.wellknown import BIRTH_ANNOTATION, STREAM_ANNOTATION
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock

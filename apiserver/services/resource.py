@@ -40,10 +40,10 @@ from apiserver.registry.strategy import say_created
 from apiserver.services.methods import MAX_BATCH, READ_TIMEOUT, Context, read_timeout
 from pinnace.api.core_v1_pb2 import Event, Namespace
 from pinnace.api.events_pb2 import CreateEventBatchRequest
+from pinnace.api.integers import natural
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ListOptions, ObjectMeta
 from pinnace.api.namespaces_pb2 import UpdateNamespaceRequest
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, EVENTS, Object, Resource
-from pinnace.api.integers import natural
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.tables_pb2 import ListTableRequest, Table, TableColumnDefinition

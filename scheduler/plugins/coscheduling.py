@@ -28,8 +28,8 @@ from typing import Any
 from zlib import crc32
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import PODS
 from pinnace.api.integers import natural
+from pinnace.api.resources import PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.api.selectors import LabelRequirement, LabelSelector
 from scheduler.cache.pod_index import Selection

@@ -51,9 +51,9 @@ from pinnace.api.apps_v1_pb2 import (
 from pinnace.api.batch_v1_pb2 import Job, JobSpec, JobStatus
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
+from pinnace.api.integers import natural
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.api.integers import natural
 from pinnace.api.scalars import STRING, format_rfc3339, int_or_string, to_seconds
 from pinnace.api.selectors import from_message
 from pinnace.api.status import Violation

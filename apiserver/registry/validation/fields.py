@@ -22,10 +22,10 @@ from google.protobuf.message import Message
 
 from pinnace.api import names, quantity
 from pinnace.api.core_v1_pb2 import PodSpec, ResourceRequirements
+from pinnace.api.integers import int32
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import LabelSelector, ObjectMeta, OwnerReference, Time
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.api.integers import int32
 from pinnace.api.scalars import MAX_INT32, STRING
 from pinnace.api.selectors import MAX_REQUIREMENTS
 from pinnace.api.status import Violation

@@ -68,7 +68,7 @@ POSITIVE = click.IntRange(min=1)
 @click.option(
     "--controllers", type=click.IntRange(min=0), default=2, show_default=True, help="One leads, the others are on standby."
 )
-@click.option("--gateways", type=POSITIVE, default=1, show_default=True, help="The gateways, which serve the Kubernetes API on one port.")
+@click.option("--gateways", type=POSITIVE, default=1, show_default=True, help="Serve the Kubernetes API, all on one port.")
 @click.option(
     "--proxy/--no-proxy", default=None, help="Run a service proxy.  [default: with --runtime process]", show_default=False
 )

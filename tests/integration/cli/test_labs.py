@@ -11,7 +11,7 @@ from select import select
 import pytest
 
 from pinnace.cli.outcomes import ExitCode
-from pinnace.client import config
+from pinnace.client import contexts
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.labs.document import read, texts
@@ -93,8 +93,8 @@ async def test_a_cluster_that_the_lab_did_not_start_is_checked_only_when_it_is_n
     """Regression: `lab check 8` checked the cluster of another lab, and did not name it."""
     (address,) = pinnace.servers
     pinnace.servers = []
-    pinnace.environment = {**pinnace.environment, "PINNACE_CONFIG": str(tmp_path / "config")}
-    config.write_context("mine", ClientConfig((address,), data_dir=tmp_path / "lab-6"), file=tmp_path / "config")
+    pinnace.environment = {**pinnace.environment, "KUBECONFIG": str(tmp_path / "config")}
+    contexts.write_context("mine", ClientConfig((address,), data_dir=tmp_path / "lab-6"), file=tmp_path / "config")
     refused = await pinnace("lab", "check", "8")
     assert refused.code == ExitCode.CONFLICT and refused.out == ""
     assert refused.errors[0] == f"error: the current cluster, {tmp_path}/lab-6, is not the one of lab 8"
@@ -104,7 +104,7 @@ async def test_a_cluster_that_the_lab_did_not_start_is_checked_only_when_it_is_n
     named = await pinnace("lab", "check", "8", "--context", "mine")
     assert named.lines[:2] == [f"cluster: {tmp_path}/lab-6", f"→ start    {NO_NODES}"]
 
-    config.write_context("own", ClientConfig((address,), data_dir=tmp_path / "lab-8"), file=tmp_path / "config")
+    contexts.write_context("own", ClientConfig((address,), data_dir=tmp_path / "lab-8"), file=tmp_path / "config")
     assert (await pinnace("lab", "check", "8")).lines[0] == f"cluster: {tmp_path}/lab-8"
 
 

@@ -60,9 +60,9 @@ def provide(
 ) -> list[str]:
     """Creates missing and expiring certificates, and returns their names. `endpoints`: addresses of the API servers for
     clients, without which no configurations are written; `hosts`: names of the API servers; `etcd_hosts`: names of etcd's
-    members; `fleets`: node names of each fleet (pinnace.api.names); `local`: the directory belongs to a local cluster, which the configurations name; `gateway`:
-    "host:port" of a gateway, for the administrator's kubectl. Raises OSError, and ValueError for files that pinnace has not
-    created.
+    members; `fleets`: node names of each fleet (pinnace.api.names); `local`: the directory belongs to a local cluster, which
+    the configurations name; `gateway`: "host:port" of a gateway, for the administrator's kubectl. Raises OSError, and
+    ValueError for files that pinnace has not created.
     """
     clients = _clients(fleets)
     made = _certify(folder, clients, fleets, hosts, etcd_hosts)

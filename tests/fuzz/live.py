@@ -80,7 +80,7 @@ class Live:
 async def live(folder: Path, etcd: str) -> AsyncIterator[Live]:
     """`etcd`: its address; it must be empty."""
     pki = folder / "pki"
-    certificates.provide(pki, [], {Who.FLEET.value: ["edge-*"]})
+    certificates.provide(pki, ["127.0.0.1:1"], {Who.FLEET.value: ["edge-*"]})
     Folder(pki).provide([CertificateSpec(Who.NOBODY.value, Subject("nobody"))], datetime.now(UTC))
     tokens = pki / "tokens.csv"
     tokens.write_text("s3cret,eve,1,\n")

@@ -48,6 +48,8 @@ class Plan(TypedDict):
     """Use the end of the log if the process fails without a message."""
     mounts: list[BindMount]
     """The mounts of the container in a mount namespace of its own. Empty: it has none (see mounts)."""
+    terminal: NotRequired[bool]
+    """Whether stdin is a terminal, which becomes the controlling terminal."""
     enter: NotRequired[int]
     """The pid of a process whose mount namespace is entered first, for a command in a running container."""
 

@@ -11,11 +11,13 @@ Source: getrlimit(2), prctl(2).
 """
 
 import ctypes
+import fcntl
 import json
 import os
 import resource
 import signal
 import sys
+import termios
 
 from kubelet.runtime.process import mounts
 
@@ -46,6 +48,8 @@ def main() -> None:
     bind(plan["memory"], int(sys.argv[2]))
     command = plan["argv"]
     try:
+        if plan.get("terminal"):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if "enter" in plan:
             mounts.enter_namespace_of(plan["enter"])
         os.chdir(plan["cwd"])

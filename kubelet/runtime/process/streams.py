@@ -5,7 +5,8 @@ followed. A reader keeps its open file through a rotation and continues with the
 two rotations misses the removed files.
 
 An exec starts a command in a container. Its output waits in pipes, and then the command waits; nothing is buffered here. The
-process group of the command is killed when the command has ended, the caller disconnects, or the kubelet exits.
+process group of the command is killed when the command has ended, the caller disconnects, or the kubelet exits. With `tty`, the
+command has a terminal instead of pipes, whose output is both stdout and stderr.
 """
 
 import asyncio
@@ -13,13 +14,14 @@ import json
 import os
 import signal
 import sys
+import termios
 import time
 from asyncio.subprocess import DEVNULL, PIPE, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, suppress
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from kubelet.runtime.interface import StreamError
 from kubelet.runtime.process import files
@@ -195,15 +197,19 @@ def _open(path: Path) -> BinaryIO | None:
         return None
 
 
+WINDOW = 24, 80
+"""Rows and columns of a terminal. Its size does not follow that of the client."""
 DRAIN = 2.0
 """Maximum seconds between reads of output after all processes of the command have exited."""
 
 Written = asyncio.Queue[ExecResponse | None]
 
 
-async def run_command(plan: Plan, stdin: AsyncIterator[bytes] | None) -> AsyncGenerator[ExecResponse, None]:
+async def run_command(
+    plan: Plan, stdin: AsyncIterator[bytes] | None, *, tty: bool = False
+) -> AsyncGenerator[ExecResponse, None]:
     """`stdin` None: no input. The last response has the exit code. Raises OSError."""
-    command = await _start(plan, stdin is not None)
+    command = await (_start_on_terminal(plan) if tty else _start(plan, stdin is not None))
     written: Written = asyncio.Queue(1)
     tasks = [asyncio.ensure_future(command.copy(written))]
     if stdin is not None:
@@ -276,6 +282,8 @@ class _Command(SubprocessStreamProtocol):
                     await asyncio.wait((reading,), timeout=DRAIN)
                 if not reading.done() or not reading.result():
                     return
+            except OSError:  # the other end of a terminal is closed
+                return
             finally:
                 reading.cancel()
             await written.put(wrap(reading.result()))
@@ -290,18 +298,72 @@ class _Command(SubprocessStreamProtocol):
         self.stdin.close()
 
 
+class _TerminalCommand(_Command):
+    """A running command with a terminal."""
+
+    def __init__(self, terminal: int) -> None:
+        super().__init__()
+        self._terminal = terminal
+        """Our end of the terminal, a descriptor."""
+
+    def close(self) -> None:
+        super().close()
+        os.close(self._terminal)
+
+    async def copy(self, written: Written) -> None:
+        reader = asyncio.StreamReader(CHUNK)
+        loop, ours = asyncio.get_running_loop(), os.fdopen(os.dup(self._terminal), "rb", buffering=0)
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ours)
+        try:
+            await self._pump(reader, lambda data: ExecResponse(stdout=data), written)
+        finally:
+            transport.close()
+        await written.put(None)
+
+    async def feed(self, stdin: AsyncIterator[bytes]) -> None:
+        loop, ours = asyncio.get_running_loop(), os.fdopen(os.dup(self._terminal), "wb", buffering=0)
+        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, ours)
+        writer = asyncio.StreamWriter(transport, protocol, None, loop)
+        try:
+            with suppress(OSError):
+                async for data in stdin:
+                    writer.write(data)
+                    await writer.drain()
+        finally:
+            transport.abort()
+
+
+async def _start_on_terminal(plan: Plan) -> _Command:
+    ours, theirs = os.openpty()
+    try:
+        termios.tcsetwinsize(theirs, WINDOW)
+        return await _launch({**plan, "terminal": True}, lambda: _TerminalCommand(ours), theirs, theirs)
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+
+
 async def _start(plan: Plan, has_input: bool) -> _Command:
+    return await _launch(plan, _Command, PIPE if has_input else DEVNULL, PIPE)
+
+
+C = TypeVar("C", bound=_Command)
+
+
+async def _launch(plan: Plan, command: Callable[[], C], stdin: int, output: int) -> C:
     descriptor = os.memfd_create("plan")
     try:
         with os.fdopen(os.dup(descriptor), "w") as file:
             json.dump(plan, file)
         os.lseek(descriptor, 0, os.SEEK_SET)
         argv = [sys.executable, "-S", "-P", "-m", "kubelet.runtime.process.launch", str(descriptor), str(os.getpid())]
-        _, command = await asyncio.get_running_loop().subprocess_exec(
-            _Command, *argv, env=SHIM_ENVIRONMENT, stdin=PIPE if has_input else DEVNULL, stdout=PIPE, stderr=PIPE,
+        _, started = await asyncio.get_running_loop().subprocess_exec(
+            command, *argv, env=SHIM_ENVIRONMENT, stdin=stdin, stdout=output, stderr=output,
             pass_fds=(descriptor,), start_new_session=True,
         )  # fmt: skip
-        return command
+        return started
     finally:
         os.close(descriptor)
 
@@ -333,7 +395,7 @@ class ProcessStreams:
             return
         plan = instead(read_running_plan(attempt), start.command)
         try:
-            async with aclosing(run_command(plan, stdin if start.stdin else None)) as responses:
+            async with aclosing(run_command(plan, stdin if start.stdin else None, tty=start.tty)) as responses:
                 async for response in responses:
                     yield response
         except OSError as error:

@@ -67,6 +67,41 @@ async def test_exec_ends_with_its_first_process_or_its_reader(scene: Scene) -> N
     assert not exists(pid)
 
 
+async def typed(lines: asyncio.Queue[bytes]) -> AsyncIterator[bytes]:
+    while True:
+        yield await lines.get()
+
+
+async def test_shell_on_a_terminal_answers_what_is_typed(scene: Scene) -> None:
+    scene.run(shell(FOR_EVER))
+    await scene.running()
+    start = ExecStart(name="a", uid=UID, container="c0", command=["sh"], stdin=True, tty=True)
+    keys, seen, code = asyncio.Queue[bytes](), b"", None
+    async with asyncio.timeout(20), aclosing(ProcessStreams(scene.root).exec(start, typed(keys))) as responses:
+        for line, expected in (
+            (b"test -t 0 && test -t 2 && echo a $((1 + 1))\r", b"a 2\r\n"),
+            (b"stty size\r", b"24 80\r\n"),
+            (b"sleep 1000\r", b"sleep 1000\r\n"),
+            (b"\x03echo inter$((0))rupted\r", b"inter0rupted\r\n"),
+        ):
+            keys.put_nowait(line)
+            while expected not in seen:
+                seen += (await anext(responses)).stdout
+        keys.put_nowait(b"exit 7\r")
+        async for response in responses:
+            code = response.exit.code if response.HasField("exit") else code
+    assert code == 7
+
+
+async def test_command_on_a_terminal_ends_with_its_reader(scene: Scene) -> None:
+    scene.run(shell(FOR_EVER))
+    await scene.running()
+    start = ExecStart(name="a", uid=UID, container="c0", command=["sh", "-c", "echo $$; exec sleep 1000"], tty=True)
+    async with aclosing(ProcessStreams(scene.root).exec(start, chunks())) as responses:
+        pid = int((await anext(responses)).stdout)
+    assert not exists(pid)
+
+
 async def test_checks_of_exec_and_attach_start_nothing(scene: Scene) -> None:
     scene.run(shell(FOR_EVER))
     await scene.running()

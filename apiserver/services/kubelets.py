@@ -24,6 +24,7 @@ from pinnace.api.pods_pb2 import AttachRequest, ExecRequest, LogsRequest, PortFo
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.pki.authority import SERVER_NAME
+from pinnace.runtime import grpc_stream
 from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import Renewed, TlsFiles
 
@@ -277,7 +278,7 @@ async def _send(call: Any, requests: AsyncIterator[Message]) -> None:
     """Send the requests until the iterator ends. Errors are ignored: the reader of the responses reports them."""
     with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
         async for request in requests:
-            await call.write(request)
+            await grpc_stream.write(call, request)
         await call.done_writing()
 
 

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import ApiError, from_rpc, unavailable, unimplemented, unknown_method, unreadable
 from pinnace.client.exchange import Exchange
+from pinnace.runtime import grpc_stream
 from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import Credentials, Renewed
 
@@ -277,7 +278,7 @@ class Duplex(Stream[R], Generic[Q, R]):
         try:
             async with asyncio.timeout(patience):
                 with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled), HeedsCancellation():
-                    await self._call.write(request)
+                    await grpc_stream.write(self._call, request)
         except TimeoutError:
             self.abandon()
             raise unavailable(f"API server {self.endpoint} does not accept requests") from None

@@ -23,6 +23,7 @@ from google.rpc import status_pb2
 from pinnace.api.calls_pb2 import Call, CallBatch, Result, ResultBatch
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import ApiError, from_refusal, from_rpc, from_status, unavailable, unreadable
+from pinnace.runtime import grpc_stream
 from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 
 METHOD = "/pinnace.v1.Calls/Exchange"
@@ -130,7 +131,7 @@ class Exchange:
                         if (pause := sent + PAUSE - now()) > 0:
                             await asyncio.sleep(pause)
                         sent = now()
-                        await self._call.write(self._next_batch())
+                        await grpc_stream.write(self._call, self._next_batch())
                 await self._call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled):
             return  # the reader reports the error

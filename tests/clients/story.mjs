@@ -59,6 +59,7 @@ while ((await phase()) !== 'Running' && Date.now() < deadline) {
 }
 try {
   await new k8s.Exec(config).exec(namespace, 'a', 'main', ['true'], process.stderr, process.stderr, null, false);
+  seen.exec = 'opened';
 } catch (error) {
   seen.exec = error.message ?? error.error?.message ?? String(error);
 }

@@ -276,7 +276,7 @@ def split_commands(text: str) -> list[Command]:
 
 def _unsupported(line: str, index: int) -> str:
     if line[index] == ">":
-        target = line[index:].lstrip("> ").partition(" ")[0]
+        target = line[index:].lstrip("> ").partition(" ")[0].rstrip(";&|")
         return f"can't create {target or 'a file'}: simulated containers have no writable files"
     if line.startswith("$(", index):
         return '"$(" is not supported in simulated containers'

@@ -92,7 +92,8 @@ data_dir_option = click.option(
 
 def present_data_dir(settings: Settings, named: Path | None) -> Path:
     """Return the directory of the selected cluster. The order of precedence is --data-dir, --context, $PINNACE_DATA_DIR, the
-    cluster that commands use, the default. Raises Failure if the context is not a local cluster."""
+    cluster that commands use, the only cluster with a context, the default. Raises Failure if the context is not a local
+    cluster, or if a foreign context is current and there are several clusters."""
     if (found := named_data_dir(settings, named)) is not None:
         return found
     if settings.context:
@@ -101,10 +102,29 @@ def present_data_dir(settings: Settings, named: Path | None) -> Path:
             message = f'the cluster of context "{settings.context}" is not a local cluster'
             raise Failure(message, hint="if it is local, specify its directory with --data-dir", code=ExitCode.NOT_FOUND)
         return found
-    with suppress(ConfigError):
-        if found := load(settings.server, file=settings.kubeconfig, can_impersonate=True).data_dir:
-            return found
-    return default_data_dir()
+    try:
+        found = load(settings.server, file=settings.kubeconfig, can_impersonate=True).data_dir
+    except ConfigError:
+        found = _only_data_dir(settings)
+    return found or default_data_dir()
+
+
+def _only_data_dir(settings: Settings) -> Path | None:
+    """Return the directory of the only local cluster with a context, for commands while another context is current. Raises
+    Failure if there are several."""
+    try:
+        known = {name: folder for name, folder in known_contexts(settings.kubeconfig).items() if folder is not None}
+    except ConfigError:
+        return None
+    folders = set(known.values())
+    if len(folders) > 1:
+        message = "the current context is not one of pinnace, and there are several clusters"
+        raise Failure(message, hint=f"choose one with --context: {', '.join(known)}", code=ExitCode.USAGE)
+    if not folders:
+        return None
+    (found,) = folders
+    note(f"the current context is not one of pinnace: this is about the cluster in {found}")
+    return found
 
 
 def named_data_dir(settings: Settings, named: Path | None) -> Path | None:

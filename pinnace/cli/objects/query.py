@@ -33,10 +33,12 @@ def parse_resource(word: str) -> Resource[Any]:
 
 
 def pod_of(words: Sequence[str], verb: str) -> str:
-    """Return the name in "pod/NAME" or "pod NAME". Raises Failure (usage)."""
+    """Return the name in "pod/NAME", "pod NAME" or "NAME". Raises Failure (usage)."""
+    if len(words) == 1 and "/" not in words[0] and resources.by_name(words[0].lower()) is None:
+        return words[0]
     kind, *names = words[0].split("/") + list(words[1:]) if words else [""]
     if len(names) != 1 or not names[0] or parse_resource(kind) is not PODS:
-        raise usage("you must specify exactly one pod", hint=f"such as `pinnace {verb} pod/a`")
+        raise usage("you must specify exactly one pod", hint=f"name it as `pinnace {verb} pod/NAME`")
     return names[0]
 
 

@@ -130,6 +130,24 @@ def test_commands_find_the_cluster_that_was_started_last(tmp_path: Path) -> None
     assert clusters.present_data_dir(settings, None) == default_data_dir()
 
 
+def test_foreign_current_context_never_selects_one_of_several_clusters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`pinnace down` took down the default cluster while the current context was that of a cluster of somebody else."""
+    clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    (config,) = kubectl_paths()
+    staging = "contexts:\n- {name: staging, context: {cluster: staging, user: me}}\n"
+    written = config.read_text().replace("contexts:\n", staging)
+    config.write_text(written.replace('current-context: "pinnace-big"', "current-context: staging"))
+    assert clusters.present_data_dir(Settings(), None) == tmp_path / "big"
+    assert f"this is about the cluster in {tmp_path / 'big'}" in capsys.readouterr().err
+    clusters.write_context(Settings(), ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "other"), make_current=False)
+    for verb in ("down", "kill", "stop"):
+        assert run([verb, *(["leader"] if verb == "kill" else [])]) == ExitCode.USAGE
+        assert "choose one with --context: pinnace-big, pinnace-other" in capsys.readouterr().err
+    assert clusters.present_data_dir(Settings(context="pinnace-other"), None) == tmp_path / "other"
+
+
 def test_a_server_that_is_named_is_no_reason_to_end_another_cluster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

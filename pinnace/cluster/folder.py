@@ -185,19 +185,19 @@ class Folder:
             self._draft.replace(self._state)
 
     def claim(self, state: ClusterState, files: Mapping[str, bytes] | None = None) -> None:
-        """Writes the first state of a cluster, and creates its directories. `files`: the files of `config`, by relative path.
-        Raises FolderError without leaving files, also if the directory contains data without a state, which pinnace must not
-        remove.
+        """Creates the directories of a cluster, and then writes its first state. `files`: the files of `config`, by relative
+        path. Raises FolderError without leaving files, also if the directory contains data without a state, which pinnace must
+        not remove. If the process is killed before the state is written, the next call removes what it has created.
         """
         self.forget_failed_start()
         for folder in self._folders:
+            self._remove_unfinished(folder)
             if folder.exists():
                 raise FolderError(
                     f"{folder} exists, but does not belong to a known cluster",
                     hint="use another --data-dir, or remove it",
                 )
         try:
-            self.write(state)
             with self.usable():
                 for folder in self._folders:
                     folder.mkdir(mode=0o700)
@@ -207,6 +207,7 @@ class Folder:
                     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                     path.write_bytes(data)
                     path.chmod(0o600)
+            self.write(state)
         except BaseException:
             for folder in self._folders:  # there was none before
                 if folder.exists():
@@ -215,6 +216,16 @@ class Folder:
             self._draft.unlink(missing_ok=True)
             self._state.unlink(missing_ok=True)
             raise
+
+    def _remove_unfinished(self, folder: Path) -> None:
+        """Removes a directory of a `claim` that was killed before it wrote the state: it has nothing but its mark, or the
+        copies of `config`."""
+        if folder.is_symlink():
+            return
+        with suppress(OSError):
+            names = {each.name for each in folder.iterdir()}
+            if names <= {MARK} or (folder == config_folder(self.path) and MARK in names):
+                remove_tree(folder)
 
     def remove(self, state: ClusterState, *, keep_logs: bool = False) -> list[Path]:
         """Removes all files that the cluster created, and returns other files, which are kept. The directory itself remains,

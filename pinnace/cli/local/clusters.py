@@ -86,7 +86,8 @@ data_dir_option = click.option(
     envvar="PINNACE_DATA_DIR",
     show_envvar=True,
     metavar="DIR",
-    help="The directory of the cluster, with its state, logs and etcd data.  [default: $XDG_STATE_HOME/pinnace/default]",
+    help="The directory of the cluster, with its state, logs and etcd data.  [default: `up`: $XDG_STATE_HOME/pinnace/default; "
+    "others: that of the current context]",
 )
 
 

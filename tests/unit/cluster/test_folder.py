@@ -261,8 +261,37 @@ def test_inaccessible_folder_is_rejected_with_a_hint() -> None:
             assert "--data-dir" in refused.value.hint
 
 
+def claim_and_die(path: Path, calls: int) -> bool:
+    """Claim the folder in a child process that ends before this system call. Return whether it ended before the claim did."""
+    if (child := os.fork()) == 0:
+        left = iter(range(calls))
+
+        def hook(event: str, _: object) -> None:
+            if event in ("open", "os.mkdir", "os.rename", "os.chmod") and next(left, None) is None:
+                os._exit(9)
+
+        sys.addaudithook(hook)
+        Folder(path).claim(a_state(path), {"scheduler.yaml": b"x"})
+        os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+
+@pytest.mark.processes
+def test_killed_claim_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> None:
+    """`up` was killed between the state and the marks: `down` kept all private keys, and each further `up` failed."""
+    calls = 0
+    while claim_and_die(tmp_path, calls):
+        folder = Folder(tmp_path)
+        if (state := folder.read()) is None:
+            folder.claim(state := a_state(tmp_path), {"scheduler.yaml": b"x"})
+        assert folder.remove(state) == []
+        assert not any(each.is_dir() for each in tmp_path.iterdir())
+        calls += 1
+    assert calls > 10
+
+
 def test_claim_rejects_data_of_an_unknown_cluster(tmp_path: Path) -> None:
-    (tmp_path / "etcd").mkdir()
+    (tmp_path / "etcd" / "member").mkdir(parents=True)
     with pytest.raises(FolderError, match="does not belong to a known cluster"):
         Folder(tmp_path).claim(a_state(tmp_path))
     assert Folder(tmp_path).read() is None

@@ -106,7 +106,7 @@ def test_the_command_line_works_inside_of_the_containers_too(stack: Stack) -> No
 def test_the_commands_of_the_readme_run_in_the_containers(stack: Stack) -> None:
     commands = re.findall(r"^docker-compose exec (.*?)(?: +#.*)?$", (ROOT / "README.md").read_text(), re.M)
     assert len(commands) == 3
-    node = json.loads(stack.pinnace("get", "nodes", "-o", "json").stdout)["items"][0]["metadata"]["name"]
+    node = json.loads(stack.kubectl("get", "nodes", "-o", "json").stdout)["items"][0]["metadata"]["name"]
     for command in commands:
         words = [node if word == "NODE" else word for word in command.split()]
         assert stack.compose("exec", "-T", *words).strip(), command

@@ -48,7 +48,7 @@ def page() -> list[dict[str, object]]:
 
 
 def test_page_of_three_pods_is_reached_by_its_name(stack: Stack) -> None:
-    applied = stack.kubectl("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, page())))
+    applied = stack.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": page()}))
     assert applied.returncode == 0, applied.stderr
     done = stack.kubectl("rollout", "status", "deployment/web", "--timeout", "25s")
     assert done.returncode == 0, done.stderr

@@ -77,11 +77,11 @@ async def test_shell_on_a_terminal_answers_what_is_typed(scene: Scene) -> None:
     await scene.running()
     start = ExecStart(name="a", uid=UID, container="c0", command=["sh"], stdin=True, tty=True)
     keys, seen, code = asyncio.Queue[bytes](), b"", None
-    async with asyncio.timeout(20), aclosing(ProcessStreams(scene.root).exec(start, typed(keys))) as responses:
+    async with asyncio.timeout(60), aclosing(ProcessStreams(scene.root).exec(start, typed(keys))) as responses:
         for line, expected in (
             (b"test -t 0 && test -t 2 && echo a $((1 + 1))\r", b"a 2\r\n"),
             (b"stty size\r", b"24 80\r\n"),
-            (b"sleep 1000\r", b"sleep 1000\r\n"),
+            (b"sh -c 'echo started; exec sleep 1000'\r", b"started\r\n"),
             (b"\x03echo inter$((0))rupted\r", b"inter0rupted\r\n"),
         ):
             keys.put_nowait(line)

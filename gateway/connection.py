@@ -206,7 +206,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(WRITE_BUFFER)
-        self.transport.set_read_buffer_limits(READ_AHEAD)  # type: ignore[attr-defined]  # of TLS transports
+        self.transport.set_read_buffer_limits(READ_AHEAD)  # type: ignore[attr-defined]  # TLS transports have it; asyncio.Transport does not declare it
         if self._connections.add(self):
             self._task = self._loop.create_task(self._serve())
             self._task.add_done_callback(self._let_go)

@@ -24,6 +24,8 @@ PACE = 0.003
 """Seconds between the starts of two handshakes while connections wait for theirs."""
 MAX_SILENT = 2_000
 """The maximum number of connections that have sent nothing. Above it, the oldest one is closed."""
+MAX_WAITING = 1_000
+"""The maximum number of connections that wait for their handshake, three seconds at PACE. Further ones are closed."""
 RECEIVE_BUFFER = 64 << 10
 """The size of the kernel's receive buffer in bytes. What a client sends without being asked is held in it."""
 RETRY_DELAY = 1.0
@@ -112,6 +114,9 @@ class Listener:
         """The first bytes of a connection have arrived, or its end."""
         del self._silent[accepted]
         self._loop.remove_reader(accepted)
+        if len(self._waiting) >= MAX_WAITING:
+            accepted.close()
+            return
         self._waiting.append(accepted)
         self._arrived.set()
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kubelet.addresses import Addresses
-from kubelet.runtime.interface import ContainerView
+from kubelet.runtime.downward import field_value, resource_value
+from kubelet.runtime.interface import ContainerView, Unsupported
 from pinnace.api.core_v1_pb2 import Container, EnvVar, Pod
 
 PROGRAM_FOLDERS = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
@@ -18,7 +19,6 @@ _FOLDERS = ("/", "/bin", "/etc", "/home", "/proc", "/root", "/sbin", "/sys", "/t
             "/usr/local/bin", "/usr/sbin", "/var")  # fmt: skip
 _HOSTNAME = 63
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z0-9_.-]+)\)")
-_KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
 
 class PodSnapshot(NamedTuple):
@@ -97,31 +97,14 @@ class Machine:
         if not variable.HasField("valueFrom"):
             return _REFERENCE.sub(lambda found: variables.get(found[1], found[0]) if found[1] else "$", variable.value)
         source = variable.valueFrom
-        if source.HasField("fieldRef"):
-            return self._field(source.fieldRef.fieldPath)
-        if source.HasField("resourceFieldRef"):
-            kind, _, resource = source.resourceFieldRef.resource.partition(".")
-            resources = self.container.resources
-            amounts = resources.limits if kind == "limits" else resources.requests
-            return amounts[resource].string if resource in amounts else "0"
+        try:
+            if source.HasField("fieldRef"):
+                return field_value(self.pod, source.fieldRef, self.addresses, variable.name)
+            if source.HasField("resourceFieldRef"):
+                return resource_value(self.pod, self.container.name, source.resourceFieldRef, variable.name)
+        except Unsupported:
+            return ""
         return None
-
-    def _field(self, path: str) -> str:
-        metadata, spec = self.pod.metadata, self.pod.spec
-        if keyed := _KEYED.fullmatch(path):
-            entries = metadata.labels if keyed[1] == "labels" else metadata.annotations
-            return entries.get(keyed[2], "")
-        return {
-            "metadata.name": metadata.name,
-            "metadata.namespace": metadata.namespace,
-            "metadata.uid": metadata.uid,
-            "spec.nodeName": spec.nodeName,
-            "spec.serviceAccountName": spec.serviceAccountName,
-            "status.hostIP": self.addresses.host,
-            "status.hostIPs": self.addresses.host,
-            "status.podIP": self.addresses.pod,
-            "status.podIPs": self.addresses.pod,
-        }.get(path, "")
 
     def _computed_files(self) -> Mapping[str, str]:
         spec, namespace = self.pod.spec, self.pod.metadata.namespace

@@ -153,7 +153,7 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
                 f"{path}: another program holds its lock {lock} for {timeout:g} s",
                 f"wait for it; if no kubectl and no pinnace runs, it was killed: remove {lock}",
             )
-        time.sleep(_POLL)
+        time.sleep(_POLL)  # the other program is client-go: nothing tells when it removes its file
     try:
         yield
     finally:

@@ -17,9 +17,9 @@ from types import MappingProxyType
 from google.protobuf.message import Message
 
 from kubelet.addresses import Addresses
+from kubelet.runtime.downward import field_value, resource_value
 from kubelet.runtime.interface import Unsupported
 from kubelet.runtime.process.atomic_writer import ProjectedFile
-from kubelet.runtime.process.downward import field_value, resource_value
 from pinnace.api.core_v1_pb2 import (
     ConfigMap,
     Container,

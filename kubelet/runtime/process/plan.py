@@ -31,9 +31,9 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from kubelet.addresses import Addresses
+from kubelet.runtime.downward import field_value, resource_value
 from kubelet.runtime.interface import Unsupported
 from kubelet.runtime.process import files
-from kubelet.runtime.process.downward import field_value, resource_value
 from kubelet.runtime.process.files import BindMount, Plan
 from kubelet.runtime.process.images import Image, ImageTable, container_command
 from kubelet.runtime.process.objects import NO_OBJECTS, Objects, claim_path, environment_from, has_files, object_value

@@ -77,6 +77,21 @@ async def test_oldest_silent_connection_makes_room(tmp_path: Path, monkeypatch: 
             writer.transport.abort()
 
 
+async def test_connections_above_the_limit_of_waiting_ones_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "MAX_WAITING", 3)
+    monkeypatch.setattr(listener, "PACE", DEADLINE)
+    async with asyncio.timeout(DEADLINE), listening(tmp_path) as (_, port):
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+        for _, writer in opened:
+            writer.write(b"\x16")  # the first byte of a handshake
+        ended = [asyncio.create_task(reader.read()) for reader, _ in opened]
+        await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+        assert 1 <= sum(task.done() for task in ended) <= 5
+        for _, writer in opened:
+            writer.transport.abort()
+        await asyncio.gather(*ended, return_exceptions=True)
+
+
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 100_000])
 async def test_client_without_tls_is_disconnected(tmp_path: Path, sent: bytes) -> None:
     async with asyncio.timeout(DEADLINE), listening(tmp_path) as (_, port):

@@ -45,6 +45,8 @@ def build_pod() -> Pod:
     container = pod.spec.containers[0]
     container.image = "nginx:1"
     container.env.add(name="GREETING", value="hello $(HOSTNAME)")
+    container.resources.limits["memory"].string = "64Mi"
+    container.env.add(name="LIMIT").valueFrom.resourceFieldRef.resource = "limits.memory"
     container.env.add(name="NODE").valueFrom.fieldRef.fieldPath = "spec.nodeName"
     container.env.add(name="PASSWORD").valueFrom.secretKeyRef.key = "password"
     pod.spec.volumes.add(name="config").volumeSource.configMap.defaultMode = 0o644
@@ -65,6 +67,7 @@ async def run(*command: str, stdin: str = "") -> tuple[int, str, str]:
     ("script", "code", "out"),
     [
         ("echo \"$GREETING\" '$GREETING' $NODE", 0, "hello web-1 $GREETING node-7\n"),
+        ("echo $LIMIT", 0, "67108864\n"),
         ("X='a  b'; echo $X \"$X\" ${X}c", 0, "a b a  b a bc\n"),
         ('echo "\\$NODE" \\$NODE "a\\"b" a\\ b', 0, '$NODE $NODE a"b a b\n'),
         ("false && echo no || echo yes; echo $?", 0, "yes\n0\n"),

@@ -44,7 +44,7 @@ class LogLine:
 
 
 def problem_of(text: str) -> str:
-    """What is wrong with the text of a line; empty if it is valid."""
+    """Return the error in the text of a line, or "" if it is valid."""
     if not text or len(text) > LONGEST_TEXT or not text.isprintable():
         return f"expected 1 to {LONGEST_TEXT} printable characters"
     for name, format_ in _PLACEHOLDER.findall(text):

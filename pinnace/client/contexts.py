@@ -1,4 +1,4 @@
-"""Writes the contexts of clusters into kubeconfigs, and removes them: as kind, k3d and minikube do.
+"""The contexts of local clusters in the kubeconfig, which `up` adds and `down` removes.
 
     up:   cluster, user, context `pinnace` (`pinnace-NAME`) added, current-context set, the previous one remembered
     down: the three removed; current-context restored if ours is still current

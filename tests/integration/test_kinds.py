@@ -29,7 +29,7 @@ async def client() -> AsyncIterator[Client]:
 
 
 @pytest.mark.parametrize("name", ["system:node", "Ada, (b)=c\\!", "x" * 253])
-async def test_a_role_of_any_name(client: Client, name: str) -> None:
+async def test_role_name_may_be_any_path_segment(client: Client, name: str) -> None:
     roles = client.of(CLUSTER_ROLES)
     await roles.create(from_dict(CLUSTER_ROLES, {"metadata": {"name": name}}))
     assert (await roles.modify(name, "", lambda role: role.metadata.labels.update({"tier": "front"}))).metadata.name == name
@@ -63,7 +63,7 @@ async def test_status_is_written_apart(client: Client) -> None:
     assert (stored.status.disruptionsAllowed, stored.metadata.generation) == (2, 1)
 
 
-async def test_the_past(client: Client) -> None:
+async def test_get_and_list_read_a_past_revision(client: Client) -> None:
     first = await client.pods.create(make_pod("a").req(cpu="1").new())
     await client.pods.delete("a", "default")
     two = [(await client.pods.create(make_pod(name).req(cpu="1").new())).metadata.resourceVersion for name in "bcd"][1]
@@ -75,7 +75,7 @@ async def test_the_past(client: Client) -> None:
         await past.pods.get("a", "default")
 
 
-def test_the_examples_go_together() -> None:
+def test_examples_have_distinct_objects() -> None:
     """No two of them are the same object, or the second would change the first."""
     objects = [each.obj for path in sorted(EXAMPLES.glob("*.yaml")) for each in load(path.read_text(), path.name)]
     keys = [(type(each), store_key(each)) for each in objects]

@@ -20,7 +20,7 @@ def test_tasks_of_the_readme_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M)
 
 
-def test_the_readme_names_slow_motion_and_the_informer() -> None:
+def test_readme_names_slow_motion_and_informer() -> None:
     """Regression: both were found only by chance."""
     assert isinstance(up, click.Command)
     assert "pinnace up --slow-motion" in README

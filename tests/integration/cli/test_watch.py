@@ -6,18 +6,18 @@ import os
 from tests.integration.cli.commands import PATIENCE, Commands, command
 
 
-async def test_a_watch_goes_on_until_interrupted(pinnace: Commands) -> None:
+async def test_leader_watch_ends_at_interrupt(pinnace: Commands) -> None:
     async with pinnace.start("leader", "-w", "-o", "json") as watch:
         assert await watch.line() == '{"election": "scheduler", "holder": "", "token": 0}'
         assert (await watch.interrupt()).code == 130
 
 
-async def test_a_timeout_ends_a_watch_as_asked(pinnace: Commands) -> None:
+async def test_leader_watch_ends_at_timeout(pinnace: Commands) -> None:
     done = await pinnace("leader", "-w", "--timeout", "2s")
     assert done.code == 0 and done.err == "note: the watch ended after --timeout (2 s)\n"
 
 
-async def test_a_watch_ends_when_its_reader_leaves(pinnace: Commands) -> None:
+async def test_leader_watch_ends_when_reader_closes_pipe(pinnace: Commands) -> None:
     script = " ".join(command("leader", "-w", "-o", "json")) + " | head -1 >&2; echo ${PIPESTATUS[0]} >&2"
     environment = {**os.environ, "KUBECONFIG": os.devnull + "/nothing", "PINNACE_SERVER": pinnace.servers[0]}
     shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=-1, stderr=-1, env=environment)

@@ -50,7 +50,7 @@ def program(path: Path, text: str) -> str:
 
 @real
 @pytest.mark.processes
-def test_the_table_has_the_verbs_of_kubectl() -> None:
+def test_verb_table_matches_kubectl_help() -> None:
     told = subprocess.run([BESIDE, "--help"], capture_output=True, text=True, timeout=30, check=True).stdout
     verbs = set(re.findall(r"^  ([a-z-]+)  +\S", told, re.MULTILINE))
     assert verbs == table.KUBECTL_VERBS - set(table.HIDDEN.split()) | {"version", "completion"}
@@ -74,7 +74,7 @@ def test_each_verb_of_ours_has_a_command() -> None:
         ("-n get", ""),
     ],
 )
-def test_the_verb_is_found_behind_global_flags(words: str, verb: str) -> None:
+def test_verb_follows_global_flags(words: str, verb: str) -> None:
     found = [*words.split(), ""]
     assert found[table.position(found[:-1])] == verb
 
@@ -96,7 +96,7 @@ def test_a_named_cluster_and_help_need_no_context(words: str, context: list[Kube
         assert kubectl.addressed(words.split())[1]["KUBECONFIG"] == os.devnull, "a foreign cluster is not reached"
 
 
-def test_no_foreign_cluster_is_reached_without_a_context(context: list[KubectlContext]) -> None:
+def test_handover_without_context_reaches_no_foreign_cluster(context: list[KubectlContext]) -> None:
     context.clear()
     with pytest.raises(kubectl.HandOverError, match="no cluster"):
         kubectl.addressed(["delete", "pods", "--all"])
@@ -189,7 +189,7 @@ def test_completion_has_our_verbs_and_kubectls(
 @real
 @pytest.mark.processes
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_script_is_for_the_name_pinnace(shell: str) -> None:
+def test_completion_script_completes_pinnace(shell: str) -> None:
     done = run("completion", shell, KUBECTL=str(BESIDE))
     assert done.returncode == 0 and "__complete" in done.stdout and "pinnace" in done.stdout
     assert "kubectl" not in done.stdout

@@ -203,7 +203,7 @@ def test_missing_cluster_error_lists_running_clusters(verb: str, tmp_path: Path,
     assert run([verb]) == ExitCode.NOT_FOUND
     said = capsys.readouterr().err
     assert all(f"`pinnace {verb} --data-dir {folder}`" in said for folder in folders)
-    assert current_context() == ("pinnace-two" if verb == "down" else "pinnace-gone"), "the context of what is gone is removed"
+    assert current_context() == ("pinnace-two" if verb == "down" else "pinnace-gone"), "the deleted cluster has no context"
 
 
 @pytest.mark.parametrize("verb", ["down", "status"])

@@ -24,7 +24,8 @@ from pinnace.chaos.faults.environment import FULL
 from pinnace.chaos.host import Clocks, find_library
 from pinnace.chaos.load import Load, Settled
 from pinnace.chaos.log_scan import scan_logs, store_stalls
-from pinnace.chaos.stage import JOURNAL, LOGS, Props, read, stage
+from pinnace.chaos.loop_report import Hot, LongStep, hot_stacks, long_steps
+from pinnace.chaos.stage import JOURNAL, LOGS, PROFILES, Props, read, stage
 from pinnace.check import history
 from pinnace.check.check import check
 from pinnace.check.history import Call, Record, Told
@@ -38,6 +39,8 @@ LEAST_RATE = 20.0
 """The minimum average of successful calls per second. A run with fewer calls is void."""
 SHOWN = 5
 """The maximum number of violations per invariant in a text report."""
+STEPS_SHOWN = 20
+"""The maximum number of long steps in a text report."""
 _MARKS = {"holds": "✓", "violated": "✗", "void": "○", "not checked": "-"}
 
 
@@ -66,7 +69,8 @@ class Traffic:
 class ChaosReport:
     """The result of a run. `seconds`: the duration of the load. `repeat`: the command that repeats the run. `skipped`: faults
     that are not possible on this machine, with the reason. `idle`: faults that the run was too short for. `attempts`: the
-    counts of the adversary (workers.py). `kept`: the directory with the history and the logs, or "" if they were removed."""
+    counts of the adversary (workers.py). `steps`, `hot`: what the event loops executed (loop_report.py). `kept`: the directory
+    with the history and the logs, or "" if they were removed."""
 
     what: str
     repeat: str
@@ -81,6 +85,8 @@ class ChaosReport:
     attempts: Mapping[str, int]
     settled: Settled
     check: Check
+    steps: Sequence[LongStep] = ()
+    hot: Sequence[Hot] = ()
     kept: str = ""
 
     @property
@@ -135,6 +141,8 @@ class ChaosReport:
             },
             "attempts": dict(self.attempts),
             "settled": asdict(self.settled),
+            "long_steps": [asdict(step) for step in self.steps],
+            "hot_stacks": [asdict(hot) for hot in self.hot],
             "kept": self.kept,
         }
 
@@ -182,6 +190,14 @@ class ChaosReport:
         yield from (f"✗ {violation}" for violation in self.violations)
         yield from (f"○ void: {reason}" for reason in self.void)
         yield ""
+        if self.steps:
+            yield "long steps of event loops:"
+            yield from (f"  {step}" for step in self.steps[:STEPS_SHOWN])
+            if len(self.steps) > STEPS_SHOWN:
+                yield f"  ... and {len(self.steps) - STEPS_SHOWN} more stacks"
+        if self.hot:
+            yield "event loops during violations (seconds of the monotonic clock; samples and stack):"
+            yield from (f"  {hot}" for hot in self.hot)
         yield f"verdict: {self.status}"
         yield f"repeat: {self.repeat}"
         if self.kept:
@@ -250,9 +266,11 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
     progress.waiting("the verdict")
     traffic = Traffic()
     found = await asyncio.to_thread(lambda: check(traffic.counting(read(folder))))
+    steps = long_steps(folder / LOGS)
+    hot = hot_stacks(folder / PROFILES, found, history.read(folder / JOURNAL))
     return ChaosReport(
         what, options.repeat, options.seed, started.isoformat(timespec="seconds"), seconds, _versions(), engine.damage,
-        skipped, idle, traffic, attempts, settled, found,
+        skipped, idle, traffic, attempts, settled, found, steps, hot,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 revision.
 
 A directory contains the results of a run: the history (chaos.jsonl, etcd.jsonl, processes.jsonl, a run log for each kubelet)
-and the logs.
+the logs, and the profiles of the event loops.
 """
 
 import asyncio
@@ -46,6 +46,7 @@ from pinnace.cluster.startup import Progress
 from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec
 from pinnace.pki.folder import Folder as Pki
+from pinnace.runtime.steps import PROFILE
 
 POLL = 0.05
 END_TIMEOUT = 30.0
@@ -113,7 +114,7 @@ class HistoryRecorder:
 CATCH_UP = 30.0
 """Seconds within which the recorder must be up to date after its start."""
 JOURNAL, STORED, PROCESSES, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "processes.jsonl", "{}.run.jsonl"
-LOGS = "logs"
+LOGS, PROFILES = "logs", "profiles"
 SERVICES = "127.254.0.0/16"
 """The addresses of services of a cluster with a proxy, which must be able to listen on them."""
 JSON_LOGS = ("--logging-format", "json")
@@ -177,6 +178,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
     members = [f"{ETCD}-{number}" for number in range(spec.etcd_members)][spec.etcd_members - props.disks :]
     mounts = {member: folder / f"{member}.disk" for member in members}
 
+    (folder / PROFILES).mkdir(exist_ok=True)
     saboteur = folder / "schedulers.yaml"
     saboteur.write_text(CONFIG)
 
@@ -199,7 +201,10 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
         return mounts[member] / "data" if member in mounts else None
 
     def environment(process: str) -> Mapping[str, str]:
-        return {} if clocks is None or process.startswith(ETCD) else clocks.environment(process)
+        if process.startswith(ETCD):
+            return {}
+        profile = {PROFILE: str(folder / PROFILES / f"{process}.jsonl")}
+        return profile if clocks is None else {**clocks.environment(process), **profile}
 
     count = (spec.schedulers + spec.kubelets + spec.etcd_members + spec.gateways + spec.proxy) * spec.apiservers
     data_dir = folder / "cluster"

@@ -218,6 +218,16 @@ class EventLoopStalled(LogEvent, name="event_loop.stalled"):
     seconds: float
 
 
+class EventLoopStepLong(LogEvent, name="event_loop.step_long"):
+    """The longest of `count` long steps took `cpu_seconds`, `gc_seconds` of it for garbage collection, in `seconds`."""
+
+    seconds: float
+    cpu_seconds: float
+    gc_seconds: float
+    count: int
+    stack: str
+
+
 class EventLoopResumed(LogEvent, name="event_loop.resumed"):
     """The event loop responds again after `seconds`."""
 

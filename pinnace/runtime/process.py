@@ -13,12 +13,14 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pinnace.runtime import interrupts
 from pinnace.runtime.http import stopping
 from pinnace.runtime.logs import ProcessFailed
 from pinnace.runtime.stalls import Blame, LoopWatch
+from pinnace.runtime.steps import PROFILE, StepWatch
 
 log = logging.getLogger(__name__)
 
@@ -48,19 +50,23 @@ def run(
     `stop`. `main` is cancelled if it does not return within `grace` seconds or before a second signal. Returns the exit code: 0
     if `main` returned, 1 if it failed or was cancelled.
 
-    A watchdog observes the event loop (pinnace/runtime/stalls.py); `blame` selects the code that may be interrupted. All
-    exceptions, including SystemExit in a task, are logged with their traceback. Tasks that ignore their cancellation do not
-    keep the process alive.
+    Two watchdogs observe the event loop: pinnace/runtime/steps.py measures its steps, and pinnace/runtime/stalls.py interrupts
+    the code that `blame` selects. All exceptions, including SystemExit in a task, are logged with their traceback. Tasks that
+    ignore their cancellation do not keep the process alive.
     """
 
     async def watched() -> int:
-        watch = LoopWatch(asyncio.get_running_loop(), blame) if blame is not None else LoopWatch(asyncio.get_running_loop())
+        loop, profile = asyncio.get_running_loop(), os.environ.get(PROFILE)
+        watch = LoopWatch(loop, blame) if blame is not None else LoopWatch(loop)
+        steps = StepWatch(loop, Path(profile) if profile else None)
         watch.start()
+        steps.start()
         try:
             code = await supervised()
             await _end_the_rest(code)
             return code
         finally:
+            steps.stop()
             watch.stop()
 
     async def supervised() -> int:

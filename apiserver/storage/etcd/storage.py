@@ -433,15 +433,16 @@ class WatchReader:
         return response
 
     async def probe(self) -> None:
-        """Request progress while no response arrives. Cancel the call after SILENCE_LIMIT to SILENCE_LIMIT + PROBE_INTERVAL
-        seconds without one."""
+        """Request progress after each PROBE_INTERVAL without a response. Cancel the call after SILENCE_LIMIT."""
         loop = asyncio.get_running_loop()
+        probed = loop.time()
         while not self._silence:
-            since = self._reading_since
-            await asyncio.sleep(PROBE_INTERVAL)
-            if since is None or since != self._reading_since:
+            await asyncio.sleep(max(self._reading_since or loop.time(), probed) + PROBE_INTERVAL - loop.time())
+            since, now = self._reading_since, loop.time()
+            if since is None or now - max(since, probed) < PROBE_INTERVAL:
                 continue
-            if loop.time() - since >= SILENCE_LIMIT:
+            probed = now
+            if now - since >= SILENCE_LIMIT:
                 silence = f"the watch received nothing for {SILENCE_LIMIT:g} s"
                 self._silence = f"{silence}, not even progress (etcd's gRPC proxy sends none: connect to the members)"
             else:

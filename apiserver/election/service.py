@@ -17,6 +17,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import TypeVar
 
 from apiserver import errors
@@ -65,10 +66,10 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 T = TypeVar("T")
 
-NOMINATION_TTL = 2
-"""The TTL of a nomination in seconds: the minimum of etcd."""
-ACCEPTANCE = 0.5
-"""Maximum seconds for a candidate to accept."""
+NOMINATION_TTL = 4
+"""The TTL of a nomination in seconds: more than ACCEPTANCE and SUCCESSION."""
+ACCEPTANCE = 1.0
+"""Maximum seconds for a candidate to accept. The watch cache of its API server can be behind."""
 SUCCESSION = 2.0
 """Maximum seconds to wait for the next leader: more than NOMINEE_FIRST, for which other candidates wait for the nominee."""
 
@@ -116,11 +117,13 @@ class Transfer:
             nominated = await self._nominate(write)
         except Conflict:
             raise Rejected(_busy(self._name)) from None
-        nominee = await self._until(lambda: self._accepted(nominated), ACCEPTANCE)
+        nominee = await self._until(self._nomination_key, partial(_accepted, nominated), ACCEPTANCE)
         if nominee is None:
             raise Rejected(_nobody_stands(self._name, self._to, before.holder))
         over = await self._depose(before, nominated, nominee.holder)
-        after = await self._until(lambda: self._following(before.token), SUCCESSION)
+        after = None
+        with suppress(StorageError):  # the leader has been deposed
+            after = await self._until(self._key, partial(_following, before.token), SUCCESSION)
         began = to_seconds(after.since) if after is not None else self._clock.time()
         gap = TermEnd.of(over).gap(began) or 0.0
         return TransferElectionResponse(before=before, after=after, gap_micros=round(gap * 1e6))
@@ -156,28 +159,29 @@ class Transfer:
                 return term
         raise Rejected(_changed_meanwhile(self._name, before.holder))
 
-    def _accepted(self, nominated: int) -> Nomination | None:
-        """Return the nomination with this create_revision, if a candidate has accepted it. The cache can still contain an older
-        one."""
-        record = self._cacher.raw(self._nomination_key)
-        if record is None or record.create_revision != nominated:
-            return None
-        nomination = read(Nomination, record.value)
-        return nomination if nomination and nomination.session else None
-
-    def _following(self, token: int) -> Election | None:
-        record: KeyValue | None = self._cacher.raw(self._key)
-        return election_of(record) if record is not None and record.create_revision > token else None
-
-    async def _until(self, look: Callable[[], T | None], timeout: float) -> T | None:
-        """Return the first result of `look` that is not None; None after `timeout` seconds."""
+    async def _until(self, key: str, look: Callable[[KeyValue | None], T | None], timeout: float) -> T | None:
+        """Return the first result of `look` for this key in the cache that is not None. After `timeout` seconds, return the
+        result for the key in etcd, because the cache can be behind. Raises StorageError."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while (found := look()) is None:
+                while (found := look(self._cacher.raw(key))) is None:
                     self._changed.clear()
                     await self._changed.wait()
                 return found
+        return look(await self._storage.get(key))
+
+
+def _accepted(nominated: int, record: KeyValue | None) -> Nomination | None:
+    """Return the nomination with this create_revision, if a candidate has accepted it. The cache can still contain an older
+    one."""
+    if record is None or record.create_revision != nominated:
         return None
+    nomination = read(Nomination, record.value)
+    return nomination if nomination and nomination.session else None
+
+
+def _following(token: int, record: KeyValue | None) -> Election | None:
+    return election_of(record) if record is not None and record.create_revision > token else None
 
 
 def nobody_leads(election: str) -> Refusal:

@@ -147,6 +147,17 @@ def is_written(data_dir: Path, *, file: Path | None = None, environ: Mapping[str
     return any(found.data_dir_of(found.cluster_of(context)) == data_dir for context in found.names("context"))
 
 
+def files_of_cluster(data_dir: Path, *, file: Path | None = None, environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """Return the files that `remove_cluster_context` changes. Raises ConfigError."""
+    found = read_configuration(file, environ=environ)
+    names = {name for name in found.names("context") if found.data_dir_of(found.cluster_of(name)) == data_dir}
+    return [
+        path
+        for path, document in found.documents.items()
+        if document.get(CURRENT) in names or any(found.data_dir_of(name) == data_dir for name in _clusters_in(found, path))
+    ]
+
+
 def remove_cluster_context(data_dir: Path, *, file: Path | None = None, environ: Mapping[str, str] = os.environ) -> str:
     """Remove the entries of a local cluster from the kubeconfig that kubectl uses, or from `file`. If one of its contexts is
     current, restore the previous one. Returns the context that was restored, or "". Raises ConfigError and OSError."""

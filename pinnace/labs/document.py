@@ -12,6 +12,7 @@ _QUESTION = re.compile(r"^\*\*Predict\.\*\* (.*(?:\n(?!\n).*)*)", re.M)
 _COMMENT = re.compile(r"^<!-- .*?-->\n?", re.M | re.S)
 _FENCE = re.compile(r"^```console(.*)\n((?:.*\n)*?)```$", re.M)
 _REPEAT = "(Repeat until the output matches. `...` stands for any text.)"
+_UP = re.compile(r"^\$ ((?:\w+=\S+ )*pinnace up .*)$", re.M)
 _FACT = re.compile(r"^\| (question|time|difficulty|needs) \| (.*?) \|$", re.M)
 
 
@@ -40,6 +41,8 @@ class Document:
     facts: dict[str, str]
     """question, time, difficulty, needs: the table at the top."""
     steps: list[Step]
+    up: str = ""
+    """The command that starts the lab's cluster; "" if it has none."""
 
     @property
     def predictions(self) -> list[Prediction]:
@@ -103,7 +106,8 @@ def read(path: Path) -> Document:
             steps[-1].predictions.append(_prediction(path, value, text[ends : mark.start()]))
         ends = mark.end()
     title = text.splitlines()[0].removeprefix("# ")
-    return Document(int(found[1]), path, title, dict(_FACT.findall(text)), steps)
+    up = _UP.search(text)
+    return Document(int(found[1]), path, title, dict(_FACT.findall(text)), steps, up[1] if up else "")
 
 
 def _prediction(path: Path, mark: str, before: str) -> Prediction:

@@ -123,6 +123,19 @@ async def test_acceptance_of_an_earlier_transfer_is_ignored(serve: Serve, vote: 
     assert leader.history == [token]
 
 
+async def test_transfer_by_a_server_whose_cache_is_behind(serve: Serve, vote: Vote, storage: Storage) -> None:
+    """The transfer did not see the acceptance in time, and refused a candidate that was ready."""
+    late, server = await serve(), await serve()
+    leader = vote("a", server)
+    token = await leader.elected()
+    await vote("b", server).stands()
+    await late.cacher.wait_for(token, PATIENCE)
+    late.blind()
+    terms = TermLog(storage, late.committer, SYSTEM_CLOCK, 2, random.Random(0))
+    done = await Transfer(ELECTION, "b", storage, late.committer, late.cacher, terms, SYSTEM_CLOCK).run()
+    assert (done.before.token, done.after.holder) == (token, "b")
+
+
 async def test_candidates_wait_for_the_nominee_for_a_limited_time(serve: Serve, vote: Vote, storage: Storage) -> None:
     """The nominee accepts and is dead when the key is deleted."""
     server = await serve()

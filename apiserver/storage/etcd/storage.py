@@ -369,10 +369,12 @@ async def watch(member: Member, start_revision: int) -> AsyncGenerator[Changes]:
     assembler, stall = Assembler(start_revision), Stall()
     loop = asyncio.get_running_loop()
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
+    reader = WatchReader(call)
+    probing = asyncio.create_task(reader.probe())
     try:
         await _write(call, WatchRequest(create_request=_everything_from(max(1, start_revision - 1))))
         while True:
-            response = await _read(call)
+            response = await reader.read()
             if response.canceled:
                 raise _why_canceled(response)
             changes = assembler.add(response)
@@ -382,6 +384,7 @@ async def watch(member: Member, start_revision: int) -> AsyncGenerator[Changes]:
     except grpc.aio.AioRpcError as error:
         raise Unavailable(f"the watch on {member.endpoint} failed: {describe(error)}") from None
     finally:
+        probing.cancel()
         call.cancel()
 
 
@@ -402,24 +405,52 @@ async def oldest_revision(member: Member, timeout: float) -> int | None:
     return None
 
 
-async def _read(call: Any) -> Any:
-    """Return the next response. Raises Unavailable if none arrives although progress was requested."""
-    reading = asyncio.ensure_future(call.read())
-    try:
-        for _ in range(int(SILENCE_LIMIT / PROBE_INTERVAL)):
-            await asyncio.wait((reading,), timeout=PROBE_INTERVAL)
-            if reading.done():
-                if reading.cancelled():  # closing a channel cancels its calls
-                    raise Unavailable("the connection of the watch was closed")
-                response = reading.result()
-                if response is grpc.aio.EOF:
-                    raise Unavailable("etcd ended the watch")
-                return response
-            await _write(call, _PROBE)
-        silence = f"the watch received nothing for {SILENCE_LIMIT:g} s"
-        raise Unavailable(f"{silence}, not even progress (etcd's gRPC proxy sends none: connect to the members)")
-    finally:
-        reading.cancel()
+class WatchReader:
+    """Reads the responses of a watch's call. `probe` must run concurrently.
+
+    `read` awaits the call, without a task and a timeout of its own. It then takes two iterations of the event loop, instead of
+    five. On a busy server an iteration takes 10 ms or more, and the watch must keep up with all revisions: otherwise, up to 200
+    of them wait in etcd and in the connection, and the cache is seconds behind.
+    """
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._reading_since: float | None = None
+        self._silence = ""
+
+    async def read(self) -> Any:
+        """Return the next response. Raises Unavailable if none arrives although progress was requested."""
+        self._reading_since = asyncio.get_running_loop().time()
+        try:
+            with HeedsCancellation():
+                response = await self._call.read()
+        except CallCancelled:  # closing a channel cancels its calls
+            raise Unavailable(self._silence or "the connection of the watch was closed") from None
+        finally:
+            self._reading_since = None
+        if response is grpc.aio.EOF:
+            raise Unavailable("etcd ended the watch")
+        return response
+
+    async def probe(self) -> None:
+        """Request progress after each PROBE_INTERVAL without a response. Cancel the call after SILENCE_LIMIT."""
+        loop = asyncio.get_running_loop()
+        probed = loop.time()
+        while not self._silence:
+            await asyncio.sleep(max(self._reading_since or loop.time(), probed) + PROBE_INTERVAL - loop.time())
+            since, now = self._reading_since, loop.time()
+            if since is None or now - max(since, probed) < PROBE_INTERVAL:
+                continue
+            probed = now
+            if now - since >= SILENCE_LIMIT:
+                silence = f"the watch received nothing for {SILENCE_LIMIT:g} s"
+                self._silence = f"{silence}, not even progress (etcd's gRPC proxy sends none: connect to the members)"
+            else:
+                try:
+                    await _write(self._call, _PROBE)
+                except Unavailable as error:
+                    self._silence = str(error)
+        self._call.cancel()
 
 
 async def _write(call: Any, request: WatchRequest) -> None:

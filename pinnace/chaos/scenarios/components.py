@@ -5,11 +5,10 @@ kubelets have the same name.
 import asyncio
 import random
 import time
-from contextlib import suppress
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.chaos.faults.processes import Freeze, Muted
-from pinnace.chaos.scenarios.base import Act, Crowd, Expectation, Scenario
+from pinnace.chaos.scenarios.base import Act, Crowd, Expectation, PlayError, Scenario
 from pinnace.chaos.scenarios.figures import (
     binds,
     broken_watches,
@@ -152,18 +151,26 @@ class _TransferBack:
     def __init__(self, act: Act, holder: str) -> None:
         self._act = act
         self._holder = holder
+        self._last = ""
+        """The result of the last transfer."""
         self.details = f"to {holder}"
 
     async def begin(self) -> None:
-        """Raises PlayError."""
-        after = await self._act.until(self._transfer, f"{self._holder} to lead")
+        """Raises PlayError with the result of the last transfer."""
+        try:
+            after = await self._act.until(self._transfer, f"{self._holder} to lead")
+        except PlayError as error:
+            raise PlayError(f"{error}; the last transfer: {self._last}") from None
         self._act.saw(f"{self._holder} leads with token {after.token}")
 
     async def _transfer(self) -> Election | None:
-        with suppress(ApiError):
+        try:
             after = (await self._act.client.elections.transfer(ELECTION, self._holder)).after
-            return after if after.holder == self._holder else None
-        return None
+        except ApiError as error:
+            self._last = str(error)
+            return None
+        self._last = f"{after.holder or 'nobody'} leads"
+        return after if after.holder == self._holder else None
 
     async def end(self) -> None:
         """Nothing to undo."""

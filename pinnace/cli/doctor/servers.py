@@ -144,6 +144,9 @@ async def _refused(service: Service) -> bool:
 
 
 async def processes(state: ClusterState) -> Sequence[Finding]:
+    if state.stopped:
+        folder = state.spec.data_dir
+        return [problem("processes", f"the cluster in {folder} is stopped", f"pinnace start{data_dir_flag(folder)}")]
     reasons = zip(state.processes, await problems(state), strict=True)
     found = [_unwell(state, record, reason) for record, reason in reasons if reason]
     return found or [ok("processes", f"all {len(state.processes)} of the cluster in {state.spec.data_dir} are ready")]

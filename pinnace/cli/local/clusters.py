@@ -174,6 +174,14 @@ def refresh(settings: Settings, found: ClientConfig) -> None:
         write_context(settings, found)
 
 
+def check_removable(settings: Settings, data_dir: Path, written: Sequence[Path]) -> None:
+    """Raise the Failures that `remove_context` would raise, before the cluster is deleted."""
+    with editing():
+        for file in dict.fromkeys((settings.kubeconfig, *written)):
+            for path in contexts.files_of_cluster(data_dir, file=file):
+                kubeconfig_file.check_writable(path)
+
+
 def remove_context(settings: Settings, data_dir: Path, written: Sequence[Path]) -> None:
     """Remove the context of the cluster from the kubeconfig and from the files `written` (Folder.kubeconfigs before the cluster
     was removed). If it was the current one, the previous one becomes current, with a note. Raises Failure."""

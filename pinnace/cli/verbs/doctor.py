@@ -51,7 +51,8 @@ def doctor(settings: Settings, data_dir: Path | None, output: str | None) -> Non
 
 
 async def examine(settings: Settings, data_dir: Path | None, deadline: float) -> list[Finding]:
-    """`deadline`: seconds for each check. `data_dir`: of the local cluster; None: that of the context, or the default."""
+    """Run the checks, without those of the servers of a stopped cluster. `deadline`: seconds for each check. `data_dir`: of the
+    local cluster; None: that of the context, or the default."""
     config: ClientConfig | None = None
     state: ClusterState | None = None
 
@@ -138,10 +139,12 @@ def renewal(state: ClusterState | None, certificate: Path) -> str:
 
 
 async def _of_servers(config: ClientConfig, state: ClusterState | None, deadline: float) -> list[Finding]:
+    ours = state is not None and not set(config.endpoints).isdisjoint(state.endpoints)
+    if state is not None and ours and state.stopped:
+        return []
     found = await run([Check("server", partial(servers.server, config, each)) for each in config.endpoints], deadline)
     if all(each.level is Level.PROBLEM for each in found):
         return found
-    ours = state is not None and not set(config.endpoints).isdisjoint(state.endpoints)
     expected = servers.elections(state) if state is not None and ours else [ELECTION]
     more = [
         Check("clock", partial(servers.clock, config)),

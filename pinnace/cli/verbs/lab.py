@@ -213,15 +213,17 @@ def reset(settings: Settings, number: int | None) -> None:
     try:
         folder = clusters.present_data_dir(settings, None)
         cluster = Cluster.load(folder)
-        if folder.name != _folder_name(document):
-            out(f"the current cluster, in {folder}, is not the one of lab {document.number}: it is kept\n")
-            return
-        written = cluster.folder.kubeconfigs()
-        with running.translated(), Steps(settings) as steps:
-            running.run(running.remove(cluster, steps))
-        clusters.remove_context(settings, folder, written)
     except (ClusterError, Failure):
         out(f"lab {document.number} has no cluster\n")
+        return
+    if folder.name != _folder_name(document):
+        out(f"the current cluster, in {folder}, is not the one of lab {document.number}: it is kept\n")
+        return
+    written = cluster.folder.kubeconfigs()
+    clusters.check_removable(settings, folder, written)
+    with running.translated(), Steps(settings) as steps:
+        running.run(running.remove(cluster, steps))
+    clusters.remove_context(settings, folder, written)
 
 
 for command in (list_, start, read_, predict, check, hint, reset):
@@ -279,14 +281,20 @@ def _names_cluster(settings: Settings) -> bool:
 
 
 def _checked_cluster(settings: Settings, document: Document) -> str:
-    """The folder of the cluster whose objects are checked, or its addresses if it is not local. Raises Failure for a cluster
-    that the lab did not start, unless the user has selected it."""
-    config = configuration(settings)
+    """The folder of the cluster whose objects are checked, or its addresses if it is not local. Raises Failure if there is
+    none, or if the lab did not start it, unless the user has selected it. The hint contains the lab's command."""
+    start = f"start the cluster of lab {document.number}: `{document.up}`"
+    try:
+        config = configuration(settings)
+    except Failure as failure:
+        if _names_cluster(settings):
+            raise
+        raise Failure(failure.report.lines[0], hint=start, code=failure.report.code) from failure
     named = str(config.data_dir or ", ".join(config.endpoints))
     if not _names_cluster(settings) and (config.data_dir is None or config.data_dir.name != _folder_name(document)):
         raise Failure(
             f"the current cluster, {named}, is not the one of lab {document.number}",
-            hint=f"start that of the lab: `pinnace lab hint {document.number}`; --context NAME checks any other one",
+            hint=f"{start}; --context NAME checks any other one",
             code=ExitCode.CONFLICT,
         )
     return named

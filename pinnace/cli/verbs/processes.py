@@ -296,6 +296,7 @@ def down(settings: Settings, data_dir: Path | None) -> None:
     folder = clusters.present_data_dir(settings, data_dir)
     named, left = data_dir or settings.context, None
     written = Folder(folder).kubeconfigs()
+    clusters.check_removable(settings, folder, written)
     with running.translated(), Steps(settings) as steps:
         try:
             cluster = Cluster.load(folder)

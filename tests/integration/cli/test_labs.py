@@ -98,7 +98,7 @@ async def test_a_cluster_that_the_lab_did_not_start_is_checked_only_when_it_is_n
     refused = await pinnace("lab", "check", "8")
     assert refused.code == ExitCode.CONFLICT and refused.out == ""
     assert refused.errors[0] == f"error: the current cluster, {tmp_path}/lab-6, is not the one of lab 8"
-    assert "`pinnace lab hint 8`" in refused.errors[1] and "--context" in refused.errors[1]
+    assert "`pinnace up --detach --data-dir lab-8 --nodes 6`" in refused.errors[1] and "--context" in refused.errors[1]
     hinted = await pinnace("lab", "hint", "8")
     assert hinted.code == 0 and hinted.lines[0] == f"start: the current cluster, {tmp_path}/lab-6, is not the one of lab 8"
     named = await pinnace("lab", "check", "8", "--context", "mine")
@@ -191,7 +191,9 @@ async def test_without_a_cluster_the_first_hint_is_shown_and_a_check_fails(pinna
     hinted = await pinnace("lab", "hint", "8")
     assert hinted.code == 0 and hinted.lines[0].startswith("start: no configuration has been provided")
     assert hinted.lines[1].startswith("hint: `kubectl label node")
-    assert (await pinnace("lab", "check", "8")).code == 6
+    checked = await pinnace("lab", "check", "8")
+    assert checked.code == 6
+    assert checked.errors[1] == "hint: start the cluster of lab 8: `pinnace up --detach --data-dir lab-8 --nodes 6`"
 
 
 async def test_checks_of_lab_9_read_files_and_need_no_cluster(

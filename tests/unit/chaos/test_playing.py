@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,3 +120,13 @@ async def test_transfer_at_the_end_of_a_scenario_is_a_cause() -> None:
 
     assert len(violations(frozen)) == 1, "the transfer alone is no cause"
     assert violations(frozen, *act.journal.records) == []
+
+
+async def test_failed_transfer_at_the_end_names_the_last_refusal() -> None:
+    class RefusingAct(TransferringAct):
+        async def until(self, look: Callable[[], Awaitable[Any]], what: str, patience: float = 0.0) -> Any:
+            assert await look() is None
+            raise PlayError(f"timed out after 15 s waiting for {what}")
+
+    with pytest.raises(PlayError, match=f"{OLD.holder} to lead; the last transfer: no answer"):
+        await transfer_back(RefusingAct(), OLD.holder)

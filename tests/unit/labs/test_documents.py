@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.labs.checks import checks
+from pinnace.labs.checks import checks, has_cluster
 from pinnace.labs.document import Document, passage, plain, read, texts
 
 DOCUMENTS = [read(path) for path in texts().values()]
@@ -19,6 +19,7 @@ def test_each_lab_follows_the_format(document: Document) -> None:
     assert document.predictions
     assert [step.id for step in document.steps] == list(checks(document.number)), "each step has a check, in order"
     assert all(step.hints for step in document.steps)
+    assert (f"pinnace up --detach --data-dir lab-{document.number} " in document.up) == has_cluster(document.number)
     assert f"({document.path.name})" in document.path.with_name("README.md").read_text()
     assert f"$ pinnace lab check {document.number}\n" in document.path.read_text()
 

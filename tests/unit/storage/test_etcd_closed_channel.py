@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from apiserver.storage.etcd import storage
+from apiserver.storage.etcd.storage import WatchReader
 from apiserver.storage.interface import Unavailable
 
 
@@ -22,20 +23,39 @@ class CancelledCall:
         raise asyncio.CancelledError
 
 
+class SilentCall:
+    """A call without responses, which counts the requests."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self._cancelled = asyncio.Event()
+
+    async def read(self) -> Any:
+        await self._cancelled.wait()
+        raise asyncio.CancelledError
+
+    async def write(self, request: object) -> None:
+        self.requests += 1
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+
 async def test_reading_a_cancelled_watch_is_unavailable() -> None:
     with pytest.raises(Unavailable, match="connection of the watch was closed"):
-        await storage._read(CancelledCall())
+        await WatchReader(CancelledCall()).read()
 
 
 async def test_watch_without_responses_names_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Silent(CancelledCall):
-        async def read(self) -> Any:
-            await asyncio.Event().wait()
-
     monkeypatch.setattr(storage, "PROBE_INTERVAL", 0.01)
     monkeypatch.setattr(storage, "SILENCE_LIMIT", 0.04)
+    call = SilentCall()
+    reader = WatchReader(call)
+    probing = asyncio.create_task(reader.probe())
     with pytest.raises(Unavailable, match=r"not even progress \(etcd's gRPC proxy sends none"):
-        await storage._read(Silent())
+        await reader.read()
+    await probing
+    assert call.requests > 0
 
 
 async def test_writing_to_a_cancelled_watch_leaves_the_error_to_the_reader() -> None:
@@ -43,12 +63,21 @@ async def test_writing_to_a_cancelled_watch_leaves_the_error_to_the_reader() -> 
 
 
 async def test_a_reader_that_is_cancelled_itself_ends() -> None:
-    class Silent(CancelledCall):
-        async def read(self) -> Any:
-            await asyncio.Event().wait()
-
-    reading = asyncio.create_task(storage._read(Silent()))
+    reading = asyncio.create_task(WatchReader(SilentCall()).read())
     await asyncio.sleep(0)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
+
+
+async def test_a_response_costs_no_more_iterations_of_the_event_loop_than_the_call() -> None:
+    """Each response took three more iterations than the call: a busy API server could not follow the writes of its cluster, and
+    its cache was three seconds behind."""
+
+    class Buffered(CancelledCall):
+        async def read(self) -> Any:
+            return "response"
+
+    reading = WatchReader(Buffered()).read()
+    with pytest.raises(StopIteration, match="response"):
+        reading.send(None)

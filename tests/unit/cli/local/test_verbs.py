@@ -1,9 +1,13 @@
 """What the verbs of local clusters show, and how their errors end."""
 
+import json
 import os
 import socket
 import threading
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Group
@@ -17,12 +21,13 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.processes import table as status_table
 from pinnace.cli.verbs.up import example_pods
+from pinnace.client import kubeconfig_file
 from pinnace.client.config import ClientConfig, current_context, load
 from pinnace.client.contexts import write_context
 from pinnace.client.kubeconfig_file import kubectl_paths
 from pinnace.cluster import errors
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import STAGES, ClusterSpec, ClusterState, Plan, ProcessRecord, default_data_dir
+from pinnace.cluster.spec import STAGES, ClusterSpec, ClusterState, Plan, ProcessRecord, default_data_dir, planned
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 
@@ -234,6 +239,42 @@ def test_missing_cluster_error_names_the_searched_places(capsys: pytest.CaptureF
 def test_a_folder_that_was_named_may_be_empty_whatever_runs_elsewhere(tmp_path: Path) -> None:
     ours(tmp_path / "one")
     assert run(["down", "--data-dir", str(tmp_path / "two")]) == ExitCode.OK
+
+
+def test_down_deletes_nothing_if_the_kubeconfig_is_locked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It deleted the cluster, failed, and kept the context of a cluster that did not exist."""
+    data_dir = tmp_path / "one"
+    data_dir.mkdir()
+    Folder(data_dir).write(ClusterState(ClusterSpec(data_dir=data_dir), 0.0, (), ()))
+    clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=data_dir))
+    lock = Path(f"{kubectl_paths()[0]}.lock")
+    lock.touch()
+    monkeypatch.setattr(
+        kubeconfig_file, "time", SimpleNamespace(monotonic=count(0.0, 1.0).__next__, sleep=lambda seconds: None)
+    )
+    assert run(["down"]) == ExitCode.SERVER
+    assert f"remove {lock}" in capsys.readouterr().err and Folder(data_dir).read() is not None
+    lock.unlink()
+    assert run(["down"]) == ExitCode.OK
+    assert Folder(data_dir).read() is None and current_context() == ""
+
+
+def test_doctor_reports_a_stopped_cluster_as_one_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It listed every process and every API server."""
+    data_dir = tmp_path / "one"
+    data_dir.mkdir()
+    endpoints = ("127.0.0.1:1", "127.0.0.1:2")
+    plans = [Plan("apiserver", f"apiserver-{number}", each, each, ("sh",)) for number, each in enumerate(endpoints)]
+    state = planned(ClusterSpec(data_dir=data_dir), plans, [], 0.0)
+    Folder(data_dir).write(replace(state, stopped=True))
+    clusters.write_context(Settings(), ClientConfig(endpoints, data_dir=data_dir))
+    assert run(["doctor", "-o", "json"]) == ExitCode.VERDICT
+    found = json.loads(capsys.readouterr().out)
+    problems = [each for each in found if each["check"] in ("processes", "server") and each["level"] == "problem"]
+    assert [each["message"] for each in problems] == [f"the cluster in {data_dir} is stopped"]
+    assert problems[0]["hint"].startswith("pinnace start")
 
 
 def test_down_removes_the_context_from_every_file_that_up_has_written(

@@ -5,8 +5,8 @@
 
 The API servers have flow control of their own (docs/design/flow-control.md), with levels. The gateway's protects the gateway:
 
-* A user that is alone has ALONE seats. When others have requests as well, each has at most SHARE seats, and a free seat goes to
-  the user with the fewest.
+* A user that is alone has ALONE seats. If others had requests within ALONE_AFTER seconds, each has at most SHARE seats, and a
+  free seat goes to the user with the fewest.
 * Bodies are read as long as their user holds less than USER_BYTES and all users together less than TOTAL_BYTES. A body that
   waits is not read, so its client waits, too.
 
@@ -14,11 +14,15 @@ Source: https://kubernetes.io/docs/concepts/cluster-administration/flow-control/
 """
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Callable
 
 from gateway.http import ApiStatus
 
 SEATS, ALONE, SHARE = 128, 96, 16
+ALONE_AFTER = 1.0
+"""Seconds without a request of another user after which a user is alone: users whose requests are short are often absent."""
 MAX_WAITING, MAX_WAITING_BODIES = 200, 16
 """The maximum number of requests of a user that wait for a seat, and for memory. A body that waits has buffers of 0.5 MB."""
 WAIT_TIMEOUT = 5.0
@@ -44,11 +48,18 @@ class _Share:
 
 class FairPool:
     """A number of units, such as seats or bytes, that users share. `total`: the number of units. `alone`: the most that a user
-    gets while no other user holds or wants any. `share`: the most that a user gets otherwise. A request for more than that gets
-    them when the user holds none. `waiting`: the most requests of a user that wait."""
+    gets while no other user holds or wants any, or did within ALONE_AFTER seconds. `share`: the most that a user gets
+    otherwise. A request for more than that gets them when the user holds none. `waiting`: the most requests of a user that
+    wait."""
 
-    def __init__(self, total: int, alone: int, share: int, waiting: int, what: str) -> None:
+    def __init__(
+        self, total: int, alone: int, share: int, waiting: int, what: str, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._total, self._alone, self._share_size, self._waiting, self._what = total, alone, share, waiting, what
+        self._now = now
+        self._latest: str | None = None
+        """The user of the latest request, which is alone from `_alone_from` on."""
+        self._alone_from = now()
         self._held = self._waiting_count = 0
         self._shares: dict[str, _Share] = {}
 
@@ -58,6 +69,9 @@ class FairPool:
 
     def take(self, user: str, units: int) -> bool:
         """Take units if they are free and nothing of the user waits. Return whether they were taken."""
+        if user != self._latest:
+            self._alone_from = self._now() + (ALONE_AFTER if self._latest is not None else 0.0)
+            self._latest = user
         share = self._shares.get(user)
         if share is None:
             share = self._shares[user] = _Share()
@@ -110,8 +124,10 @@ class FairPool:
     def _fits(self, share: _Share, units: int) -> bool:
         if self._held + units > self._total:
             return not self._held
-        limit = self._alone if len(self._shares) == 1 else self._share_size
-        return share.held + units <= limit or not share.held
+        if not share.held or share.held + units <= self._share_size:
+            return True
+        is_alone = len(self._shares) == 1 and self._now() >= self._alone_from
+        return is_alone and share.held + units <= self._alone
 
     def _next(self) -> _Share | None:
         """Return the user whose first waiting request gets its units next."""

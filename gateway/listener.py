@@ -21,7 +21,7 @@ BACKLOG = 1024
 ACCEPTS = 32
 """The maximum number of connections that are accepted in one step of the event loop."""
 PACE = 0.003
-"""Seconds between the starts of two handshakes while connections wait for theirs."""
+"""The minimum seconds between the starts of two handshakes, whether the connections arrive at once or one by one."""
 MAX_SILENT = 2_000
 """The maximum number of connections that have sent nothing. Above it, the oldest one is closed."""
 MAX_WAITING = 1_000
@@ -127,7 +127,7 @@ class Listener:
                 self._arrived.clear()
                 await self._arrived.wait()
             self._run(self._shake_hands(self._waiting.popleft()))
-            await asyncio.sleep(PACE if self._waiting else 0)
+            await asyncio.sleep(PACE)
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
         try:

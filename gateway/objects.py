@@ -64,7 +64,7 @@ _RETURNED = (
     "csinodes",
 )  # fmt: skip
 """Plurals whose delete returns the object even if it has been removed. Others return a Status, as in Kubernetes."""
-SLICE = 0.003
+SLICE = 0.001
 """Seconds of a turn in which the parts of a large list are made."""
 Groups: TypeAlias = AsyncIterator[tuple[list[bytes], bool]]
 """Groups of encoded values, and whether it is the last group."""

@@ -3,7 +3,7 @@
     gRPC call ------------> handlers ---,
                                         +--> CallRunner: impersonation, pacing, fences, warnings --> Method.call
     Exchange stream --> parts --> call -'
-                          <-- results, in the order in which they are ready, at most BATCH bytes in a message
+                          <-- results, those of at most PART bytes first
 
 A gRPC call costs the server 0.7 ms, nearly all of it in gRPC and TLS. A call in an Exchange (proto/pinnace/api/calls.proto)
 costs less. Each has its own task, user, deadline and cancellation, and passes the same gates as any other call. Large results
@@ -45,8 +45,10 @@ MAX_REQUEST = 4 << 20
 """Maximum size of a request in bytes, as for a gRPC message."""
 MAX_INCOMPLETE = 64 << 20
 """Maximum size in bytes of the incomplete requests of an Exchange. The gateway holds as many bytes of bodies."""
+PART = 128 << 10
+"""Maximum size of a part of a result in bytes. A message has one part of a larger result."""
 BATCH = 256 << 10
-"""Maximum size of the results in a message, and of a part of a result, in bytes."""
+"""Size in bytes from which a message takes no more results."""
 PAUSE = 0.001
 """Seconds between two messages, in which results gather. A message costs as much as ten results."""
 DRAIN_TIMEOUT = 1.5
@@ -230,7 +232,10 @@ class _Exchange:
         self._incomplete: dict[int, _Incomplete] = {}
         self._incomplete_bytes = 0
         self._calls: dict[int, asyncio.Task[None]] = {}
-        self._outbox: deque[_Sending] = deque()
+        self._small: deque[_Sending] = deque()
+        """The results of at most PART bytes that wait."""
+        self._large: deque[_Sending] = deque()
+        """The larger ones that are not sent completely. Their parts take turns."""
         self._taken: list[_Sending] = []
         """The completely sent results of the last message."""
         self._ready = asyncio.Event()
@@ -255,7 +260,7 @@ class _Exchange:
                     self._forget(id_)
                     if task := self._calls.get(id_):
                         task.cancel()
-                while len(self._calls) + len(self._outbox) >= MAX_OPEN:
+                while len(self._calls) + len(self._small) + len(self._large) >= MAX_OPEN:
                     self._room.clear()
                     await self._room.wait()
         except Rejected as rejected:
@@ -264,11 +269,11 @@ class _Exchange:
 
     @property
     def has_results(self) -> bool:
-        return bool(self._outbox)
+        return bool(self._small or self._large)
 
     async def next_results(self) -> ResultBatch | None:
         """Return the next message; None when the input has ended and all results are sent. Raises Rejected."""
-        while not self._outbox and not (self._draining and not self._announced):
+        while not self.has_results and not (self._draining and not self._announced):
             if self._refusal is not None:
                 raise Rejected(self._refusal)
             if self._input_ended and not self._calls:
@@ -278,21 +283,26 @@ class _Exchange:
         batch, room = ResultBatch(), BATCH
         if self._draining and not self._announced:
             batch.draining = self._announced = True
-        while self._outbox and room > 0:
-            sending = self._outbox.popleft()
-            start, data = sending.start, sending.data
-            part = data[start : start + room] if start or len(data) > room else data
-            sending.start = start + len(part)
-            result = batch.results.add()
-            result.CopyFrom(sending.result)
-            result.response = part
-            room -= len(part) + len(result.error)
-            if sending.start < len(data):
-                result.more = True
-                self._outbox.append(sending)  # behind the results that wait
-            elif sending.callbacks:
-                self._taken.append(sending)
+        while self._small and room > 0:
+            sending = self._small.popleft()
+            room -= len(sending.data) + len(sending.result.error)
+            self._add(batch, sending, sending.data)
+        if self._large:
+            sending = self._large.popleft()
+            part = sending.data[sending.start : sending.start + PART]
+            sending.start += len(part)
+            self._add(batch, sending, part, more=sending.start < len(sending.data))
         return batch
+
+    def _add(self, batch: ResultBatch, sending: _Sending, part: bytes, *, more: bool = False) -> None:
+        """Add a result, or a part of a large one. `more`: further parts follow."""
+        result = batch.results.add()
+        result.CopyFrom(sending.result)
+        result.response, result.more = part, more
+        if more:
+            self._large.append(sending)
+        elif sending.callbacks:
+            self._taken.append(sending)
 
     def sent(self) -> None:
         """Note that the last message is sent."""
@@ -311,7 +321,7 @@ class _Exchange:
         """End all calls."""
         for task in self._calls.values():
             task.cancel()
-        self._taken += self._outbox
+        self._taken += (*self._small, *self._large)
         self.sent()
 
     def _end_input(self) -> None:
@@ -403,7 +413,7 @@ class _Exchange:
         return None
 
     def _send(self, sending: _Sending) -> None:
-        self._outbox.append(sending)
+        (self._small if len(sending.data) <= PART else self._large).append(sending)
         self._ready.set()
 
 

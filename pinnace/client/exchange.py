@@ -4,7 +4,7 @@
                '--cancelled, timed out: the client asks the server to stop------------'
 
 A gRPC call costs a client 0.6 ms, nearly all of it in gRPC and TLS. The calls that wait at the same moment share one message.
-Requests above PART bytes are sent in parts, in turn with the other requests.
+Requests above PART bytes are sent in parts, one part in a message, behind the small requests that wait.
 
 The stream is opened by the first call. It ends with an error if the server dies, and without one if the server shuts down.
 Calls that were not sent then fail with an error that says so, and can be repeated without risk. The others lose their result.
@@ -27,10 +27,10 @@ from pinnace.runtime import grpc_stream
 from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 
 METHOD = "/pinnace.v1.Calls/Exchange"
-PART = 256 << 10
+PART = 64 << 10
 """The maximum size of a part of a request in bytes."""
 BATCH = 512 << 10
-"""The size in bytes from which a message takes no more calls."""
+"""The size in bytes from which a message takes no more small requests."""
 ITEMS = 1_000
 """The maximum number of calls and of cancellations in a message."""
 
@@ -50,12 +50,13 @@ class Answer(NamedTuple):
 class _Pending:
     """A call without a result."""
 
-    __slots__ = ("id", "parts", "request", "result", "sent")
+    __slots__ = ("id", "parts", "request", "result", "sent", "start")
 
     def __init__(self, id_: int, request: bytes) -> None:
         self.id = id_
         self.request = request
-        """The part of the request that is not sent."""
+        self.start = 0
+        """The number of bytes of a large request that are sent."""
         self.result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.parts: list[bytes] = []
         """The received parts of the response."""
@@ -71,7 +72,10 @@ class Exchange:
         self._endpoint = endpoint
         self._ids = count(1)
         self._pending: dict[int, _Pending] = {}
-        self._queue: deque[tuple[_Pending, Call]] = deque()
+        self._small: deque[tuple[_Pending, Call]] = deque()
+        """The requests that wait, up to PART bytes each."""
+        self._large: deque[tuple[_Pending, Call]] = deque()
+        """Larger ones that are not sent completely. Their parts take turns."""
         self._cancelled: list[int] = []
         self._wake = asyncio.Event()
         self._call: Any = None
@@ -93,7 +97,7 @@ class Exchange:
         if self._call is None:
             self._open()
         self._pending[pending.id] = pending
-        self._queue.append((pending, first))
+        (self._small if len(request) <= PART else self._large).append((pending, first))
         self._wake.set()
         timer = asyncio.get_running_loop().call_later(timeout, _time_out, pending.result)
         try:
@@ -127,7 +131,7 @@ class Exchange:
                 while not self.is_closed:
                     await self._wake.wait()
                     self._wake.clear()
-                    while self._queue or self._cancelled:
+                    while self._small or self._large or self._cancelled:
                         if (pause := sent + PAUSE - now()) > 0:
                             await asyncio.sleep(pause)
                         sent = now()
@@ -139,18 +143,24 @@ class Exchange:
     def _next_batch(self) -> CallBatch:
         batch, room = CallBatch(cancelled=self._cancelled[:ITEMS]), BATCH
         del self._cancelled[:ITEMS]
-        while self._queue and room > 0 and len(batch.calls) < ITEMS:
-            pending, first = self._queue.popleft()
+        while self._small and room > 0 and len(batch.calls) < ITEMS - 1:
+            pending, call = self._small.popleft()
             if pending.result.done():
                 continue  # cancelled before it was sent
+            call.request, pending.sent = pending.request, True
+            room -= len(pending.request)
+            batch.calls.append(call)
+        while self._large and self._large[0][0].result.done():
+            self._large.popleft()
+        if self._large:
+            pending, first = self._large.popleft()
             call = Call(id=pending.id) if pending.sent else first
-            part = pending.request[:PART] if len(pending.request) > PART else pending.request
-            pending.request = pending.request[len(part) :]
-            call.request, call.more, pending.sent = part, bool(pending.request), True
-            room -= len(part)
+            start, pending.start = pending.start, pending.start + PART
+            call.request, call.more = pending.request[start : pending.start], pending.start < len(pending.request)
+            pending.sent = True
             batch.calls.append(call)
             if call.more:
-                self._queue.append((pending, first))
+                self._large.append((pending, first))
         return batch
 
     async def _read(self) -> None:
@@ -208,7 +218,8 @@ class Exchange:
         for pending in self._pending.values():
             if not pending.sent and not pending.result.done():
                 pending.result.set_exception(self._unsent(why))
-        self._queue = deque(entry for entry in self._queue if entry[0].sent)
+        self._small.clear()
+        self._large = deque(entry for entry in self._large if entry[0].sent)
 
     def _unsent(self, why: str) -> ApiError:
         message = f"API server {self._endpoint} does not accept calls: {why}"

@@ -14,7 +14,7 @@ from apiserver.services.calls import MAX_ITEMS
 from pinnace.api.calls_pb2 import Call, CallBatch, ResultBatch
 from pinnace.api.core_v1_pb2 import ConfigMap, Namespace
 from pinnace.api.resources import CONFIG_MAPS, NAMESPACES
-from pinnace.api.verbs_pb2 import GetRequest
+from pinnace.api.verbs_pb2 import GetRequest, ListRequest
 from pinnace.api.wellknown import IMPERSONATE_USER_KEY, REQUEST_ID_KEY
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
@@ -79,6 +79,31 @@ async def test_large_request_and_response_travel_in_parts(served: Served) -> Non
     assert (await served.client.of(CONFIG_MAPS).get("large", "default")).data["a"] == value
 
 
+async def test_messages_are_small_so_that_small_calls_wait_little(served: Served) -> None:
+    """A read waited for messages with half a megabyte of other requests, and a quarter of other results."""
+    large = ConfigMap(metadata={"name": "long"}, data={"a": "x" * 1_000_000})  # type: ignore[arg-type]
+    await served.client.of(CONFIG_MAPS).create(large)
+    async with opened(served) as stream:
+        listing = ListRequest(namespace="default").SerializeToString()
+        lists = [Call(id=id_, method=f"/{CONFIG_MAPS.service}/List", timeout_ms=15_000, request=listing) for id_ in range(1, 5)]
+        await stream.write(CallBatch(calls=[*lists, get(5)]))
+        await stream.done_writing()
+        batches = [batch async for batch in stream]
+    assert {result.id for batch in batches for result in batch.results} == {1, 2, 3, 4, 5}
+    assert max(batch.ByteSize() for batch in batches) < calls.PART + 4096
+
+    recorder = DeadServer()
+    await recorder.server.start()
+    async with asyncio.timeout(DEADLINE), grpc.aio.insecure_channel(recorder.address) as channel:
+        exchange = Exchange(channel, "the server")
+        waiting = [asyncio.create_task(exchange.call(GET, bytes(size), (), DEADLINE)) for size in (3 * PART, 3 * PART, 10)]
+        await recorder.received.wait()
+        assert [len(call.request) for call in recorder.batch.calls] == [10, PART]
+        exchange.close()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    await recorder.server.stop(0)
+
+
 async def test_call_acts_as_the_user_in_its_metadata(served: Served) -> None:
     with pytest.raises(Forbidden, match='User "eve" cannot get resource "namespaces"'):
         await served.get("default", **{IMPERSONATE_USER_KEY: "eve"})
@@ -136,10 +161,12 @@ class DeadServer:
 
     def __init__(self) -> None:
         self.received = asyncio.Event()
+        self.batch = CallBatch()
+        """The first message."""
         self.server = grpc.aio.server()
 
         async def exchange(requests: Any, context: Any) -> Any:
-            await context.read()
+            self.batch = await context.read()
             self.received.set()
             await asyncio.Event().wait()
 

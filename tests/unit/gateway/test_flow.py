@@ -26,6 +26,17 @@ def test_single_user_gets_its_limit() -> None:
     assert [seats.take("a", 1) for _ in range(7)] == [True] * 6 + [False]
 
 
+def test_user_with_short_requests_keeps_the_others_at_their_share() -> None:
+    """Between two short requests of a user, the flood of another one took nearly all seats."""
+    now = 0.0
+    seats = FairPool(8, 6, 2, 100, "a seat", lambda: now)
+    assert seats.take("short", 1)
+    seats.release("short", 1)
+    assert [seats.take("flood", 1) for _ in range(3)] == [True, True, False]
+    now = flow.ALONE_AFTER
+    assert [seats.take("flood", 1) for _ in range(5)] == [True] * 4 + [False]
+
+
 async def test_others_get_their_share_at_once_and_the_first_user_waits() -> None:
     seats = pool()
     assert all(seats.take("a", 1) for _ in range(6))

@@ -54,6 +54,18 @@ async def test_many_connections_at_once_are_all_served(tmp_path: Path, monkeypat
         assert await asyncio.gather(*(greeting(tmp_path, port) for _ in range(40))) == [b"hello"] * 40
 
 
+async def test_handshakes_of_connections_that_arrive_one_by_one_are_paced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only connections that waited were paced. A client with a few connections at a time occupied the event loop."""
+    monkeypatch.setattr(listener, "PACE", 0.1)
+    async with asyncio.timeout(DEADLINE), listening(tmp_path) as (_, port):
+        began = time.monotonic()
+        for _ in range(4):
+            assert await greeting(tmp_path, port) == b"hello"
+        assert time.monotonic() - began >= 3 * 0.1
+
+
 async def test_silent_connections_are_closed_and_do_not_delay_others(tmp_path: Path) -> None:
     async with asyncio.timeout(DEADLINE), listening(tmp_path) as (made, port):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]

@@ -175,11 +175,17 @@ async def test_too_large_body_is_refused_before_it_is_read(tmp_path: Path) -> No
         assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
 
 
-async def test_stalled_body_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [2_900_000, 1001])
+async def test_stalled_body_is_refused_and_its_connection_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """The connection was kept if little of the body was missing. The next request was taken for the rest of the body, and its
+    remainder was answered with 400."""
     monkeypatch.setattr(connection, "STALL_TIMEOUT", 0.2)
     async with asyncio.timeout(DEADLINE), serving(tmp_path, Echo()) as (reader, writer):
-        writer.write(POST + b"Content-Length: 2900000\r\n\r\n" + b"x" * 1000)
-        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        writer.write(POST + b"Content-Length: %d\r\n\r\n" % size + b"x" * 1000)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 408 ") and b"\r\nConnection: close\r\n" in head
 
 
 async def test_small_unread_body_is_discarded(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import count
 
 from apiserver.auth.authentication import Credential
-from apiserver.auth.authorizer import Authorizer, impersonate, requested
+from apiserver.auth.authorizer import Impersonator, requested
 from apiserver.errors import Rejected, bad_request, forbidden
 from apiserver.flow.control import TOO_MANY_REQUESTS
 from apiserver.registry import fencing
@@ -82,10 +82,10 @@ class CallContext:
         self.user = credential.user()
         self.time_remaining = time_remaining
 
-    async def act_as(self, impersonation: Impersonation, authorizer: Authorizer) -> None:
+    async def act_as(self, impersonation: Impersonation, impersonator: Impersonator) -> None:
         """Impersonate another user for this call. Raises Rejected (PERMISSION_DENIED)."""
-        self.credential = await impersonate(self.credential, impersonation, authorizer)
-        self.user = self.credential.user()
+        impersonated = await impersonator.impersonate(self.credential, self.user, impersonation)
+        self.credential, self.user = impersonated, impersonated.user()
 
     def when_taken(self, callback: Callable[[], None]) -> None:
         """Call `callback` at the end of the call's task, which gRPC keeps until the response is sent.
@@ -101,20 +101,20 @@ class CallRunner:
     """Runs calls of unary methods. Shared by all ports and streams of a server."""
 
     def __init__(
-        self, ids: RequestIds, refusals: Refusals, authorizer: Authorizer | None = None, tracer: Tracer = NO_TRACER
+        self, ids: RequestIds, refusals: Refusals, impersonator: Impersonator | None = None, tracer: Tracer = NO_TRACER
     ) -> None:
-        """`authorizer`: checks impersonation; without it, impersonation is refused."""
+        """`impersonator`: authorizes impersonation; without it, impersonation is refused."""
         self.ids = ids
         self.refusals = refusals
-        self._authorizer = authorizer
+        self._impersonator = impersonator
         self._tracer = tracer
 
     async def impersonate(self, context: CallContext, metadata: Metadata) -> None:
         """Act as the user in the metadata, if there is one. Raises Rejected."""
         if impersonation := requested(metadata):
-            if self._authorizer is None:
+            if self._impersonator is None:
                 raise Rejected(forbidden("this server does not support impersonation"))
-            await context.act_as(impersonation, self._authorizer)
+            await context.act_as(impersonation, self._impersonator)
 
     async def run(self, method: Method, data: bytes, context: CallContext, metadata: Metadata) -> tuple[bytes, Gathered]:
         """Return the encoded response and the warnings. Raises Rejected."""

@@ -16,6 +16,7 @@ the metadata `x-request-id`, as with Kubernetes' Audit-ID. IDs from clients need
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -35,6 +36,7 @@ from pinnace.api.users import Impersonation
 from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.runtime import logs, tracing
 from pinnace.runtime.grpc_server import Refusals, let_go
+from pinnace.runtime.tasks import DeadlineTimer
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 MAX_OPEN = 2_000
@@ -230,6 +232,9 @@ class _Exchange:
         self._incomplete: dict[int, _Incomplete] = {}
         self._incomplete_bytes = 0
         self._calls: dict[int, asyncio.Task[None]] = {}
+        self._deadlines: dict[int, float] = {}
+        """When the open calls are cancelled, by the loop's clock."""
+        self._timer = DeadlineTimer(self._expire)
         self._outbox: deque[_Sending] = deque()
         self._taken: list[_Sending] = []
         """The completely sent results of the last message."""
@@ -309,6 +314,7 @@ class _Exchange:
 
     def cancel(self) -> None:
         """End all calls."""
+        self._timer.close()
         for task in self._calls.values():
             task.cancel()
         self._taken += self._outbox
@@ -346,12 +352,20 @@ class _Exchange:
     def _start(self, call: Call, data: bytes) -> None:
         if call.id in self._calls:
             return  # the client reuses an ID: the open call keeps it
-        task = asyncio.create_task(self._run(call, data))
-        self._calls[call.id] = task
-        task.add_done_callback(lambda _: self._end(call.id))
+        id_ = call.id
+        task = self._calls[id_] = asyncio.create_task(self._run(call, data))
+        task.add_done_callback(lambda _: self._end(id_))
+
+    def _expire(self, now: float) -> float:
+        """Cancel the calls whose deadline has passed. Return the next deadline."""
+        for id_ in [id_ for id_, deadline in self._deadlines.items() if deadline <= now]:
+            del self._deadlines[id_]
+            self._calls[id_].cancel()
+        return min(self._deadlines.values(), default=math.inf)
 
     def _end(self, id_: int) -> None:
         self._calls.pop(id_, None)
+        self._deadlines.pop(id_, None)
         self._room.set()
         if self._input_ended and not self._calls:
             self._ready.set()
@@ -362,16 +376,16 @@ class _Exchange:
         request_id = self._runner.ids.of(metadata)
         logs.request_id.set(request_id)
         result = Result(id=call.id, request_id=request_id)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + call.timeout_ms / 1000
+        now = asyncio.get_running_loop().time
+        deadline = self._deadlines[call.id] = now() + call.timeout_ms / 1000
+        self._timer.add(deadline)
         caller, method = "", self._methods.get(call.method)
-        timer = loop.call_at(deadline, _cancel, asyncio.current_task())
         try:
             try:
                 if refusal := self._refuse(call, method):
                     raise Rejected(refusal)
                 assert method is not None
-                context = _ItemContext(self._credential, deadline, loop.time)
+                context = _ItemContext(self._credential, deadline, now)
                 caller = context.user.name
                 await self._runner.impersonate(context, metadata)
                 caller = context.user.name
@@ -381,13 +395,11 @@ class _Exchange:
                 self._send(_Sending(result, answer, context.callbacks))
             except Rejected as rejected:
                 let_go(rejected)
-                refusal = await self._runner.pace(rejected.refusal, caller, len(data), deadline - loop.time())
+                refusal = await self._runner.pace(rejected.refusal, caller, len(data), deadline - now())
                 result.error = encode(refusal).SerializeToString()
                 self._send(_Sending(result))
         except asyncio.CancelledError as cancelled:  # by the client, or at the deadline: nobody waits for the result
             let_go(cancelled)
-        finally:
-            timer.cancel()
 
     def _refuse(self, call: Call, method: Method | None) -> Refusal | None:
         """Return the reason why a call cannot be run."""
@@ -405,8 +417,3 @@ class _Exchange:
     def _send(self, sending: _Sending) -> None:
         self._outbox.append(sending)
         self._ready.set()
-
-
-def _cancel(task: asyncio.Task[None] | None) -> None:
-    if task is not None:
-        task.cancel()

@@ -11,6 +11,7 @@ Calls that were not sent then fail with an error that says so, and can be repeat
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Sequence
 from itertools import count
@@ -24,7 +25,7 @@ from pinnace.api.calls_pb2 import Call, CallBatch, Result, ResultBatch
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import ApiError, from_refusal, from_rpc, from_status, unavailable, unreadable
 from pinnace.runtime import grpc_stream
-from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
+from pinnace.runtime.tasks import CallCancelled, DeadlineTimer, HeedsCancellation
 
 METHOD = "/pinnace.v1.Calls/Exchange"
 PART = 256 << 10
@@ -50,13 +51,15 @@ class Answer(NamedTuple):
 class _Pending:
     """A call without a result."""
 
-    __slots__ = ("id", "parts", "request", "result", "sent")
+    __slots__ = ("deadline", "id", "parts", "request", "result", "sent")
 
-    def __init__(self, id_: int, request: bytes) -> None:
+    def __init__(self, id_: int, request: bytes, timeout: float) -> None:
+        loop = asyncio.get_running_loop()
         self.id = id_
+        self.deadline = loop.time() + timeout
         self.request = request
         """The part of the request that is not sent."""
-        self.result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.result: asyncio.Future[Answer] = loop.create_future()
         self.parts: list[bytes] = []
         """The received parts of the response."""
         self.sent = False
@@ -76,6 +79,7 @@ class Exchange:
         self._wake = asyncio.Event()
         self._call: Any = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._timer = DeadlineTimer(self._time_out)
         self.is_closed = False
         """Whether the stream accepts no more calls. Use another one."""
 
@@ -87,7 +91,7 @@ class Exchange:
             metadata=[text for entry in metadata for text in entry],
             timeout_ms=round(timeout * 1000),
         )
-        pending = _Pending(first.id, request)
+        pending = _Pending(first.id, request, timeout)
         if self.is_closed:
             raise self._unsent("it is shutting down")
         if self._call is None:
@@ -95,11 +99,10 @@ class Exchange:
         self._pending[pending.id] = pending
         self._queue.append((pending, first))
         self._wake.set()
-        timer = asyncio.get_running_loop().call_later(timeout, _time_out, pending.result)
+        self._timer.add(pending.deadline)
         try:
             return await pending.result
         finally:
-            timer.cancel()
             if self._pending.pop(pending.id, None) is not None and pending.sent and not self.is_closed:
                 self._cancelled.append(pending.id)
                 self._wake.set()
@@ -198,6 +201,7 @@ class Exchange:
     def _end(self, error: ApiError) -> None:
         """End all calls. `error`: of the calls that were sent."""
         self.is_closed = True
+        self._timer.close()
         self._wake.set()
         self._fail_unsent(error.message)
         for pending in self._pending.values():
@@ -210,14 +214,19 @@ class Exchange:
                 pending.result.set_exception(self._unsent(why))
         self._queue = deque(entry for entry in self._queue if entry[0].sent)
 
+    def _time_out(self, now: float) -> float:
+        """End the calls whose timeout has passed. Return the next deadline."""
+        left = math.inf
+        for pending in self._pending.values():
+            if pending.deadline > now:
+                left = min(left, pending.deadline)
+            elif not pending.result.done():
+                pending.result.set_exception(TimeoutError())
+        return left
+
     def _unsent(self, why: str) -> ApiError:
         message = f"API server {self._endpoint} does not accept calls: {why}"
         return from_refusal(Refusal(Code.UNAVAILABLE, "", message, retry_after=0.0))
-
-
-def _time_out(result: asyncio.Future[Answer]) -> None:
-    if not result.done():
-        result.set_exception(TimeoutError())
 
 
 def _decode(data: bytes) -> ResultBatch | None:

@@ -19,7 +19,7 @@ async def test_each_deadline_expires_on_time_in_any_order() -> None:
         return min(left, default=math.inf)
 
     timer = DeadlineTimer(expire)
-    for deadline in list(left):
+    for deadline in left:
         timer.add(deadline)
     async with asyncio.timeout(5):
         await over.wait()

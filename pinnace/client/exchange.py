@@ -21,7 +21,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
-from pinnace.api.calls_pb2 import Call, CallBatch, Result, ResultBatch
+from pinnace.api.calls_pb2 import CallBatch, Result, ResultBatch
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import ApiError, from_refusal, from_rpc, from_status, unavailable, unreadable
 from pinnace.runtime import grpc_stream
@@ -51,11 +51,14 @@ class Answer(NamedTuple):
 class _Pending:
     """A call without a result."""
 
-    __slots__ = ("deadline", "id", "parts", "request", "result", "sent")
+    __slots__ = ("deadline", "id", "metadata", "method", "parts", "request", "result", "sent", "timeout")
 
-    def __init__(self, id_: int, request: bytes, timeout: float) -> None:
+    def __init__(self, id_: int, method: str, request: bytes, metadata: Sequence[tuple[str, str]], timeout: float) -> None:
         loop = asyncio.get_running_loop()
         self.id = id_
+        self.method = method
+        self.metadata = metadata
+        self.timeout = timeout
         self.deadline = loop.time() + timeout
         self.request = request
         """The part of the request that is not sent."""
@@ -74,7 +77,7 @@ class Exchange:
         self._endpoint = endpoint
         self._ids = count(1)
         self._pending: dict[int, _Pending] = {}
-        self._queue: deque[tuple[_Pending, Call]] = deque()
+        self._queue: deque[_Pending] = deque()
         self._cancelled: list[int] = []
         self._wake = asyncio.Event()
         self._call: Any = None
@@ -85,19 +88,13 @@ class Exchange:
 
     async def call(self, method: str, request: bytes, metadata: Sequence[tuple[str, str]], timeout: float) -> Answer:
         """Send a call and return its result. Raises ApiError, and TimeoutError without a result within `timeout` seconds."""
-        first = Call(
-            id=next(self._ids),
-            method=method,
-            metadata=[text for entry in metadata for text in entry],
-            timeout_ms=round(timeout * 1000),
-        )
-        pending = _Pending(first.id, request, timeout)
+        pending = _Pending(next(self._ids), method, request, metadata, timeout)
         if self.is_closed:
             raise self._unsent("it is shutting down")
         if self._call is None:
             self._open()
         self._pending[pending.id] = pending
-        self._queue.append((pending, first))
+        self._queue.append(pending)
         self._wake.set()
         self._timer.add(pending.deadline)
         try:
@@ -143,17 +140,19 @@ class Exchange:
         batch, room = CallBatch(cancelled=self._cancelled[:ITEMS]), BATCH
         del self._cancelled[:ITEMS]
         while self._queue and room > 0 and len(batch.calls) < ITEMS:
-            pending, first = self._queue.popleft()
+            pending = self._queue.popleft()
             if pending.result.done():
                 continue  # cancelled before it was sent
-            call = Call(id=pending.id) if pending.sent else first
             part = pending.request[:PART] if len(pending.request) > PART else pending.request
             pending.request = pending.request[len(part) :]
-            call.request, call.more, pending.sent = part, bool(pending.request), True
+            call = batch.calls.add(id=pending.id, request=part, more=bool(pending.request))
+            if not pending.sent:
+                call.method, call.timeout_ms = pending.method, round(pending.timeout * 1000)
+                call.metadata.extend([text for entry in pending.metadata for text in entry])
+                pending.sent = True
             room -= len(part)
-            batch.calls.append(call)
             if call.more:
-                self._queue.append((pending, first))
+                self._queue.append(pending)
         return batch
 
     async def _read(self) -> None:
@@ -212,7 +211,7 @@ class Exchange:
         for pending in self._pending.values():
             if not pending.sent and not pending.result.done():
                 pending.result.set_exception(self._unsent(why))
-        self._queue = deque(entry for entry in self._queue if entry[0].sent)
+        self._queue = deque(pending for pending in self._queue if pending.sent)
 
     def _time_out(self, now: float) -> float:
         """End the calls whose timeout has passed. Return the next deadline."""

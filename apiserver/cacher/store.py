@@ -446,9 +446,9 @@ class HistoryChanged(CacheError):
         )
 
 
-FRESH_INTERVAL = 0.002
-"""Minimum seconds between two reads of the storage's revision. The callers that arrive meanwhile share the next read.
-A read takes about as long, so a single caller hardly waits."""
+FRESH_INTERVAL = 0.003
+"""Minimum seconds between two reads of the storage's revision, if the first had several callers. The callers that arrive
+meanwhile share the next read, which costs as much CPU as a get. A single caller does not wait."""
 
 
 class Freshness:

@@ -446,7 +446,7 @@ class HistoryChanged(CacheError):
         )
 
 
-FRESH_INTERVAL = 0.003
+FRESH_INTERVAL = 0.002
 """Minimum seconds between two reads of the storage's revision, if the first had several callers. The callers that arrive
 meanwhile share the next read, which costs as much CPU as a get. A single caller does not wait."""
 

@@ -250,7 +250,7 @@ _AUDIT_ID_PREFIX, _audit_ids = str(uuid.uuid4())[:24], count(secrets.randbits(47
 
 
 def _audit_id() -> str:
-    """Return an ID that is unique like a UUID, which takes ten times as long: a random one of the process, and a counter."""
+    """Return an ID in the form of a UUID: a random part of the process, and a counter, which costs less than a new UUID."""
     return f"{_AUDIT_ID_PREFIX}{next(_audit_ids) & _LAST_GROUP:012x}"
 
 

@@ -18,7 +18,7 @@ from apiserver.admission import Chain
 from apiserver.admission.plugins import chain
 from apiserver.auth.audit import Audit, CallAudit, NoAudit
 from apiserver.auth.authentication import NoTokens, Tokens
-from apiserver.auth.authorizer import NodeAuthorizer, Policy
+from apiserver.auth.authorizer import Impersonator, NodeAuthorizer, Policy
 from apiserver.auth.rbac import Rbac
 from apiserver.cacher.cacher import Cacher
 from apiserver.election.history import Restores
@@ -178,7 +178,8 @@ class Assembly:
         restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
         ids = RequestIds(f"{self._rng.getrandbits(48):012x}")
-        self.runner = CallRunner(ids, Refusals(clock), self.policy, settings.tracer)
+        impersonator = Impersonator(self.policy, lambda: self._rbac.versions)
+        self.runner = CallRunner(ids, Refusals(clock), impersonator, settings.tracer)
         self._calls = CallsService(self.runner)
         self._tenures = StreamAuthorizations(self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng)
         self.methods = self._methods()

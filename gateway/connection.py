@@ -52,6 +52,23 @@ LINGER = 0.5
 end would reset the connection, and the client would lose the response."""
 
 
+_HEADERS = {
+    spelled.encode(): name
+    for name in (
+        "host",
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "user-agent",
+    )
+    for spelled in (name, name.title())
+}
+"""The names of usual headers, as clients spell them."""
+
+
 class BodyBudget(Protocol):
     """The memory for request bodies, shared by users (gateway.flow)."""
 
@@ -289,7 +306,7 @@ class HttpConnection(asyncio.Protocol):
         self._target += url.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+        self._headers.append((_HEADERS.get(name) or name.decode("latin-1").lower(), value.decode("latin-1")))
 
     def on_headers_complete(self) -> None:
         incoming = Incoming(self, self._parser.get_method().decode(), self._target, self._headers)

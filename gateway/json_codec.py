@@ -52,33 +52,26 @@ _text: Writer = encode_basestring
 _ZERO = {FieldDescriptor.TYPE_BOOL: "false", FieldDescriptor.TYPE_STRING: '""'}
 
 
-def _number(value: int) -> str:
-    return str(value)
-
-
-def _boolean(value: bool) -> str:
-    return "true" if value else "false"
-
-
 def _bytes(value: bytes) -> str:
     return f'"{write_primitive(value)}"'
 
 
 _PRIMITIVES: dict[int, Writer] = {
     FieldDescriptor.TYPE_STRING: _text,
-    FieldDescriptor.TYPE_BOOL: _boolean,
-    FieldDescriptor.TYPE_INT32: _number,
-    FieldDescriptor.TYPE_INT64: _number,
+    FieldDescriptor.TYPE_BOOL: {False: "false", True: "true"}.__getitem__,
+    FieldDescriptor.TYPE_INT32: repr,
+    FieldDescriptor.TYPE_INT64: repr,
     FieldDescriptor.TYPE_BYTES: _bytes,
 }
 
 
 def _value_writer(of: FieldDescriptor) -> Writer:
+    """Return a writer for a value: of a field, or an item of a list or map."""
     if of.message_type is None:
         return _PRIMITIVES[of.type]
     scalar = SCALARS.get(of.message_type.full_name)
     if scalar is None:
-        return _deferred(of.message_type)
+        return writer(of.message_type)
     write = scalar.write
 
     def write_scalar(value: Any) -> str:
@@ -93,72 +86,71 @@ def _default(field: FieldDescriptor) -> Any:
     return GetMessageClass(field.message_type)()
 
 
-def _deferred(descriptor: Descriptor) -> Writer:
-    """Return a writer that is resolved on first use, because message types can be recursive."""
-
-    def write(value: Any) -> str:
-        return writer(descriptor)(value)
-
-    return write
-
-
 def _field_writer(field: FieldDescriptor) -> Writer:
-    """Return a writer for one field with its name."""
-    name = f"{_text(field.json_name)}:"
+    """Return a writer for the value of a field."""
     if (of := map_value(field)) is not None:
         write = _value_writer(of)
-        return lambda value: f"{name}{{{','.join([f'{_text(key)}:{write(value[key])}' for key in sorted(value)])}}}"
+        return lambda value: f"{{{','.join([f'{_text(key)}:{write(value[key])}' for key in sorted(value)])}}}"
     write = _value_writer(field)
-    if field.is_repeated:
-        return lambda value: f"{name}[{','.join([write(each) for each in value])}]"
-    return lambda value: name + write(value)
+    return (lambda value: f"[{','.join(map(write, value))}]") if field.is_repeated else write
 
 
 @cache  # one entry per message type
 def writer(descriptor: Descriptor) -> Writer:
     """Return a writer for messages of this type."""
-    members = _members(descriptor)
-    return lambda message: f"{{{','.join(members(message))}}}"
+    add: Adder | None = None
+
+    def write(message: Message) -> str:
+        nonlocal add
+        if add is None:  # the fields are compiled on first use, because message types can be recursive
+            add = _adder(descriptor)
+        texts: list[str] = []
+        add(message, texts)
+        return f"{{{','.join(texts)}}}"
+
+    return write
+
+
+Adder = Callable[[Any, list[str]], None]
+"""Adds the fields of a message, each with its name, to a list."""
 
 
 @cache
-def _members(descriptor: Descriptor) -> Callable[[Any], list[str]]:
-    writers: dict[int, Writer] = {}
-    inlined: dict[int, Callable[[Any], list[str]]] = {}
+def _adder(descriptor: Descriptor) -> Adder:
+    """Return the adder of a message type. Descriptors are the keys of its tables, because their properties are slow."""
+    table: dict[FieldDescriptor, tuple[str, Writer]] = {}
+    inlined: dict[FieldDescriptor, Adder] = {}
+    names = {field: f"{_text(field.json_name)}:" for field in descriptor.fields}
     for field in descriptor.fields:
         if field.full_name in INLINED and field.message_type is not None:
-            inlined[field.number] = _members(field.message_type)
+            inlined[field] = _adder(field.message_type)
         else:
-            writers[field.number] = _field_writer(field)
+            table[field] = names[field], _field_writer(field)
     shown = SHOWN_WHEN_ZERO.get(descriptor.full_name, ())
-    zeros = {
-        field.number: f"{_text(field.json_name)}:{_ZERO.get(field.type, '0')}"
-        for field in descriptor.fields
-        if field.name in shown
-    }
     empty = SHOWN_WHEN_EMPTY.get(descriptor.full_name, ())
-    zeros |= {field.number: _field_writer(field)(_default(field)) for field in descriptor.fields if field.name in empty}
     absent = SHOWN_AS_NULL.get(descriptor.full_name, ())
-    zeros |= {field.number: f"{_text(field.json_name)}:null" for field in descriptor.fields if field.name in absent}
+    zeros = {field: names[field] + _ZERO.get(field.type, "0") for field in descriptor.fields if field.name in shown}
+    zeros |= {field: names[field] + table[field][1](_default(field)) for field in descriptor.fields if field.name in empty}
+    zeros |= {field: names[field] + "null" for field in descriptor.fields if field.name in absent}
 
-    def members(message: Message) -> list[str]:
-        return [writers[field.number](value) for field, value in message.ListFields()]
-
-    if not inlined and not zeros:
-        return members
-
-    def all_members(message: Message) -> list[str]:
-        found, present = [], set()
+    def add(message: Message, texts: list[str]) -> None:
         for field, value in message.ListFields():
-            number = field.number
-            present.add(number)
-            if number in inlined:
-                found += inlined[number](value)
-            else:
-                found.append(writers[number](value))
-        return found + [text for number, text in zeros.items() if number not in present]
+            name, write = table[field]
+            texts.append(name + write(value))
 
-    return all_members
+    def add_all(message: Message, texts: list[str]) -> None:
+        present = message.ListFields()
+        for field, value in present:
+            if field in inlined:
+                inlined[field](value, texts)
+            else:
+                name, write = table[field]
+                texts.append(name + write(value))
+        if zeros:
+            fields = {field for field, _ in present}
+            texts += [text for field, text in zeros.items() if field not in fields]
+
+    return add_all if inlined or zeros else add
 
 
 def to_json(message: Message) -> bytes:

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import yaml
@@ -70,8 +71,16 @@ def clauses(accept: str) -> list[Clause]:
     return sorted(found, key=lambda each: -each.quality)  # a stable sort keeps the order of equal qualities
 
 
-def negotiate(accept: str, transforms: Iterable[str] = (TABLE, METADATA, METADATA_LIST)) -> Format:
+MAX_KEPT, MAX_KEPT_SIZE = 256, 512
+"""The maximum number of Accept headers whose format is kept, and their maximum size in characters."""
+
+
+def negotiate(accept: str, transforms: tuple[str, ...] = (TABLE, METADATA, METADATA_LIST)) -> Format:
     """Return the first requested format that is served. Raises ApiStatus (406)."""
+    return (_kept if len(accept) <= MAX_KEPT_SIZE else _negotiate)(accept, transforms)
+
+
+def _negotiate(accept: str, transforms: tuple[str, ...]) -> Format:
     if not accept:
         return Format(JSON)
     for clause in clauses(accept):
@@ -91,6 +100,9 @@ def negotiate(accept: str, transforms: Iterable[str] = (TABLE, METADATA, METADAT
     else:
         message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(SERVED_TYPES)}"
     raise ApiStatus(406, "NotAcceptable", message, {})
+
+
+_kept = lru_cache(MAX_KEPT)(_negotiate)
 
 
 def error_format(accept: str) -> str:

@@ -29,7 +29,8 @@ class Route:
 
 def resolve(request: Request) -> Route:
     """Resolve a request. Raises ApiStatus: 404 for an unknown resource, 405 for an unsupported method."""
-    segments = [unquote(each) for each in request.path.strip("/").split("/")]
+    path = request.path.strip("/")
+    segments = [unquote(each) for each in path.split("/")] if "%" in path else path.split("/")
     if segments[0] == "api":
         group, rest = "", segments[1:]
     else:

@@ -13,6 +13,7 @@ served by aiohttp, which takes over the connection.
 import asyncio
 import logging
 import resource
+import secrets
 import ssl
 import time
 import uuid
@@ -20,6 +21,7 @@ import zlib
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from http import HTTPStatus
+from itertools import count
 from typing import Any, cast
 
 from aiohttp import WSMsgType, web
@@ -33,7 +35,7 @@ from gateway.flow import Turns
 from gateway.http import ANONYMOUS, JSON, ApiStatus, PageNotFound, Request, Response, dump
 from gateway.listener import Listener
 from gateway.media_types import PROTOBUF, error_format
-from gateway.metrics import DURATION, OPEN_STREAMS, REQUESTS
+from gateway.metrics import OPEN_STREAMS, duration, requests
 from gateway.watch_events import status_envelope
 from pinnace.runtime.grpc_server import Refusals
 
@@ -51,6 +53,8 @@ MAX_CONNECTIONS = 8_000
 DESCRIPTOR_SHARE = 0.75
 """The share of the file descriptors for clients."""
 _PACED = frozenset({401, 403, 413, 415, 429})
+_LAST_GROUP = (1 << 48) - 1
+"""The largest value of the last group of a UUID."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -125,12 +129,12 @@ class Server:
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             response = error_response(ApiStatus(500, "InternalError", "Internal error occurred"), request)
-        REQUESTS.labels(request.method, str(response.code)).inc()
+        requests(request.method, response.code).inc()
         if isinstance(response, Upgrade):
             self._sockets.open(connection, incoming, response)
             return False
         reusable = await self._send(connection, incoming, request, response)
-        DURATION.labels(request.method).observe(time.perf_counter() - started)
+        duration(request.method).observe(time.perf_counter() - started)
         return reusable
 
     async def _respond(self, connection: HttpConnection, incoming: Incoming, request: Request) -> Response | Upgrade:
@@ -223,7 +227,7 @@ def response_head(
     client knows chunks. A warning is a header of its own: clients such as kubectl print all of them."""
     lines = [
         f"HTTP/1.1 {response.code} {_PHRASES.get(response.code, '')}",
-        f"Audit-Id: {uuid.uuid4()}",
+        f"Audit-Id: {_audit_id()}",
         "Cache-Control: no-cache, private",
         f"Content-Type: {response.content_type}",
     ]
@@ -241,6 +245,14 @@ def response_head(
         quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ").replace("\r", " ")
         lines.append(f'Warning: 299 - "{quoted}"')
     return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "replace")
+
+
+_AUDIT_ID_PREFIX, _audit_ids = str(uuid.uuid4())[:24], count(secrets.randbits(47))
+
+
+def _audit_id() -> str:
+    """Return an ID in the form of a UUID: a random part of the process, and a counter, which costs less than a new UUID."""
+    return f"{_AUDIT_ID_PREFIX}{next(_audit_ids) & _LAST_GROUP:012x}"
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:

@@ -19,7 +19,7 @@ users.
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -249,6 +249,8 @@ def _first(roles: Sequence[str]) -> str:
 
 
 GROUPS = Action("impersonate", "groups")
+MAX_GRANTS, MAX_GRANT_SIZE = 1_000, 4_096
+"""Maximum number of remembered impersonations, and of characters of their names."""
 
 
 class Impersonated(NamedTuple):
@@ -283,11 +285,38 @@ def requested(metadata: Iterable[tuple[str, str | bytes]]) -> Impersonation | No
     return Impersonation(users[0], groups)
 
 
-async def impersonate(credential: Credential, impersonation: Impersonation, authorizer: Authorizer) -> Impersonated:
-    """Return the credential for the impersonation. Raises Rejected (PERMISSION_DENIED) if the caller lacks the permission."""
-    caller = credential.user()
-    action, target = Action("impersonate", impersonation.resource), Target(*impersonation.place)
-    await authorizer.check(caller, action, lambda: (target,))
-    if groups := [Target(name=group) for group in impersonation.groups]:
-        await authorizer.check(caller, GROUPS, lambda: groups)
-    return Impersonated(credential, User(impersonation.user, impersonation.all_groups(), impersonator=caller.name))
+class Impersonator:
+    """Authorizes impersonation. A granted permission is checked again only when roles or bindings have changed, because it
+    depends on nothing else: the node authorizer never allows the verb. `role_versions` returns a value that changes with them.
+    """
+
+    def __init__(self, authorizer: Authorizer, role_versions: Callable[[], Hashable]) -> None:
+        self._authorizer = authorizer
+        self._role_versions = role_versions
+        self._granted: dict[tuple[Credential, str, tuple[str, ...]], _Grant] = {}
+
+    async def impersonate(self, credential: Credential, caller: User, impersonation: Impersonation) -> Impersonated:
+        """Return the credential for the impersonation. `caller`: the user of `credential`. Raises Rejected
+        (PERMISSION_DENIED)."""
+        key = credential, impersonation.user, tuple(impersonation.groups)
+        versions, grant = self._role_versions(), self._granted.get(key)
+        if grant is not None and grant.versions == versions and grant.caller is caller:
+            return grant.impersonated
+        action, target = Action("impersonate", impersonation.resource), Target(*impersonation.place)
+        await self._authorizer.check(caller, action, lambda: (target,))
+        if groups := [Target(name=group) for group in impersonation.groups]:
+            await self._authorizer.check(caller, GROUPS, lambda: groups)
+        found = Impersonated(credential, User(impersonation.user, impersonation.all_groups(), impersonator=caller.name))
+        if len(impersonation.user) + sum(map(len, impersonation.groups)) <= MAX_GRANT_SIZE:
+            if len(self._granted) >= MAX_GRANTS:
+                self._granted.clear()
+            self._granted[key] = _Grant(versions, caller, found)
+        return found
+
+
+class _Grant(NamedTuple):
+    """A granted impersonation. `versions`: of the roles before the check."""
+
+    versions: Hashable
+    caller: User
+    impersonated: Impersonated

@@ -155,8 +155,7 @@ class Cacher:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         try:
-            async with asyncio.timeout_at(deadline):
-                revision = await self._freshness.ask()
+            revision = await self._freshness.ask(deadline)
         except TimeoutError:
             raise Unavailable("the storage did not return its revision in time") from None
         self._reflector.expect(revision)

@@ -30,6 +30,7 @@ CacheError
 import asyncio
 import hashlib
 import logging
+import math
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ from pinnace.api.selectors import FIELDS, FieldRequirement, FieldSelector, Label
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.api.wire import Envelope
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.tasks import DeadlineTimer
 
 T = TypeVar("T", bound=Object)
 
@@ -445,8 +447,8 @@ class HistoryChanged(CacheError):
 
 
 FRESH_INTERVAL = 0.002
-"""Minimum seconds between two reads of the storage's revision. The callers that arrive meanwhile share the next read.
-A read takes about as long, so a single caller hardly waits."""
+"""Minimum seconds between two reads of the storage's revision, if the first had several callers. The callers that arrive
+meanwhile share the next read, which costs as much CPU as a get. A single caller does not wait."""
 
 
 class Freshness:
@@ -456,14 +458,26 @@ class Freshness:
         self._storage = storage
         self._asking: list[asyncio.Future[int]] = []
         self._asked = asyncio.Event()
+        self._deadlines: dict[asyncio.Future[int], float] = {}
+        self._timer = DeadlineTimer(self._expire)
 
-    async def ask(self) -> int:
-        """Return the revision of the storage at an instant after the call (linearizable). There is no timeout. Raises
-        StorageError."""
+    async def ask(self, deadline: float = math.inf) -> int:
+        """Return the revision of the storage at an instant after the call (linearizable). `deadline`: by the loop's clock.
+        Raises StorageError, TimeoutError."""
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._deadlines[answer] = deadline
+        self._timer.add(deadline)
         self._asking.append(answer)
         self._asked.set()
-        return await answer
+        try:
+            return await answer
+        finally:
+            del self._deadlines[answer]
+
+    def _expire(self, now: float) -> float:
+        """End the calls of `ask` whose deadline has passed. Return the next deadline."""
+        _refuse([answer for answer, deadline in self._deadlines.items() if deadline <= now], TimeoutError())
+        return min((deadline for deadline in self._deadlines.values() if deadline > now), default=math.inf)
 
     async def run(self) -> None:
         """Process the calls of `ask` until cancelled."""
@@ -490,7 +504,7 @@ def _answer(asking: list[asyncio.Future[int]], revision: int) -> None:
             answer.set_result(revision)
 
 
-def _refuse(asking: list[asyncio.Future[int]], error: StorageError) -> None:
+def _refuse(asking: list[asyncio.Future[int]], error: Exception) -> None:
     for answer in asking:
         if not answer.done():
             answer.set_exception(error)

@@ -16,6 +16,7 @@ the metadata `x-request-id`, as with Kubernetes' Audit-ID. IDs from clients need
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from dataclasses import replace
 from itertools import count
 
 from apiserver.auth.authentication import Credential
-from apiserver.auth.authorizer import Authorizer, impersonate, requested
+from apiserver.auth.authorizer import Impersonator, requested
 from apiserver.errors import Rejected, bad_request, forbidden
 from apiserver.flow.control import TOO_MANY_REQUESTS
 from apiserver.registry import fencing
@@ -35,6 +36,7 @@ from pinnace.api.users import Impersonation
 from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.runtime import logs, tracing
 from pinnace.runtime.grpc_server import Refusals, let_go
+from pinnace.runtime.tasks import DeadlineTimer
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 MAX_OPEN = 2_000
@@ -84,10 +86,10 @@ class CallContext:
         self.user = credential.user()
         self.time_remaining = time_remaining
 
-    async def act_as(self, impersonation: Impersonation, authorizer: Authorizer) -> None:
+    async def act_as(self, impersonation: Impersonation, impersonator: Impersonator) -> None:
         """Impersonate another user for this call. Raises Rejected (PERMISSION_DENIED)."""
-        self.credential = await impersonate(self.credential, impersonation, authorizer)
-        self.user = self.credential.user()
+        impersonated = await impersonator.impersonate(self.credential, self.user, impersonation)
+        self.credential, self.user = impersonated, impersonated.user()
 
     def when_taken(self, callback: Callable[[], None]) -> None:
         """Call `callback` at the end of the call's task, which gRPC keeps until the response is sent.
@@ -103,20 +105,20 @@ class CallRunner:
     """Runs calls of unary methods. Shared by all ports and streams of a server."""
 
     def __init__(
-        self, ids: RequestIds, refusals: Refusals, authorizer: Authorizer | None = None, tracer: Tracer = NO_TRACER
+        self, ids: RequestIds, refusals: Refusals, impersonator: Impersonator | None = None, tracer: Tracer = NO_TRACER
     ) -> None:
-        """`authorizer`: checks impersonation; without it, impersonation is refused."""
+        """`impersonator`: authorizes impersonation; without it, impersonation is refused."""
         self.ids = ids
         self.refusals = refusals
-        self._authorizer = authorizer
+        self._impersonator = impersonator
         self._tracer = tracer
 
     async def impersonate(self, context: CallContext, metadata: Metadata) -> None:
         """Act as the user in the metadata, if there is one. Raises Rejected."""
         if impersonation := requested(metadata):
-            if self._authorizer is None:
+            if self._impersonator is None:
                 raise Rejected(forbidden("this server does not support impersonation"))
-            await context.act_as(impersonation, self._authorizer)
+            await context.act_as(impersonation, self._impersonator)
 
     async def run(self, method: Method, data: bytes, context: CallContext, metadata: Metadata) -> tuple[bytes, Gathered]:
         """Return the encoded response and the warnings. Raises Rejected."""
@@ -236,6 +238,9 @@ class _Exchange:
         """The results of at most PART bytes that wait."""
         self._large: deque[_Sending] = deque()
         """The larger ones that are not sent completely. Their parts take turns."""
+        self._deadlines: dict[int, float] = {}
+        """When the open calls are cancelled, by the loop's clock."""
+        self._timer = DeadlineTimer(self._expire)
         self._taken: list[_Sending] = []
         """The completely sent results of the last message."""
         self._ready = asyncio.Event()
@@ -319,6 +324,7 @@ class _Exchange:
 
     def cancel(self) -> None:
         """End all calls."""
+        self._timer.close()
         for task in self._calls.values():
             task.cancel()
         self._taken += (*self._small, *self._large)
@@ -356,12 +362,20 @@ class _Exchange:
     def _start(self, call: Call, data: bytes) -> None:
         if call.id in self._calls:
             return  # the client reuses an ID: the open call keeps it
-        task = asyncio.create_task(self._run(call, data))
-        self._calls[call.id] = task
-        task.add_done_callback(lambda _: self._end(call.id))
+        id_ = call.id
+        task = self._calls[id_] = asyncio.create_task(self._run(call, data))
+        task.add_done_callback(lambda _: self._end(id_))
+
+    def _expire(self, now: float) -> float:
+        """Cancel the calls whose deadline has passed. Return the next deadline."""
+        for id_ in [id_ for id_, deadline in self._deadlines.items() if deadline <= now]:
+            del self._deadlines[id_]
+            self._calls[id_].cancel()
+        return min(self._deadlines.values(), default=math.inf)
 
     def _end(self, id_: int) -> None:
         self._calls.pop(id_, None)
+        self._deadlines.pop(id_, None)
         self._room.set()
         if self._input_ended and not self._calls:
             self._ready.set()
@@ -372,16 +386,16 @@ class _Exchange:
         request_id = self._runner.ids.of(metadata)
         logs.request_id.set(request_id)
         result = Result(id=call.id, request_id=request_id)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + call.timeout_ms / 1000
+        now = asyncio.get_running_loop().time
+        deadline = self._deadlines[call.id] = now() + call.timeout_ms / 1000
+        self._timer.add(deadline)
         caller, method = "", self._methods.get(call.method)
-        timer = loop.call_at(deadline, _cancel, asyncio.current_task())
         try:
             try:
                 if refusal := self._refuse(call, method):
                     raise Rejected(refusal)
                 assert method is not None
-                context = _ItemContext(self._credential, deadline, loop.time)
+                context = _ItemContext(self._credential, deadline, now)
                 caller = context.user.name
                 await self._runner.impersonate(context, metadata)
                 caller = context.user.name
@@ -391,13 +405,11 @@ class _Exchange:
                 self._send(_Sending(result, answer, context.callbacks))
             except Rejected as rejected:
                 let_go(rejected)
-                refusal = await self._runner.pace(rejected.refusal, caller, len(data), deadline - loop.time())
+                refusal = await self._runner.pace(rejected.refusal, caller, len(data), deadline - now())
                 result.error = encode(refusal).SerializeToString()
                 self._send(_Sending(result))
         except asyncio.CancelledError as cancelled:  # by the client, or at the deadline: nobody waits for the result
             let_go(cancelled)
-        finally:
-            timer.cancel()
 
     def _refuse(self, call: Call, method: Method | None) -> Refusal | None:
         """Return the reason why a call cannot be run."""
@@ -415,8 +427,3 @@ class _Exchange:
     def _send(self, sending: _Sending) -> None:
         (self._small if len(sending.data) <= PART else self._large).append(sending)
         self._ready.set()
-
-
-def _cancel(task: asyncio.Task[None] | None) -> None:
-    if task is not None:
-        task.cancel()

@@ -5,7 +5,7 @@ Source: https://kubernetes.io/docs/reference/instrumentation/metrics/
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cache, partial
 
 from prometheus_client import Counter, Gauge, Histogram, Metric
 from prometheus_client.core import CounterMetricFamily
@@ -160,8 +160,11 @@ class RequestMetrics:
         counter.inc()
 
 
+_etcd = cache(ETCD.labels)
+
+
 def observe_etcd(operation: str, seconds: float, failed: bool) -> None:
-    ETCD.labels(operation).observe(seconds)
+    _etcd(operation).observe(seconds)
     if failed:
         ETCD_ERRORS.labels(operation).inc()
 

@@ -19,7 +19,7 @@ fields, it compares the old object with the object that is decoded from the old 
 import difflib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast, overload
@@ -31,7 +31,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from pinnace.api.merge import Key, key_of
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS_V1, Object, Resource
-from pinnace.api.scalars import SCALARS, kind_of, read_primitive, write_primitive, zero_primitive
+from pinnace.api.scalars import SCALARS, Scalar, kind_of, primitive_reader, write_primitive, zero_primitive
 
 INLINED = frozenset(
     "pinnace.core.v1." + name
@@ -60,6 +60,27 @@ class Field:
     descriptor: FieldDescriptor
     parents: tuple[str, ...]
     value: FieldDescriptor | None
+    name: str
+    """The name in protobuf."""
+    is_list: bool
+    values: "_Values"
+    """How the value, or each item of a list or map, is read."""
+
+
+class _Values(NamedTuple):
+    """The type of a value: a message, a message that is one JSON value (`scalar`), or a primitive. The properties of
+    descriptors are slow."""
+
+    of: FieldDescriptor
+    is_message: bool
+    scalar: Scalar | None
+    primitive: Callable[[object], str | int | bytes] | None
+
+    @classmethod
+    def read_as(cls, of: FieldDescriptor) -> "_Values":
+        if of.message_type is None:
+            return cls(of, False, None, primitive_reader(of))
+        return cls(of, True, SCALARS.get(of.message_type.full_name), None)
 
 
 @cache  # one entry per message type
@@ -69,9 +90,11 @@ def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
     for descriptor in message_type.fields:
         if descriptor.full_name in INLINED and descriptor.message_type is not None:
             for name, inner in fields_of(descriptor.message_type).items():
-                fields[name] = Field(inner.descriptor, (descriptor.name, *inner.parents), inner.value)
+                fields[name] = replace(inner, parents=(descriptor.name, *inner.parents))
         else:
-            fields[descriptor.json_name] = Field(descriptor, (), map_value(descriptor))
+            value = map_value(descriptor)
+            values = _Values.read_as(value or descriptor)
+            fields[descriptor.json_name] = Field(descriptor, (), value, descriptor.name, descriptor.is_repeated, values)
     return fields
 
 
@@ -290,7 +313,7 @@ class _Reader:
         self.problems: list[Problem] = []
 
     def fill(self, message: Message, data: object, path: FieldPath) -> None:
-        if not isinstance(data, Mapping):
+        if type(data) is not dict and not isinstance(data, Mapping):
             self._wrong(path, f"expected an object, got {kind_of(data)}")
             return
         fields = fields_of(message.DESCRIPTOR)
@@ -304,63 +327,63 @@ class _Reader:
     def _field(self, message: Message, field: Field, value: object, path: FieldPath) -> None:
         for parent in field.parents:
             message = getattr(message, parent)
-        descriptor = field.descriptor
+        name, values = field.name, field.values
         if field.value is not None:
-            self._map(getattr(message, descriptor.name), field.value, value, path)
-        elif descriptor.is_repeated:
-            self._list(getattr(message, descriptor.name), descriptor, value, path)
-        elif descriptor.message_type is not None:
-            child = getattr(message, descriptor.name)
+            self._map(getattr(message, name), values, value, path)
+        elif field.is_list:
+            self._list(getattr(message, name), values, value, path)
+        elif values.is_message:
+            child = getattr(message, name)
             child.SetInParent()
-            self._message(child, value, path)
-        elif (found := self._primitive(descriptor, value, path)) is not None:
-            setattr(message, descriptor.name, found)
+            self._message(child, values, value, path)
+        elif (found := self._primitive(values, value, path)) is not None:
+            setattr(message, name, found)
 
-    def _map(self, target: Any, of: FieldDescriptor, value: object, path: FieldPath) -> None:
-        if not isinstance(value, Mapping):
-            self._wrong(path, _without_value(of, f"expected an object, got {kind_of(value)}"))
+    def _map(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
+        if type(value) is not dict and not isinstance(value, Mapping):
+            self._wrong(path, _without_value(values.of, f"expected an object, got {kind_of(value)}"))
             return
         for key, item in value.items():
             where = (*path, MapKey(key))
             if not isinstance(key, str):
                 self._wrong(where, f"expected a string as the key, got {kind_of(key)}; put it in quotes")
-            elif of.message_type is not None:
-                self._message(target[key], item, where)
-            elif (found := self._primitive(of, item, where)) is not None:
+            elif values.is_message:
+                self._message(target[key], values, item, where)
+            elif (found := self._primitive(values, item, where)) is not None:
                 target[key] = found
 
-    def _list(self, target: Any, of: FieldDescriptor, value: object, path: FieldPath) -> None:
-        if isinstance(value, str) or not isinstance(value, Sequence):
+    def _list(self, target: Any, values: _Values, value: object, path: FieldPath) -> None:
+        if type(value) is not list and (isinstance(value, str) or not isinstance(value, Sequence)):
             self._wrong(path, f"expected a list, got {kind_of(value)}")
             return
         for index, item in enumerate(value):
-            if of.message_type is not None:
-                self._message(target.add(), item, (*path, index))
-            elif (found := self._primitive(of, item, (*path, index))) is not None:
+            if values.is_message:
+                self._message(target.add(), values, item, (*path, index))
+            elif (found := self._primitive(values, item, (*path, index))) is not None:
                 target.append(found)
 
-    def _message(self, message: Message, value: object, path: FieldPath) -> None:
+    def _message(self, message: Message, values: _Values, value: object, path: FieldPath) -> None:
         if value is None:  # an item of a list or map
             if isinstance(message, Quantity):
                 message.string = "0"
             return
-        scalar = SCALARS.get(message.DESCRIPTOR.full_name)
-        if scalar is None:
+        if values.scalar is None:
             self.fill(message, value, path)
             return
         try:
-            scalar.read(message, value)
+            values.scalar.read(message, value)
         except ValueError as error:
             self._wrong(path, str(error))
 
-    def _primitive(self, of: FieldDescriptor, value: object, path: FieldPath) -> str | int | bytes | None:
+    def _primitive(self, values: _Values, value: object, path: FieldPath) -> str | int | bytes | None:
         """Return the value, or None if it is invalid. The value of null, as an item of a list or map, is zero."""
         if value is None:
-            return zero_primitive(of)
+            return zero_primitive(values.of)
+        assert values.primitive is not None
         try:
-            return read_primitive(of, value)
+            return values.primitive(value)
         except ValueError as error:
-            self._wrong(path, _without_value(of, str(error)))
+            self._wrong(path, _without_value(values.of, str(error)))
             return None
 
     def _unknown(self, name: str, fields: Mapping[str, Field]) -> str:

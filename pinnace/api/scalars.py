@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -164,30 +165,15 @@ def zero_primitive(field: FieldDescriptor) -> str | int | bytes:
     return _ZEROS.get(field.type, 0)
 
 
-def read_primitive(field: FieldDescriptor, value: object) -> str | int | bytes:
-    """Convert a JSON value for a scalar field."""
-    match field.type:
-        case FieldDescriptor.TYPE_STRING:
-            return _read_string(value)
-        case FieldDescriptor.TYPE_BOOL:
-            return _read_bool(value)
-        case FieldDescriptor.TYPE_INT32:
-            return _read_integer(value, 32)
-        case FieldDescriptor.TYPE_INT64:
-            return _read_integer(value, 64)
-        case FieldDescriptor.TYPE_BYTES:
-            return _read_bytes(value)
-    raise NotImplementedError(f"{field.full_name} has a type that Kubernetes' API does not use")
-
-
 def _read_string(value: object) -> str:
     if not isinstance(value, str):
         hint = "; put it in quotes" if isinstance(value, bool | int | float) else ""
         raise ValueError(f"expected a string, got {kind_of(value)}{hint}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError("not valid Unicode") from None
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError("not valid Unicode") from None
     return value
 
 
@@ -210,3 +196,20 @@ def _read_bytes(value: object) -> bytes:
         return base64.b64decode(_read_string(value), validate=True)
     except binascii.Error:
         raise ValueError("expected base64") from None
+
+
+_PRIMITIVES: Mapping[int, Callable[[object], str | int | bytes]] = {
+    FieldDescriptor.TYPE_STRING: _read_string,
+    FieldDescriptor.TYPE_BOOL: _read_bool,
+    FieldDescriptor.TYPE_INT32: partial(_read_integer, bits=32),
+    FieldDescriptor.TYPE_INT64: partial(_read_integer, bits=64),
+    FieldDescriptor.TYPE_BYTES: _read_bytes,
+}
+
+
+def primitive_reader(field: FieldDescriptor) -> Callable[[object], str | int | bytes]:
+    """Return a function that converts a JSON value for a scalar field, or an item of a list."""
+    found = _PRIMITIVES.get(field.type)
+    if found is None:
+        raise NotImplementedError(f"{field.full_name} has a type that Kubernetes' API does not use")
+    return found

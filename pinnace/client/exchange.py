@@ -11,6 +11,7 @@ Calls that were not sent then fail with an error that says so, and can be repeat
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Sequence
 from itertools import count
@@ -24,7 +25,7 @@ from pinnace.api.calls_pb2 import Call, CallBatch, Result, ResultBatch
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import ApiError, from_refusal, from_rpc, from_status, unavailable, unreadable
 from pinnace.runtime import grpc_stream
-from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
+from pinnace.runtime.tasks import CallCancelled, DeadlineTimer, HeedsCancellation
 
 METHOD = "/pinnace.v1.Calls/Exchange"
 PART = 64 << 10
@@ -50,14 +51,19 @@ class Answer(NamedTuple):
 class _Pending:
     """A call without a result."""
 
-    __slots__ = ("id", "parts", "request", "result", "sent", "start")
+    __slots__ = ("deadline", "id", "metadata", "method", "parts", "request", "result", "sent", "start", "timeout")
 
-    def __init__(self, id_: int, request: bytes) -> None:
+    def __init__(self, id_: int, method: str, request: bytes, metadata: Sequence[tuple[str, str]], timeout: float) -> None:
+        loop = asyncio.get_running_loop()
         self.id = id_
+        self.method = method
+        self.metadata = metadata
+        self.timeout = timeout
+        self.deadline = loop.time() + timeout
         self.request = request
         self.start = 0
         """The number of bytes of a large request that are sent."""
-        self.result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.result: asyncio.Future[Answer] = loop.create_future()
         self.parts: list[bytes] = []
         """The received parts of the response."""
         self.sent = False
@@ -72,38 +78,32 @@ class Exchange:
         self._endpoint = endpoint
         self._ids = count(1)
         self._pending: dict[int, _Pending] = {}
-        self._small: deque[tuple[_Pending, Call]] = deque()
+        self._small: deque[_Pending] = deque()
         """The requests that wait, up to PART bytes each."""
-        self._large: deque[tuple[_Pending, Call]] = deque()
+        self._large: deque[_Pending] = deque()
         """Larger ones that are not sent completely. Their parts take turns."""
         self._cancelled: list[int] = []
         self._wake = asyncio.Event()
         self._call: Any = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._timer = DeadlineTimer(self._time_out)
         self.is_closed = False
         """Whether the stream accepts no more calls. Use another one."""
 
     async def call(self, method: str, request: bytes, metadata: Sequence[tuple[str, str]], timeout: float) -> Answer:
         """Send a call and return its result. Raises ApiError, and TimeoutError without a result within `timeout` seconds."""
-        first = Call(
-            id=next(self._ids),
-            method=method,
-            metadata=[text for entry in metadata for text in entry],
-            timeout_ms=round(timeout * 1000),
-        )
-        pending = _Pending(first.id, request)
+        pending = _Pending(next(self._ids), method, request, metadata, timeout)
         if self.is_closed:
             raise self._unsent("it is shutting down")
         if self._call is None:
             self._open()
         self._pending[pending.id] = pending
-        (self._small if len(request) <= PART else self._large).append((pending, first))
+        (self._small if len(request) <= PART else self._large).append(pending)
         self._wake.set()
-        timer = asyncio.get_running_loop().call_later(timeout, _time_out, pending.result)
+        self._timer.add(pending.deadline)
         try:
             return await pending.result
         finally:
-            timer.cancel()
             if self._pending.pop(pending.id, None) is not None and pending.sent and not self.is_closed:
                 self._cancelled.append(pending.id)
                 self._wake.set()
@@ -144,23 +144,20 @@ class Exchange:
         batch, room = CallBatch(cancelled=self._cancelled[:ITEMS]), BATCH
         del self._cancelled[:ITEMS]
         while self._small and room > 0 and len(batch.calls) < ITEMS - 1:
-            pending, call = self._small.popleft()
+            pending = self._small.popleft()
             if pending.result.done():
                 continue  # cancelled before it was sent
-            call.request, pending.sent = pending.request, True
+            _add_call(batch, pending, pending.request)
             room -= len(pending.request)
-            batch.calls.append(call)
-        while self._large and self._large[0][0].result.done():
+        while self._large and self._large[0].result.done():
             self._large.popleft()
         if self._large:
-            pending, first = self._large.popleft()
-            call = Call(id=pending.id) if pending.sent else first
+            pending = self._large.popleft()
             start, pending.start = pending.start, pending.start + PART
-            call.request, call.more = pending.request[start : pending.start], pending.start < len(pending.request)
-            pending.sent = True
-            batch.calls.append(call)
+            call = _add_call(batch, pending, pending.request[start : pending.start])
+            call.more = pending.start < len(pending.request)
             if call.more:
-                self._large.append((pending, first))
+                self._large.append(pending)
         return batch
 
     async def _read(self) -> None:
@@ -208,6 +205,7 @@ class Exchange:
     def _end(self, error: ApiError) -> None:
         """End all calls. `error`: of the calls that were sent."""
         self.is_closed = True
+        self._timer.close()
         self._wake.set()
         self._fail_unsent(error.message)
         for pending in self._pending.values():
@@ -219,16 +217,31 @@ class Exchange:
             if not pending.sent and not pending.result.done():
                 pending.result.set_exception(self._unsent(why))
         self._small.clear()
-        self._large = deque(entry for entry in self._large if entry[0].sent)
+        self._large = deque(pending for pending in self._large if pending.sent)
+
+    def _time_out(self, now: float) -> float:
+        """End the calls whose timeout has passed. Return the next deadline."""
+        left = math.inf
+        for pending in self._pending.values():
+            if pending.deadline > now:
+                left = min(left, pending.deadline)
+            elif not pending.result.done():
+                pending.result.set_exception(TimeoutError())
+        return left
 
     def _unsent(self, why: str) -> ApiError:
         message = f"API server {self._endpoint} does not accept calls: {why}"
         return from_refusal(Refusal(Code.UNAVAILABLE, "", message, retry_after=0.0))
 
 
-def _time_out(result: asyncio.Future[Answer]) -> None:
-    if not result.done():
-        result.set_exception(TimeoutError())
+def _add_call(batch: CallBatch, pending: _Pending, part: bytes) -> Call:
+    """Add a part of a request to a message. The first part names the method and the caller."""
+    call = batch.calls.add(id=pending.id, request=part)
+    if not pending.sent:
+        call.method, call.timeout_ms = pending.method, round(pending.timeout * 1000)
+        call.metadata.extend([text for entry in pending.metadata for text in entry])
+        pending.sent = True
+    return call
 
 
 def _decode(data: bytes) -> ResultBatch | None:

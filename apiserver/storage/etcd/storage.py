@@ -238,9 +238,10 @@ class EtcdStorage:
                     refusals += 1
                     await asyncio.sleep(PAUSE)
         finally:
-            for late in asked:
-                late.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            if asked:  # an empty gather takes an iteration of the event loop
+                for late in asked:
+                    late.cancel()
+                await asyncio.gather(*asked, return_exceptions=True)
         raise Unavailable(failure)
 
     async def _write(self, attempt: Attempt, timeout: float | None = None) -> Any:

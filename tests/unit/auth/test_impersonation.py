@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from apiserver.auth.authentication import User
-from apiserver.auth.authorizer import impersonate, requested
+from apiserver.auth.authorizer import Impersonator, requested
 from apiserver.auth.permissions import Action, Target
 from apiserver.errors import Rejected
 from pinnace.api.users import Impersonation
@@ -27,7 +27,8 @@ class Recorder:
 async def test_impersonation_of_service_account_checks_its_namespace() -> None:
     """The server checked `impersonate users` for every user."""
     recorder = Recorder()
-    credential = await impersonate(Shown(User("gateway")), Impersonation(BUILDER), recorder)
+    gateway = User("gateway")
+    credential = await Impersonator(recorder, lambda: 1).impersonate(Shown(gateway), gateway, Impersonation(BUILDER))
     assert recorder.checks == [(Action("impersonate", "serviceaccounts"), Target("ci", "builder"))]
     user = credential.user()
     assert (user.name, user.impersonator) == (BUILDER, "gateway")
@@ -36,9 +37,27 @@ async def test_impersonation_of_service_account_checks_its_namespace() -> None:
 
 async def test_impersonation_checks_each_named_group() -> None:
     recorder = Recorder()
-    await impersonate(Shown(User("eve")), Impersonation("ada", ["dev", "system:authenticated"]), recorder)
+    eve = User("eve")
+    await Impersonator(recorder, lambda: 1).impersonate(Shown(eve), eve, Impersonation("ada", ["dev", "system:authenticated"]))
     groups = [target.name for action, target in recorder.checks if action == Action("impersonate", "groups")]
     assert groups == ["dev", "system:authenticated"]
+
+
+async def test_impersonation_is_checked_again_after_change_of_roles() -> None:
+    """A permission that was taken away must not be remembered, nor one of another caller, user or group."""
+    recorder, versions, eve = Recorder(), [1], User("eve")
+    impersonator = Impersonator(recorder, lambda: versions[0])
+
+    async def checks(user: str, *groups: str, caller: User = eve) -> int:
+        before = len(recorder.checks)
+        await impersonator.impersonate(Shown(eve), caller, Impersonation(user, groups))
+        return len(recorder.checks) - before
+
+    assert [await checks("ada", "dev"), await checks("ada", "dev")] == [2, 0]
+    assert [await checks("bob", "dev"), await checks("ada", "ops"), await checks("ada")] == [2, 2, 1]
+    assert await checks("ada", "dev", caller=User("eve", ("renamed",))) == 2, "the token belongs to another user now"
+    versions[0] = 2
+    assert await checks("ada", "dev", caller=User("eve", ("renamed",))) == 2
 
 
 @pytest.mark.parametrize(

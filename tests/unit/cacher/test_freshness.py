@@ -73,3 +73,12 @@ async def test_cancelled_reader_does_not_cancel_the_read(store: Store, freshness
     assert await asks[1] == 10
     (gone,) = await asyncio.gather(asks[0], return_exceptions=True)
     assert isinstance(gone, asyncio.CancelledError)
+
+
+async def test_reader_whose_deadline_passes_fails_alone(store: Store, freshness: Freshness) -> None:
+    patient = asyncio.ensure_future(freshness.ask())
+    read = await store.next_read()
+    with pytest.raises(TimeoutError):
+        await freshness.ask(asyncio.get_running_loop().time() + 0.01)
+    read.set_result(None)
+    assert await patient == 10

@@ -104,10 +104,3 @@ async def test_profile_has_the_stacks_of_busy_seconds(tmp_path: Path) -> None:
     assert lines and abs(lines[-1]["at"] - time.monotonic()) < 5 and 0 < lines[-1]["busy"] <= 1
     stacks = {stack for line in lines for stack in line["stacks"]}
     assert any(f"{__name__}.busy" in stack for stack in stacks)
-
-
-async def test_profile_of_an_idle_loop_is_empty(tmp_path: Path) -> None:
-    file = tmp_path / "profile.jsonl"
-    with watched(file):
-        await measured()
-    assert file.read_text() == ""

@@ -14,52 +14,6 @@ from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from apiserver.admission import Chain
-from apiserver.admission.plugins import chain
-from apiserver.auth.audit import Audit, CallAudit, NoAudit
-from apiserver.auth.authentication import NoTokens, Tokens
-from apiserver.auth.authorizer import Impersonator, NodeAuthorizer, Policy
-from apiserver.auth.rbac import Rbac
-from apiserver.cacher.cacher import Cacher
-from apiserver.election.history import Restores
-from apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
-from apiserver.flow.control import SEATS, FlowControl
-from apiserver.quota.ledger import Quotas
-from apiserver.registry.allocation import AddressGuard, Ranges, ServiceAllocator
-from apiserver.registry.events import EventLimits, EventRegistry, Expiring, Retention
-from apiserver.registry.fencing import Fences
-from apiserver.registry.mutation import Allocator, Mutator
-from apiserver.registry.store import Store
-from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
-from apiserver.registry.strategy import Strategy
-from apiserver.services import metrics
-from apiserver.services.calls import CallRunner, CallsService, RequestIds
-from apiserver.services.clusterroles import ClusterRoleService, RoleAggregator
-from apiserver.services.converting import ConvertingService
-from apiserver.services.discovery import (
-    GRPCS_OWN,
-    HEALTH,
-    REFLECTION,
-    AuthorizationService,
-    HealthService,
-    ReflectionService,
-    VersionService,
-)
-from apiserver.services.keys import KeysService
-from apiserver.services.kubelets import Kubelets, NoKubelets
-from apiserver.services.leases import LeaseService
-from apiserver.services.methods import MIN_TIMEOUT, READ_TIMEOUT, Gate, Method, StreamAuthorizations, methods_of
-from apiserver.services.nodes import HeartbeatsService, NodeService
-from apiserver.services.pods import PodService, Streaming
-from apiserver.services.resource import EventService, NamespaceService, ResourceService, TablesService
-from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, StatsCollector
-from apiserver.services.scale import ScaledService
-from apiserver.startup import Bootstrap, Claim, ClusterIdentity, Migration, ReadinessGate
-from apiserver.storage.committer import Committer, MarkerSweeper
-from apiserver.storage.compactor import INTERVAL, Compactor
-from apiserver.storage.interface import Storage
-from apiserver.webhooks.webhook import Webhook, WebhookAdmission
 from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.conversion import SERVED_VERSIONS, conversion_of
 from pinnace.api.resources import (
@@ -81,6 +35,52 @@ from pinnace.api.resources import (
     SERVICES,
     Resource,
 )
+from pinnace.apiserver.admission import Chain
+from pinnace.apiserver.admission.plugins import chain
+from pinnace.apiserver.auth.audit import Audit, CallAudit, NoAudit
+from pinnace.apiserver.auth.authentication import NoTokens, Tokens
+from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, Policy
+from pinnace.apiserver.auth.rbac import Rbac
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.election.history import Restores
+from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
+from pinnace.apiserver.flow.control import SEATS, FlowControl
+from pinnace.apiserver.quota.ledger import Quotas
+from pinnace.apiserver.registry.allocation import AddressGuard, Ranges, ServiceAllocator
+from pinnace.apiserver.registry.events import EventLimits, EventRegistry, Expiring, Retention
+from pinnace.apiserver.registry.fencing import Fences
+from pinnace.apiserver.registry.mutation import Allocator, Mutator
+from pinnace.apiserver.registry.store import Store
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
+from pinnace.apiserver.registry.strategy import Strategy
+from pinnace.apiserver.services import metrics
+from pinnace.apiserver.services.calls import CallRunner, CallsService, RequestIds
+from pinnace.apiserver.services.clusterroles import ClusterRoleService, RoleAggregator
+from pinnace.apiserver.services.converting import ConvertingService
+from pinnace.apiserver.services.discovery import (
+    GRPCS_OWN,
+    HEALTH,
+    REFLECTION,
+    AuthorizationService,
+    HealthService,
+    ReflectionService,
+    VersionService,
+)
+from pinnace.apiserver.services.keys import KeysService
+from pinnace.apiserver.services.kubelets import Kubelets, NoKubelets
+from pinnace.apiserver.services.leases import LeaseService
+from pinnace.apiserver.services.methods import MIN_TIMEOUT, READ_TIMEOUT, Gate, Method, StreamAuthorizations, methods_of
+from pinnace.apiserver.services.nodes import HeartbeatsService, NodeService
+from pinnace.apiserver.services.pods import PodService, Streaming
+from pinnace.apiserver.services.resource import EventService, NamespaceService, ResourceService, TablesService
+from pinnace.apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, StatsCollector
+from pinnace.apiserver.services.scale import ScaledService
+from pinnace.apiserver.startup import Bootstrap, Claim, ClusterIdentity, Migration, ReadinessGate
+from pinnace.apiserver.storage.committer import Committer, MarkerSweeper
+from pinnace.apiserver.storage.compactor import INTERVAL, Compactor
+from pinnace.apiserver.storage.interface import Storage
+from pinnace.apiserver.webhooks.webhook import Webhook, WebhookAdmission
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import never
 from pinnace.runtime.grpc_server import Refusals
@@ -99,7 +99,7 @@ class ServerSettings:
     events: EventLimits = field(default_factory=EventLimits)
     """The maximum number and size of stored events."""
     seats: int = SEATS
-    """The maximum number of concurrent single-object calls (see apiserver.flow.control)."""
+    """The maximum number of concurrent single-object calls (see pinnace.apiserver.flow.control)."""
     tolerations: DefaultTolerations = field(default_factory=DefaultTolerations)
     """The default tolerations of pods."""
     services: Ranges = field(default_factory=Ranges)
@@ -111,7 +111,7 @@ class ServerSettings:
     kubelets: Kubelets = field(default_factory=NoKubelets)
     webhooks: Sequence[Webhook] = ()
     min_request_timeout: float = MIN_TIMEOUT
-    """The minimum duration of a watch in seconds (see apiserver.services.methods)."""
+    """The minimum duration of a watch in seconds (see pinnace.apiserver.services.methods)."""
     preempted: Callable[[], int] = never
     """Returns the number of preemptions of this process (see pinnace.runtime.cpu)."""
     cluster: Claim = field(default_factory=Claim)

@@ -22,8 +22,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from apiserver.cacher.store import BadToken, CacheBehind, Expired, FutureRevision, HistoryChanged, ShuttingDown, SlowWatcher
-from apiserver.storage.interface import Compacted, OutcomeUnknown, OutOfSpace, StorageError, TooLarge
 from pinnace.api.resources import Resource
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import (
@@ -38,6 +36,16 @@ from pinnace.api.status import (
     conflict_message,
     summarize,
 )
+from pinnace.apiserver.cacher.store import (
+    BadToken,
+    CacheBehind,
+    Expired,
+    FutureRevision,
+    HistoryChanged,
+    ShuttingDown,
+    SlowWatcher,
+)
+from pinnace.apiserver.storage.interface import Compacted, OutcomeUnknown, OutOfSpace, StorageError, TooLarge
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import CallsRefused
 
@@ -160,7 +168,7 @@ def fenced(election: str, token: int) -> Refusal:
 OVERTAKEN = Refusal(
     Code.ABORTED, "Overtaken", "an object that admission depends on has changed, please retry", retry_after=RETRY_AFTER
 )
-"""A guard that an admission plugin added to the write failed (apiserver.registry.admission)."""
+"""A guard that an admission plugin added to the write failed (pinnace.apiserver.registry.admission)."""
 
 
 def caller_left() -> Refusal:

@@ -13,23 +13,23 @@ from typing import Any, TypeVar
 import click
 import uvloop
 
-from apiserver import stages
-from apiserver.assembly import DEFAULTS, ServerSettings
-from apiserver.auth.audit import AuditLog
-from apiserver.auth.authentication import Authenticator, NoTokens, TokenFile
-from apiserver.election.service import DEFAULT_LEASE, MAX_LEASE
-from apiserver.registry.allocation import Ranges, parse_networks, parse_node_ports
-from apiserver.registry.events import EventLimits
-from apiserver.registry.strategies.pods import SECONDS, DefaultTolerations
-from apiserver.server import ApiServer
-from apiserver.services import metrics
-from apiserver.services.kubelets import GrpcKubelets
-from apiserver.startup import Claim, authorities_in
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.etcd.members import credentials
-from apiserver.storage.interface import Measured, Prefixed, Storage, check_prefix
-from apiserver.webhooks.rpc import load
-from apiserver.webhooks.webhook import Webhook
+from pinnace.apiserver import stages
+from pinnace.apiserver.assembly import DEFAULTS, ServerSettings
+from pinnace.apiserver.auth.audit import AuditLog
+from pinnace.apiserver.auth.authentication import Authenticator, NoTokens, TokenFile
+from pinnace.apiserver.election.service import DEFAULT_LEASE, MAX_LEASE
+from pinnace.apiserver.registry.allocation import Ranges, parse_networks, parse_node_ports
+from pinnace.apiserver.registry.events import EventLimits
+from pinnace.apiserver.registry.strategies.pods import SECONDS, DefaultTolerations
+from pinnace.apiserver.server import ApiServer
+from pinnace.apiserver.services import metrics
+from pinnace.apiserver.services.kubelets import GrpcKubelets
+from pinnace.apiserver.startup import Claim, authorities_in
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.etcd.members import credentials
+from pinnace.apiserver.storage.interface import Measured, Prefixed, Storage, check_prefix
+from pinnace.apiserver.webhooks.rpc import load
+from pinnace.apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError

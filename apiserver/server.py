@@ -1,7 +1,7 @@
 """The gRPC transport of the API server.
 
 Several gRPC servers (listener shards) listen on one port, and call the methods of the assembly through
-`apiserver.services.handlers`:
+`pinnace.apiserver.services.handlers`:
 
     connections --the kernel hashes their addresses--> shard 1: its calls, in order of arrival --,
                                                    |-> shard 2: ... ----------------------------+--> the handlers
@@ -21,12 +21,12 @@ from functools import partial
 import grpc
 import grpc.aio
 
-from apiserver.assembly import DEFAULTS, Assembly, ServerSettings
-from apiserver.auth.authentication import Authenticator
-from apiserver.cacher.cacher import Cacher
-from apiserver.services.handlers import MethodHandlers
-from apiserver.services.methods import Method
-from apiserver.storage.interface import Storage
+from pinnace.apiserver.assembly import DEFAULTS, Assembly, ServerSettings
+from pinnace.apiserver.auth.authentication import Authenticator
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.services.handlers import MethodHandlers
+from pinnace.apiserver.services.methods import Method
+from pinnace.apiserver.storage.interface import Storage
 from pinnace.runtime import grpc_server
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.tls import TlsFiles, line_credentials

@@ -20,14 +20,14 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
-from apiserver.auth.authentication import Authenticator
-from apiserver.cacher.reflector import Reflector
-from apiserver.cacher.watcher import Watcher
-from apiserver.registry import mutation
-from apiserver.registry.store import Creation, Store
-from apiserver.services import methods
-from apiserver.services.methods import Method
-from apiserver.storage.committer import Committer
+from pinnace.apiserver.auth.authentication import Authenticator
+from pinnace.apiserver.cacher.reflector import Reflector
+from pinnace.apiserver.cacher.watcher import Watcher
+from pinnace.apiserver.registry import mutation
+from pinnace.apiserver.registry.store import Creation, Store
+from pinnace.apiserver.services import methods
+from pinnace.apiserver.services.methods import Method
+from pinnace.apiserver.storage.committer import Committer
 
 NAME = "pinnace_stage_cpu_seconds"
 DECODE, AUTHORIZE, ADMIT, ENCODE = "decode", "authorize", "admit", "encode"

@@ -52,25 +52,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from google.protobuf.message import Message
 
-from apiserver import errors
-from apiserver.admission.defaults import PERMANENT
-from apiserver.auth import rbac
-from apiserver.auth.authentication import SERVER
-from apiserver.auth.rbac import Held
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import CacheBehind, CacheEntry, CacheError, SelectionPredicate
-from apiserver.election.history import Restores
-from apiserver.election.service import ElectionsService
-from apiserver.errors import Rejected, not_loaded, shutting_down
-from apiserver.registry.admission import Request
-from apiserver.registry.deletion import copy
-from apiserver.registry.mutation import Mutation, Next, Put, Version
-from apiserver.registry.store import Store
-from apiserver.registry.strategies import policy
-from apiserver.services.clusterroles import RoleAggregator
-from apiserver.services.methods import Gate
-from apiserver.storage.committer import Conflict
-from apiserver.storage.interface import Committed, KeyValue, OutOfSpace, Storage, StorageError, Write
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.names import new_uid
 from pinnace.api.networking_v1_pb2 import ServiceCIDR
@@ -88,6 +69,25 @@ from pinnace.api.resources import (
 )
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import DeleteRequest
+from pinnace.apiserver import errors
+from pinnace.apiserver.admission.defaults import PERMANENT
+from pinnace.apiserver.auth import rbac
+from pinnace.apiserver.auth.authentication import SERVER
+from pinnace.apiserver.auth.rbac import Held
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, CacheError, SelectionPredicate
+from pinnace.apiserver.election.history import Restores
+from pinnace.apiserver.election.service import ElectionsService
+from pinnace.apiserver.errors import Rejected, not_loaded, shutting_down
+from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.mutation import Mutation, Next, Put, Version
+from pinnace.apiserver.registry.store import Store
+from pinnace.apiserver.registry.strategies import policy
+from pinnace.apiserver.services.clusterroles import RoleAggregator
+from pinnace.apiserver.services.methods import Gate
+from pinnace.apiserver.storage.committer import Conflict
+from pinnace.apiserver.storage.interface import Committed, KeyValue, OutOfSpace, Storage, StorageError, Write
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.logs import BootstrapFailed
 from pinnace.runtime.process import Fatal

@@ -22,17 +22,17 @@ from rich.table import Table
 
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.wellknown import ZONE_LABEL
-from pinnace.bench.load import NODE_CPU, Shape, pod
-from pinnace.bench.report import this_machine
-from pinnace.bench.workloads import AFFINE, MEASURED, MOONS, PREFER_ANTI_AFFINE, SPREAD
 from pinnace.runtime.process import GC_THRESHOLDS
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.config import Configuration, build
-from scheduler.framework.profile import Offline
-from scheduler.framework.reuse import EquivalenceCache
-from scheduler.framework.runtime import Framework
-from scheduler.scheduling_cycle import Placed, schedule_one
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.config import Configuration, build
+from pinnace.scheduler.framework.profile import Offline
+from pinnace.scheduler.framework.reuse import EquivalenceCache
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
+from pinnace.verification.bench.load import NODE_CPU, Shape, pod
+from pinnace.verification.bench.report import this_machine
+from pinnace.verification.bench.workloads import AFFINE, MEASURED, MOONS, PREFER_ANTI_AFFINE, SPREAD
 
 NODES = (100, 300, 1000, 3000, 5000, 15000)
 HELD_PER_NODE = 4

@@ -29,9 +29,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from controllers.ownership import Claimer, keeper, kept_by, refers_to
-from controllers.runtime import MAX_BACKOFF, Shared, Unfinished, Watch, controller_of, its_controller, itself, scaled_value
-from controllers.writes import Expectations
 from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
@@ -54,6 +51,18 @@ from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
+from pinnace.controllers.ownership import Claimer, keeper, kept_by, refers_to
+from pinnace.controllers.runtime import (
+    MAX_BACKOFF,
+    Shared,
+    Unfinished,
+    Watch,
+    controller_of,
+    its_controller,
+    itself,
+    scaled_value,
+)
+from pinnace.controllers.writes import Expectations
 
 Sizes = dict[str, int]
 """The new spec.replicas by name of the replica set."""

@@ -10,9 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controllers.pods import PodFacts
-from controllers.runtime import MAX_BACKOFF, Shared, Watch, controller_of, itself, scaled_value
-from controllers.writes import Expectations
 from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
@@ -23,6 +20,9 @@ from pinnace.api.scalars import MAX_INT32, STRING, to_seconds, to_time
 from pinnace.api.selectors import NOTHING, LabelSelector, from_message
 from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
+from pinnace.controllers.pods import PodFacts
+from pinnace.controllers.runtime import MAX_BACKOFF, Shared, Watch, controller_of, itself, scaled_value
+from pinnace.controllers.writes import Expectations
 
 UNCONFIRMED = 120.0
 """Seconds for which a pod with a granted eviction counts as disrupted. Then the disruption is returned to the budget."""

@@ -15,10 +15,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-from controllers.ownership import refers_to
-from controllers.pods import node_of, ready
-from controllers.runtime import MAX_BACKOFF, Shared, Watch, itself
-from controllers.writes import Expectations
 from pinnace.api.core_v1_pb2 import Node, Pod, Service, ServicePort
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
 from pinnace.api.meta_v1_pb2 import LabelSelector as SelectorMessage
@@ -30,6 +26,10 @@ from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.api.wellknown import SERVICE_LABEL, ZONE_LABEL
 from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
+from pinnace.controllers.ownership import refers_to
+from pinnace.controllers.pods import node_of, ready
+from pinnace.controllers.runtime import MAX_BACKOFF, Shared, Watch, itself
+from pinnace.controllers.writes import Expectations
 
 
 class Group(NamedTuple):

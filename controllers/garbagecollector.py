@@ -35,8 +35,6 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
-from controllers.runtime import MAX_BACKOFF, Shared, Watch
-from controllers.writes import Batcher
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
 from pinnace.api.resources import COLLECTED, NAMESPACES, PODS, Object, Resource, by_kind, store_key
 from pinnace.api.verbs_pb2 import DELETED, DeleteRequest
@@ -44,6 +42,8 @@ from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from pinnace.client.errors import NotFound, timed_out
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
+from pinnace.controllers.runtime import MAX_BACKOFF, Shared, Watch
+from pinnace.controllers.writes import Batcher
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import TimeSlice
 

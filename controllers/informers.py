@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic
 
-from controllers.pods import PodFactsCache
 from pinnace.api.resources import PODS, Object, Resource, T
 from pinnace.api.selectors import NOTHING, LabelSelector
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Handler, Index, Informer, first_problem
+from pinnace.controllers.pods import PodFactsCache
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 

@@ -24,11 +24,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from controllers.ownership import Claimer, keeper, kept_by
-from controllers.podcontrol import BURST, PodControl, pod_from, those_that_lack, victims
-from controllers.pods import active, facts_of, namespace_of, ready, terminating
-from controllers.runtime import MAX_BACKOFF, Shared, Unfinished, Watch, controller_of, its_controller, itself
-from controllers.writes import Expectations
 from pinnace.api import conditions, names
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Container, Pod
@@ -40,6 +35,11 @@ from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
+from pinnace.controllers.ownership import Claimer, keeper, kept_by
+from pinnace.controllers.podcontrol import BURST, PodControl, pod_from, those_that_lack, victims
+from pinnace.controllers.pods import active, facts_of, namespace_of, ready, terminating
+from pinnace.controllers.runtime import MAX_BACKOFF, Shared, Unfinished, Watch, controller_of, its_controller, itself
+from pinnace.controllers.writes import Expectations
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation and label with the index of a pod."""

@@ -8,26 +8,26 @@ from typing import Any
 
 import click
 
-from controllers.deployment import DeploymentController
-from controllers.disruption import DisruptionController
-from controllers.endpointslice import EndpointSliceController
-from controllers.garbagecollector import GarbageCollector
-from controllers.job import JobController
-from controllers.manager import Manager
-from controllers.namespace import NamespaceController
-from controllers.nodelifecycle import NodeLifecycle, Options, Rates
-from controllers.persistentvolume import PersistentVolumeController
-from controllers.podgc import PodGarbageCollector
-from controllers.replicaset import ReplicaSetController
-from controllers.runtime import Controller, Shared, on_stack
-from controllers.schedulernames import SchedulerNameController
-from controllers.tainteviction import TaintEviction
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
 from pinnace.client.informer import RestartSupervisor
 from pinnace.client.standby import ProgressTimeout
+from pinnace.controllers.deployment import DeploymentController
+from pinnace.controllers.disruption import DisruptionController
+from pinnace.controllers.endpointslice import EndpointSliceController
+from pinnace.controllers.garbagecollector import GarbageCollector
+from pinnace.controllers.job import JobController
+from pinnace.controllers.manager import Manager
+from pinnace.controllers.namespace import NamespaceController
+from pinnace.controllers.nodelifecycle import NodeLifecycle, Options, Rates
+from pinnace.controllers.persistentvolume import PersistentVolumeController
+from pinnace.controllers.podgc import PodGarbageCollector
+from pinnace.controllers.replicaset import ReplicaSetController
+from pinnace.controllers.runtime import Controller, Shared, on_stack
+from pinnace.controllers.schedulernames import SchedulerNameController
+from pinnace.controllers.tainteviction import TaintEviction
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 

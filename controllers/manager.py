@@ -13,13 +13,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from controllers.informers import Informers
-from controllers.runtime import Controller, Keys, Shared, WorkerPool
 from pinnace.api.wellknown import CONTROLLERS_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.events import EventRecorder
 from pinnace.client.informer import Delta
 from pinnace.client.standby import ProgressTimeout, Standby
+from pinnace.controllers.informers import Informers
+from pinnace.controllers.runtime import Controller, Keys, Shared, WorkerPool
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.supervise import unending

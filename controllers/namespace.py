@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from controllers.runtime import Shared, Watch, itself
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.resources import ALL, NAMESPACES, PODS, Resource
 from pinnace.api.scalars import to_seconds
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wellknown import NAMESPACE_FINALIZER
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, Unavailable, from_refusal, from_status
+from pinnace.controllers.runtime import Shared, Watch, itself
 
 LOOK_AGAIN, LONGEST = 0.5, 8.0
 """Minimum and maximum seconds between syncs of a terminating namespace. Kubernetes retries after 8 s if there are finalizers.

@@ -33,9 +33,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from controllers.pods import node_of
-from controllers.runtime import Keys, Shared, T, Watch, itself
-from controllers.writes import Batcher, in_batches, unless_refused
 from pinnace.api import conditions
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
@@ -53,6 +50,9 @@ from pinnace.api.wellknown import (
 )
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
+from pinnace.controllers.pods import node_of
+from pinnace.controllers.runtime import Keys, Shared, T, Watch, itself
+from pinnace.controllers.writes import Batcher, in_batches, unless_refused
 
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 _OBSERVED = frozenset({"Ready", *PRESSURES})

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from controllers.informers import anything
-from controllers.runtime import Shared, controller_of
-from controllers.writes import Expectations
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
 from pinnace.api.resources import Object, Resource
 from pinnace.api.selectors import LabelSelector
 from pinnace.client.errors import ApiError, Fenced, NotFound, Unavailable
+from pinnace.controllers.informers import anything
+from pinnace.controllers.runtime import Shared, controller_of
+from pinnace.controllers.writes import Expectations
 
 T = TypeVar("T", bound=Object)
 

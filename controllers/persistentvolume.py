@@ -18,11 +18,11 @@ Source: pkg/controller/volume/persistentvolume (syncVolume, syncBoundClaim) of K
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from controllers.runtime import Shared, Watch, itself
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, store_key
 from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
+from pinnace.controllers.runtime import Shared, Watch, itself
 
 AVAILABLE, BOUND, RELEASED, FAILED, LOST = "Available", "Bound", "Released", "Failed", "Lost"
 _LOST_MESSAGE = "Bound claim has lost its PersistentVolume. Data on the volume is lost!"

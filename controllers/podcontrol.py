@@ -23,10 +23,6 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from controllers.ownership import refers_to
-from controllers.pods import PodFacts
-from controllers.runtime import Keys, Shared
-from controllers.writes import BATCH, Expectations
 from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec, ResourceQuota
 from pinnace.api.quantity import amounts
 from pinnace.api.resources import PODS, Object, Resource, store_key
@@ -35,6 +31,10 @@ from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, error_of
 from pinnace.client.informer import Delta, Index
 from pinnace.client.resource import Outcomes, Send, delete_request
+from pinnace.controllers.ownership import refers_to
+from pinnace.controllers.pods import PodFacts
+from pinnace.controllers.runtime import Keys, Shared
+from pinnace.controllers.writes import BATCH, Expectations
 
 T = TypeVar("T", bound=Message)
 

@@ -14,10 +14,6 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-ga
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from controllers.nodelifecycle import ready
-from controllers.pods import node_of
-from controllers.runtime import Shared, Watch
-from controllers.writes import in_batches, unless_refused
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.pods import EVICTED, ended, status_of
@@ -30,6 +26,10 @@ from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
+from pinnace.controllers.nodelifecycle import ready
+from pinnace.controllers.pods import node_of
+from pinnace.controllers.runtime import Shared, Watch
+from pinnace.controllers.writes import in_batches, unless_refused
 
 INTERVAL = 20.0
 """Seconds between syncs."""

@@ -9,11 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from controllers.ownership import Claimer, keeper, kept_by
-from controllers.podcontrol import BURST, PodControl, pod_from, those_that_lack, victims
-from controllers.pods import PodFacts, active, namespace_of
-from controllers.runtime import MAX_BACKOFF, Shared, Unfinished, Watch, controller_of, its_controller, itself
-from controllers.writes import Expectations
 from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import ReplicaSet, ReplicaSetStatus
 from pinnace.api.core_v1_pb2 import Pod
@@ -22,6 +17,11 @@ from pinnace.api.selectors import LabelSelector, from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
+from pinnace.controllers.ownership import Claimer, keeper, kept_by
+from pinnace.controllers.podcontrol import BURST, PodControl, pod_from, those_that_lack, victims
+from pinnace.controllers.pods import PodFacts, active, namespace_of
+from pinnace.controllers.runtime import MAX_BACKOFF, Shared, Unfinished, Watch, controller_of, its_controller, itself
+from pinnace.controllers.writes import Expectations
 
 AT_ONCE = 2
 """Number of immediate replacements per replica if its pods fail."""

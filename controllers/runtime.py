@@ -42,7 +42,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from controllers.informers import Informers
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.resources import Object, Resource, store_key
@@ -52,6 +51,7 @@ from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, Conflict
 from pinnace.client.events import EventRecorder, Reporter
 from pinnace.client.informer import Delta
+from pinnace.controllers.informers import Informers
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import SyncAbandoned, SyncSlow, SyncTimedOut
 from pinnace.runtime.stalls import Culprit

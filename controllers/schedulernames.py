@@ -9,7 +9,6 @@ events. In Kubernetes such a pod stays pending without an event (kubernetes#1169
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from controllers.runtime import Shared, Watch
 from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
@@ -18,6 +17,7 @@ from pinnace.api.records import decides, no_profile
 from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.verbs_pb2 import MODIFIED
 from pinnace.client.informer import Delta
+from pinnace.controllers.runtime import Shared, Watch
 
 INTERVAL = 10.0
 """Seconds between syncs. A restarted scheduler becomes leader within this time."""

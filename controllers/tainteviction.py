@@ -15,9 +15,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from controllers.pods import active, node_of
-from controllers.runtime import Shared, Watch, itself
-from controllers.writes import in_batches, unless_refused
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
 from pinnace.api.pods import evicting, tolerates
 from pinnace.api.resources import NODES, PODS
@@ -26,6 +23,9 @@ from pinnace.api.wellknown import NOT_READY_TAINT, UNREACHABLE_TAINT
 from pinnace.client.errors import ApiError, Conflict, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
+from pinnace.controllers.pods import active, node_of
+from pinnace.controllers.runtime import Shared, Watch, itself
+from pinnace.controllers.writes import in_batches, unless_refused
 
 _WHY = Disruption(reason="DeletionByTaintManager", message="Taint manager: deleting due to NoExecute taint")
 _AWAY = frozenset({NOT_READY_TAINT, UNREACHABLE_TAINT})

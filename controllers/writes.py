@@ -14,12 +14,12 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from controllers.informers import Informers
-from controllers.runtime import Unfinished
 from pinnace.api.resources import Resource
 from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Fenced, Unavailable, error_of, timed_out
 from pinnace.client.resource import ResourceClient, Send
+from pinnace.controllers.informers import Informers
+from pinnace.controllers.runtime import Unfinished
 
 T = TypeVar("T", bound=Message)
 

@@ -13,11 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gateway import api_resources
-from gateway.backend import Backend
-from gateway.http import ApiStatus, Request, User
-from gateway.routes import Route
 from pinnace.api.authorization_pb2 import AccessReview, ResourceAttributes, SelfSubjectAccessReviewRequest
+from pinnace.gateway import api_resources
+from pinnace.gateway.backend import Backend
+from pinnace.gateway.http import ApiStatus, Request, User
+from pinnace.gateway.routes import Route
 
 ALLOWED_FOR = 10.0
 """Seconds for which a permission is kept."""

@@ -22,11 +22,11 @@ from typing import NamedTuple, Protocol
 
 from cryptography import x509
 
-from gateway.errors import to_status
-from gateway.flow import too_many_requests
-from gateway.http import ANONYMOUS, User, bad_request, unauthorized
 from pinnace.api.users import AUTHENTICATED, MAX_GROUPS, Impersonation
 from pinnace.client.errors import ApiError, Exhausted, Unavailable
+from pinnace.gateway.errors import to_status
+from pinnace.gateway.flow import too_many_requests
+from pinnace.gateway.http import ANONYMOUS, User, bad_request, unauthorized
 from pinnace.pki import Subject
 from pinnace.runtime.grpc_server import Refusals
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
-from gateway.http import Request, User
 from pinnace.api.authorization_pb2 import TokenReviewRequest, TokenReviewResponse
 from pinnace.client.channel import Duplex, Stream
 from pinnace.client.connection import Connection, Metadata, impersonation
 from pinnace.client.errors import ApiError
+from pinnace.gateway.http import Request, User
 
 CALL_TIMEOUT = 30.0
 """The timeout of a call to an API server in seconds."""

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from gateway import api_resources
-from gateway.api_resources import ApiResource
-from gateway.errors import invalid_options
-from gateway.http import JSON, ApiStatus, Request, bad_request, dump
-from gateway.media_types import APPLY, PROTOBUF, YAML, body_type, parse_body, unrecognized, unwrap
-from gateway.workers import LARGE_YAML, is_large_json
 from pinnace.api.codec import IGNORE, STRICT, WARN, Problem, readable
 from pinnace.api.go_time import TIME_ERROR
 from pinnace.api.meta_v1_pb2 import DeleteOptions, PatchOptions
 from pinnace.api.patch import with_reset
+from pinnace.gateway import api_resources
+from pinnace.gateway.api_resources import ApiResource
+from pinnace.gateway.errors import invalid_options
+from pinnace.gateway.http import JSON, ApiStatus, Request, bad_request, dump
+from pinnace.gateway.media_types import APPLY, PROTOBUF, YAML, body_type, parse_body, unrecognized, unwrap
+from pinnace.gateway.workers import LARGE_YAML, is_large_json
 
 M = TypeVar("M", bound=Message)
 

@@ -23,8 +23,8 @@ from urllib.parse import parse_qs
 
 import httptools
 
-from gateway.flow import Turns
-from gateway.http import ApiStatus
+from pinnace.gateway.flow import Turns
+from pinnace.gateway.http import ApiStatus
 
 MAX_HEAD = 64 << 10
 """The maximum size of a request's head in bytes."""
@@ -70,7 +70,7 @@ _HEADERS = {
 
 
 class BodyBudget(Protocol):
-    """The memory for request bodies, shared by users (gateway.flow)."""
+    """The memory for request bodies, shared by users (pinnace.gateway.flow)."""
 
     async def reserve(self, user: str, size: int) -> None:
         """Wait until `size` bytes are available. Raises ApiStatus (429)."""

@@ -10,10 +10,10 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-from gateway import api_resources
-from gateway.api_resources import ApiResource, Subresource
-from gateway.http import JSON, PageNotFound, Request, Response, dump
-from gateway.media_types import clauses
+from pinnace.gateway import api_resources
+from pinnace.gateway.api_resources import ApiResource, Subresource
+from pinnace.gateway.http import JSON, PageNotFound, Request, Response, dump
+from pinnace.gateway.media_types import clauses
 
 KUBERNETES_VERSION = "1.36"
 """The version of Kubernetes whose API is served."""

@@ -4,16 +4,18 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any, cast
 
-from gateway.access import Access
-from gateway.api_resources import ELECTIONS, METRICS_GROUP
-from gateway.backend import Backend
-from gateway.connection import MAX_BODY, BodyBudget
-from gateway.discovery import Discovery, version_info
-from gateway.elections import Elections
-from gateway.errors import to_status
-from gateway.exec import Exec, Upgrade
-from gateway.flow import FlowControl, Turns
-from gateway.http import (
+from pinnace.client.config import ClientConfig
+from pinnace.client.errors import ApiError
+from pinnace.gateway.access import Access
+from pinnace.gateway.api_resources import ELECTIONS, METRICS_GROUP
+from pinnace.gateway.backend import Backend
+from pinnace.gateway.connection import MAX_BODY, BodyBudget
+from pinnace.gateway.discovery import Discovery, version_info
+from pinnace.gateway.elections import Elections
+from pinnace.gateway.errors import to_status
+from pinnace.gateway.exec import Exec, Upgrade
+from pinnace.gateway.flow import FlowControl, Turns
+from pinnace.gateway.http import (
     ANONYMOUS,
     JSON,
     ApiStatus,
@@ -26,20 +28,18 @@ from gateway.http import (
     path_not_found,
     unauthorized,
 )
-from gateway.json_codec import JsonCache
-from gateway.media_types import SERVED_TYPES
-from gateway.objects import Objects
-from gateway.openapi import OpenApi
-from gateway.portforward import PortForward
-from gateway.reviews import Reviews
-from gateway.routes import Route, resolve
-from gateway.subresources import Subresources
-from gateway.usage import Usage
-from gateway.watches import Watches
-from gateway.why import Why
-from gateway.workers import Workers
-from pinnace.client.config import ClientConfig
-from pinnace.client.errors import ApiError
+from pinnace.gateway.json_codec import JsonCache
+from pinnace.gateway.media_types import SERVED_TYPES
+from pinnace.gateway.objects import Objects
+from pinnace.gateway.openapi import OpenApi
+from pinnace.gateway.portforward import PortForward
+from pinnace.gateway.reviews import Reviews
+from pinnace.gateway.routes import Route, resolve
+from pinnace.gateway.subresources import Subresources
+from pinnace.gateway.usage import Usage
+from pinnace.gateway.watches import Watches
+from pinnace.gateway.why import Why
+from pinnace.gateway.workers import Workers
 from pinnace.runtime import build
 
 log = logging.getLogger(__name__)

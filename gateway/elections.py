@@ -11,17 +11,6 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from gateway.backend import Backend, opening
-from gateway.errors import to_status
-from gateway.http import JSON, Request, Response, bad_request, dump, not_found
-from gateway.list_options import check_list_options, check_watch_options
-from gateway.media_types import TABLE, Format, negotiate
-from gateway.objects import document
-from gateway.routes import Route
-from gateway.shared_watches import OPENING, SILENCE
-from gateway.tables import include_object
-from gateway.watch_events import INITIAL_EVENTS_END
-from gateway.watches import BOOKMARK_INTERVAL
 from pinnace.api.elections_pb2 import (
     Election,
     ElectionHistoryRequest,
@@ -39,6 +28,17 @@ from pinnace.api.resources import ELECTIONS_PREFIX
 from pinnace.api.scalars import format_rfc3339, to_seconds, to_time
 from pinnace.api.selectors import SelectorError, parse_fields, parse_labels
 from pinnace.client.errors import ApiError, Expired, Forbidden, NotFound, Unauthenticated
+from pinnace.gateway.backend import Backend, opening
+from pinnace.gateway.errors import to_status
+from pinnace.gateway.http import JSON, Request, Response, bad_request, dump, not_found
+from pinnace.gateway.list_options import check_list_options, check_watch_options
+from pinnace.gateway.media_types import TABLE, Format, negotiate
+from pinnace.gateway.objects import document
+from pinnace.gateway.routes import Route
+from pinnace.gateway.shared_watches import OPENING, SILENCE
+from pinnace.gateway.tables import include_object
+from pinnace.gateway.watch_events import INITIAL_EVENTS_END
+from pinnace.gateway.watches import BOOKMARK_INTERVAL
 from pinnace.printers.columns import NONE, since
 
 KIND, LIST_KIND, API_VERSION = "Election", "ElectionList", "pinnace.io/v1"

@@ -13,8 +13,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.api_resources import ApiResource
-from gateway.http import ApiStatus
 from pinnace.api.status import (
     APPLY_CONFLICT,
     PRECONDITION_KIND,
@@ -27,6 +25,8 @@ from pinnace.api.status import (
     conflict_message,
 )
 from pinnace.client.errors import ApiError, OutcomeUnknown, Timeout
+from pinnace.gateway.api_resources import ApiResource
+from pinnace.gateway.http import ApiStatus
 
 RETRY_AFTER = 1
 """Seconds that a client must wait before it retries a request that had no effect."""

@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gateway.backend import Backend, opening
-from gateway.errors import to_status
-from gateway.http import ApiStatus, Request, bad_request, dump
-from gateway.routes import Route
 from pinnace.api.pods_pb2 import AttachRequest, ExecRequest, ExecResponse, ExecStart
 from pinnace.client.channel import Duplex, Stream
 from pinnace.client.errors import ApiError, FailedPrecondition
+from pinnace.gateway.backend import Backend, opening
+from pinnace.gateway.errors import to_status
+from pinnace.gateway.http import ApiStatus, Request, bad_request, dump
+from pinnace.gateway.routes import Route
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255

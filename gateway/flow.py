@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from gateway.http import ApiStatus
+from pinnace.gateway.http import ApiStatus
 
 SEATS, ALONE, SHARE = 128, 96, 16
 ALONE_AFTER = 1.0
@@ -168,10 +168,10 @@ class FlowControl:
         self._seats.release(user, seats)
 
     async def reserve(self, user: str, size: int) -> None:
-        """Implement gateway.connection.BodyBudget."""
+        """Implement pinnace.gateway.connection.BodyBudget."""
         if not self._bytes.take(user, size):
             await self._bytes.wait(user, size)
 
     def release(self, user: str, size: int) -> None:
-        """Implement gateway.connection.BodyBudget."""
+        """Implement pinnace.gateway.connection.BodyBudget."""
         self._bytes.release(user, size)

@@ -5,9 +5,9 @@ Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/apis/meta/int
 
 from collections.abc import Iterable
 
-from gateway.errors import invalid_list_options
-from gateway.http import Request
 from pinnace.api.status import Violation
+from pinnace.gateway.errors import invalid_list_options
+from pinnace.gateway.http import Request
 
 NOT_OLDER_THAN, EXACT = "NotOlderThan", "Exact"
 _MATCH = "resourceVersionMatch"

@@ -11,18 +11,18 @@ import click
 import uvloop
 from prometheus_client import REGISTRY
 
-from gateway import metrics
-from gateway.authentication import Authenticator
-from gateway.backend import Backend, add_warning, note_created
-from gateway.dispatch import Dispatcher
-from gateway.server import Server, tls_context
-from gateway.timeline import Timeline
-from gateway.workers import Workers
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
 from pinnace.client.flags import Servers, servers
+from pinnace.gateway import metrics
+from pinnace.gateway.authentication import Authenticator
+from pinnace.gateway.backend import Backend, add_warning, note_created
+from pinnace.gateway.dispatch import Dispatcher
+from pinnace.gateway.server import Server, tls_context
+from pinnace.gateway.timeline import Timeline
+from pinnace.gateway.workers import Workers
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 

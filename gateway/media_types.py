@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from gateway.http import JSON, ApiStatus, bad_request
-from gateway.wire import WireError, last_bytes
 from pinnace.api.wire import KUBERNETES_MAGIC, kubernetes_envelope
+from pinnace.gateway.http import JSON, ApiStatus, bad_request
+from pinnace.gateway.wire import WireError, last_bytes
 
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"

@@ -9,10 +9,14 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
-from gateway import tables
-from gateway.api_resources import ApiResource
-from gateway.backend import Backend
-from gateway.bodies import (
+from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
+from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, GetRequest, ListRequest, PatchRequest
+from pinnace.api.wire import field
+from pinnace.client.errors import ApiError
+from pinnace.gateway import tables
+from pinnace.gateway.api_resources import ApiResource
+from pinnace.gateway.backend import Backend
+from pinnace.gateway.bodies import (
     decode_configuration,
     decode_object,
     dry_run,
@@ -24,13 +28,13 @@ from gateway.bodies import (
     read_delete_options,
     read_object,
 )
-from gateway.connection import PIECE
-from gateway.errors import to_status
-from gateway.flow import Turns
-from gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, not_found, success
-from gateway.json_codec import JsonCache, with_type
-from gateway.list_options import check_list_options
-from gateway.media_types import (
+from pinnace.gateway.connection import PIECE
+from pinnace.gateway.errors import to_status
+from pinnace.gateway.flow import Turns
+from pinnace.gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, not_found, success
+from pinnace.gateway.json_codec import JsonCache, with_type
+from pinnace.gateway.list_options import check_list_options
+from pinnace.gateway.media_types import (
     METADATA_LIST,
     PROTOBUF,
     TABLE,
@@ -42,14 +46,10 @@ from gateway.media_types import (
     to_yaml,
     unsupported_patch,
 )
-from gateway.routes import Route
-from gateway.status import status_response
-from gateway.wire import list_parts
-from gateway.workers import Workers, is_large_json
-from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
-from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, GetRequest, ListRequest, PatchRequest
-from pinnace.api.wire import field
-from pinnace.client.errors import ApiError
+from pinnace.gateway.routes import Route
+from pinnace.gateway.status import status_response
+from pinnace.gateway.wire import list_parts
+from pinnace.gateway.workers import Workers, is_large_json
 
 PATCH_TYPES = {
     "application/merge-patch+json": PatchRequest.MERGE,

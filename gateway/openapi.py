@@ -14,11 +14,6 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from gateway import api_resources, openapi_protobuf
-from gateway.api_resources import ELECTIONS, ApiResource
-from gateway.elections import STATUS_SCHEMA
-from gateway.http import JSON, ApiStatus, PageNotFound, Request, Response, dump
-from gateway.media_types import PROTOBUF, YAML, clauses
 from pinnace.api import codec
 from pinnace.api.codec import fields_of
 from pinnace.api.intstr_v1_pb2 import IntOrString
@@ -26,6 +21,11 @@ from pinnace.api.meta_v1_pb2 import FieldsV1, ListMeta, MicroTime, ObjectMeta, T
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.schema import META_PACKAGE, extensions
 from pinnace.api.schema import schema_name as kubernetes_name
+from pinnace.gateway import api_resources, openapi_protobuf
+from pinnace.gateway.api_resources import ELECTIONS, ApiResource
+from pinnace.gateway.elections import STATUS_SCHEMA
+from pinnace.gateway.http import JSON, ApiStatus, PageNotFound, Request, Response, dump
+from pinnace.gateway.media_types import PROTOBUF, YAML, clauses
 
 _SPECIAL: Mapping[str, tuple[str, dict[str, Any]]] = {
     Quantity.DESCRIPTOR.full_name: ("io.k8s.apimachinery.pkg.api.resource.Quantity", {"type": "string"}),

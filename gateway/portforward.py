@@ -12,14 +12,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from gateway import spdy
-from gateway.backend import Backend
-from gateway.exec import WEBSOCKET_PORT_FORWARD, Socket, Upgrade, choose_protocol, refusal, run_check, websocket_required
-from gateway.http import Request, bad_request
-from gateway.routes import Route
-from gateway.spdy import SpdyError
 from pinnace.api.pods_pb2 import PortForwardRequest, PortForwardResponse, PortForwardStart
 from pinnace.client.errors import ApiError
+from pinnace.gateway import spdy
+from pinnace.gateway.backend import Backend
+from pinnace.gateway.exec import (
+    WEBSOCKET_PORT_FORWARD,
+    Socket,
+    Upgrade,
+    choose_protocol,
+    refusal,
+    run_check,
+    websocket_required,
+)
+from pinnace.gateway.http import Request, bad_request
+from pinnace.gateway.routes import Route
+from pinnace.gateway.spdy import SpdyError
 
 SPDY, CHANNELS = "SPDY/3.1+portforward.k8s.io", "v4.channel.k8s.io"
 MAX_CONNECTIONS = 256

@@ -9,15 +9,6 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from gateway.api_resources import ApiResource
-from gateway.backend import Backend
-from gateway.bodies import read_typed, type_of
-from gateway.errors import invalid, to_status
-from gateway.http import ApiStatus, Request, Response, bad_request
-from gateway.media_types import negotiate
-from gateway.objects import document
-from gateway.routes import Route
-from gateway.wire import WireError, fields
 from pinnace.api.authorization_pb2 import (
     AccessReview,
     ResourceAttributes,
@@ -35,6 +26,15 @@ from pinnace.api.scalars import format_rfc3339, to_time
 from pinnace.api.status import Violation
 from pinnace.api.users import Impersonation
 from pinnace.client.errors import ApiError
+from pinnace.gateway.api_resources import ApiResource
+from pinnace.gateway.backend import Backend
+from pinnace.gateway.bodies import read_typed, type_of
+from pinnace.gateway.errors import invalid, to_status
+from pinnace.gateway.http import ApiStatus, Request, Response, bad_request
+from pinnace.gateway.media_types import negotiate
+from pinnace.gateway.objects import document
+from pinnace.gateway.routes import Route
+from pinnace.gateway.wire import WireError, fields
 
 _Schema = Mapping[int, tuple[str, "_Schema | None"]]
 """The fields of a message by number: the name, and the schema of a nested message. Values without a schema are strings."""

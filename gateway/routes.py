@@ -8,9 +8,9 @@ Source: https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/reques
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from gateway import api_resources
-from gateway.api_resources import ApiResource
-from gateway.http import PageNotFound, Request, method_not_allowed, path_not_found
+from pinnace.gateway import api_resources
+from pinnace.gateway.api_resources import ApiResource
+from pinnace.gateway.http import PageNotFound, Request, method_not_allowed, path_not_found
 
 _OF_NAMESPACE = ("status", "finalize")
 """Path segments after the name of a namespace that are not resources."""

@@ -27,16 +27,16 @@ from typing import Any, cast
 from aiohttp import WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.authentication import IMPERSONATE_GROUP, IMPERSONATE_USER, Authenticator, impersonation
-from gateway.connection import MAX_BODY, PIECE, Connections, HttpConnection, Incoming
-from gateway.dispatch import Dispatcher
-from gateway.exec import Upgrade
-from gateway.flow import Turns
-from gateway.http import ANONYMOUS, JSON, ApiStatus, PageNotFound, Request, Response, dump
-from gateway.listener import Listener
-from gateway.media_types import PROTOBUF, error_format
-from gateway.metrics import OPEN_STREAMS, duration, requests
-from gateway.watch_events import status_envelope
+from pinnace.gateway.authentication import IMPERSONATE_GROUP, IMPERSONATE_USER, Authenticator, impersonation
+from pinnace.gateway.connection import MAX_BODY, PIECE, Connections, HttpConnection, Incoming
+from pinnace.gateway.dispatch import Dispatcher
+from pinnace.gateway.exec import Upgrade
+from pinnace.gateway.flow import Turns
+from pinnace.gateway.http import ANONYMOUS, JSON, ApiStatus, PageNotFound, Request, Response, dump
+from pinnace.gateway.listener import Listener
+from pinnace.gateway.media_types import PROTOBUF, error_format
+from pinnace.gateway.metrics import OPEN_STREAMS, duration, requests
+from pinnace.gateway.watch_events import status_envelope
 from pinnace.runtime.grpc_server import Refusals
 
 log = logging.getLogger(__name__)

@@ -23,13 +23,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from gateway.backend import Backend, opening
-from gateway.http import Request, User
-from gateway.metrics import UPSTREAM_WATCHES
-from gateway.watch_events import after
-from gateway.wire import last_bytes
 from pinnace.api.verbs_pb2 import WatchRequest
 from pinnace.client.errors import ApiError, unavailable
+from pinnace.gateway.backend import Backend, opening
+from pinnace.gateway.http import Request, User
+from pinnace.gateway.metrics import UPSTREAM_WATCHES
+from pinnace.gateway.watch_events import after
+from pinnace.gateway.wire import last_bytes
 
 OPENING = 0.1
 """Seconds within which an error is the status of the response."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.http import JSON, Response, dump
-from gateway.media_types import PROTOBUF, YAML, Format, envelope, to_yaml
 from pinnace.api.codec import from_dict
 from pinnace.api.meta_v1_pb2 import Status
+from pinnace.gateway.http import JSON, Response, dump
+from pinnace.gateway.media_types import PROTOBUF, YAML, Format, envelope, to_yaml
 
 
 def encode_status(document: Mapping[str, Any]) -> bytes:

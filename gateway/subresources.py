@@ -8,24 +8,6 @@ from collections.abc import AsyncIterator
 
 from google.protobuf.message import Message
 
-from gateway.api_resources import ApiResource
-from gateway.backend import Backend
-from gateway.bodies import (
-    BodyType,
-    dry_run,
-    field_manager,
-    field_validation,
-    read_message,
-    type_of,
-    validate_delete_options,
-)
-from gateway.errors import to_status
-from gateway.http import ApiStatus, Request, Response, bad_request, success
-from gateway.json_codec import to_json, with_type
-from gateway.media_types import PROTOBUF, envelope, negotiate
-from gateway.objects import PATCH_TYPES, Objects, check_name, document, settle_namespace
-from gateway.routes import Route
-from gateway.status import status_response
 from pinnace.api.autoscaling_v1_pb2 import Scale
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.meta_v1_pb2 import Time
@@ -34,6 +16,24 @@ from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.scalars import parse_rfc3339
 from pinnace.api.verbs_pb2 import BatchItem, GetRequest, UpdateScaleRequest
 from pinnace.client.errors import ApiError, error_of
+from pinnace.gateway.api_resources import ApiResource
+from pinnace.gateway.backend import Backend
+from pinnace.gateway.bodies import (
+    BodyType,
+    dry_run,
+    field_manager,
+    field_validation,
+    read_message,
+    type_of,
+    validate_delete_options,
+)
+from pinnace.gateway.errors import to_status
+from pinnace.gateway.http import ApiStatus, Request, Response, bad_request, success
+from pinnace.gateway.json_codec import to_json, with_type
+from pinnace.gateway.media_types import PROTOBUF, envelope, negotiate
+from pinnace.gateway.objects import PATCH_TYPES, Objects, check_name, document, settle_namespace
+from pinnace.gateway.routes import Route
+from pinnace.gateway.status import status_response
 
 _SCALE = ApiResource("autoscaling", "v1", "scales", "Scale", True, ())
 _BINDING = BodyType("Binding", ("v1",))

@@ -7,11 +7,11 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from gateway.api_resources import ApiResource
-from gateway.http import ApiStatus, Request
-from gateway.json_codec import to_json
 from pinnace.api.conversion import conversion_of
 from pinnace.api.resources import Object
+from pinnace.gateway.api_resources import ApiResource
+from pinnace.gateway.http import ApiStatus, Request
+from pinnace.gateway.json_codec import to_json
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns, since
 

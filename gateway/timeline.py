@@ -28,9 +28,6 @@ from typing import NamedTuple
 from aiohttp import ClientError, ClientSession, ClientTimeout
 from google.protobuf.message import Message
 
-from gateway.backend import Backend
-from gateway.dispatch import LINKS_PATH
-from gateway.http import ApiStatus, Request, Response, User, dump
 from pinnace.api.authorization_pb2 import AccessReview, ResourceAttributes, SelfSubjectAccessReviewRequest
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.elections_pb2 import TransferElectionRequest, TransferElectionResponse
@@ -43,6 +40,9 @@ from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.observer import ProcessObserver
 from pinnace.cluster.spec import SCHEDULER, SLOW_LEASE, ProcessRecord
+from pinnace.gateway.backend import Backend
+from pinnace.gateway.dispatch import LINKS_PATH
+from pinnace.gateway.http import ApiStatus, Request, Response, User, dump
 from pinnace.timeline.items import NODES_LANE, Item, process_item, queue_item
 from pinnace.timeline.site import ActionError, Sessions, Site, Viewer, serve
 from pinnace.timeline.source import LiveSource

@@ -5,18 +5,18 @@ Source: https://github.com/kubernetes/metrics/tree/master/pkg/apis/metrics/v1bet
 
 from typing import Any
 
-from gateway.api_resources import METRICS_GROUP, ApiResource
-from gateway.backend import Backend
-from gateway.errors import to_status
-from gateway.http import Request, Response, not_found
-from gateway.media_types import negotiate
-from gateway.objects import document
-from gateway.routes import Route
 from pinnace.api.codec import to_dict
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
 from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.client.errors import ApiError
+from pinnace.gateway.api_resources import METRICS_GROUP, ApiResource
+from pinnace.gateway.backend import Backend
+from pinnace.gateway.errors import to_status
+from pinnace.gateway.http import Request, Response, not_found
+from pinnace.gateway.media_types import negotiate
+from pinnace.gateway.objects import document
+from pinnace.gateway.routes import Route
 
 _SERVICES: dict[str, tuple[str, type[Any]]] = {
     "nodes": ("NodeMetrics", NodeMetricsList),

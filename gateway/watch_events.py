@@ -18,15 +18,15 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
-from gateway import tables
-from gateway.api_resources import ApiResource
-from gateway.http import ApiStatus, dump
-from gateway.json_codec import JsonCache, with_type
-from gateway.media_types import TABLE, Format, envelope
-from gateway.status import encode_status
-from gateway.wire import fields, last_bytes
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.api.wire import field
+from pinnace.gateway import tables
+from pinnace.gateway.api_resources import ApiResource
+from pinnace.gateway.http import ApiStatus, dump
+from pinnace.gateway.json_codec import JsonCache, with_type
+from pinnace.gateway.media_types import TABLE, Format, envelope
+from pinnace.gateway.status import encode_status
+from pinnace.gateway.wire import fields, last_bytes
 
 PACKET = (16 << 10) - 16
 """The maximum size of a packet in bytes: a TLS record without the frame of an HTTP chunk."""

@@ -12,21 +12,21 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Self
 
-from gateway import tables
-from gateway.api_resources import ApiResource
-from gateway.backend import Backend
-from gateway.errors import to_status
-from gateway.http import JSON, Request, Response
-from gateway.json_codec import JsonCache
-from gateway.list_options import check_watch_options
-from gateway.media_types import PROTOBUF, YAML, Format, negotiate, unsupported
-from gateway.routes import Route
-from gateway.shared_watches import SharedWatches, Watch
-from gateway.watch_events import Encoder, EventCache, JsonEncoder, ProtobufEncoder, TransformedEncoder, packed
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.verbs_pb2 import WatchRequest
 from pinnace.client.errors import ApiError, Expired, Forbidden, HistoryChanged, Invalid, Unauthenticated
+from pinnace.gateway import tables
+from pinnace.gateway.api_resources import ApiResource
+from pinnace.gateway.backend import Backend
+from pinnace.gateway.errors import to_status
+from pinnace.gateway.http import JSON, Request, Response
+from pinnace.gateway.json_codec import JsonCache
+from pinnace.gateway.list_options import check_watch_options
+from pinnace.gateway.media_types import PROTOBUF, YAML, Format, negotiate, unsupported
+from pinnace.gateway.routes import Route
+from pinnace.gateway.shared_watches import SharedWatches, Watch
+from pinnace.gateway.watch_events import Encoder, EventCache, JsonEncoder, ProtobufEncoder, TransformedEncoder, packed
 
 BOOKMARK_INTERVAL = 60.0
 """The minimum number of seconds between two bookmarks without events."""

@@ -12,14 +12,14 @@ from base64 import b64decode
 
 from google.rpc.status_pb2 import Status
 
-from gateway.errors import RETRY_AFTER, to_status
-from gateway.http import ApiStatus, Request, Response, User
-from gateway.media_types import negotiate
-from gateway.objects import document
-from gateway.routes import Route
 from pinnace.api.records import Answer, Malformed, Trouble, from_json, to_json
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import from_status
+from pinnace.gateway.errors import RETRY_AFTER, to_status
+from pinnace.gateway.http import ApiStatus, Request, Response, User
+from pinnace.gateway.media_types import negotiate
+from pinnace.gateway.objects import document
+from pinnace.gateway.routes import Route
 
 AT_ONCE = 2
 """The maximum number of concurrent explanations. Each uses seconds of CPU time in a large cluster."""
@@ -54,7 +54,7 @@ class Why:
 
     async def _ask(self, user: User, route: Route, node: str) -> Answer:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "scheduler.explaining", *arguments(self._servers, user, node),
+            sys.executable, "-m", "pinnace.scheduler.explaining", *arguments(self._servers, user, node),
             "--", route.namespace, route.name,
             stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
         )  # fmt: skip

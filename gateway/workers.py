@@ -18,8 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
-from gateway.flow import too_many_requests
-from gateway.http import ApiStatus
+from pinnace.gateway.flow import too_many_requests
+from pinnace.gateway.http import ApiStatus
 
 LARGE_YAML = 16 << 10
 """The size in bytes from which YAML is converted in the worker: the parser reads 1 to 2 MB/s."""
@@ -135,7 +135,7 @@ class Workers:
 
     async def _start(self) -> asyncio.subprocess.Process:
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway.workers", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            sys.executable, "-m", "pinnace.gateway.workers", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
         return self._process
 

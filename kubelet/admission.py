@@ -15,17 +15,17 @@ https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critic
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kubelet import lifecycle
-from kubelet.eviction import CRITICAL, barred
-from kubelet.lifecycle import PodState
-from kubelet.lifecycle.plan import template_of
-from kubelet.node import VirtualNode, VirtualNodes
-from kubelet.pod_record import PodRecord
-from kubelet.runtime.fake import Volumes
-from kubelet.runtime.interface import ContainerView, Instant, Runtime, Unsupported
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods import EVICTED, qos_class
 from pinnace.fit import Refusal, pod_requests
+from pinnace.kubelet import lifecycle
+from pinnace.kubelet.eviction import CRITICAL, barred
+from pinnace.kubelet.lifecycle import PodState
+from pinnace.kubelet.lifecycle.plan import template_of
+from pinnace.kubelet.node import VirtualNode, VirtualNodes
+from pinnace.kubelet.pod_record import PodRecord
+from pinnace.kubelet.runtime.fake import Volumes
+from pinnace.kubelet.runtime.interface import ContainerView, Instant, Runtime, Unsupported
 
 STALE_NODE_TIMEOUT = 20.0
 """Seconds after which a pod is rejected although its node may be outdated. A stalled watch is replaced earlier."""

@@ -5,6 +5,6 @@ from pinnace.runtime.interrupts import end_at_once
 
 def main() -> None:
     end_at_once()
-    from kubelet.main import main as program
+    from pinnace.kubelet.main import main as program
 
     program()

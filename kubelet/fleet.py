@@ -24,15 +24,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from kubelet import metrics
-from kubelet.node import EvictionManager, Fault, VirtualNodes, fault_of
-from kubelet.pod_manager import PodManager, PodWatch
-from kubelet.registration import Machine, Registrar, Registration
-from kubelet.runtime.fake import Volumes
-from kubelet.runtime.interface import Runtime
-from kubelet.runtime.simulated_machine import PodSnapshot
-from kubelet.service_variables import ServiceVariables
-from kubelet.stats import Declared, Meter, Stats
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
@@ -44,6 +35,15 @@ from pinnace.client.events import EventRecorder
 from pinnace.client.heartbeat import NodeSession
 from pinnace.client.informer import Delta, Informer
 from pinnace.client.resource import Listing
+from pinnace.kubelet import metrics
+from pinnace.kubelet.node import EvictionManager, Fault, VirtualNodes, fault_of
+from pinnace.kubelet.pod_manager import PodManager, PodWatch
+from pinnace.kubelet.registration import Machine, Registrar, Registration
+from pinnace.kubelet.runtime.fake import Volumes
+from pinnace.kubelet.runtime.interface import Runtime
+from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
+from pinnace.kubelet.service_variables import ServiceVariables
+from pinnace.kubelet.stats import Declared, Meter, Stats
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import NodesDropped, NodesReclaimed, NodesYielded

@@ -13,33 +13,33 @@ from typing import NamedTuple, TypeAlias
 
 import click
 
-from kubelet.fleet import Fleet
-from kubelet.registration import Endpoint, Machine
-from kubelet.run_log import LoggedRuntime, RunLog
-from kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage, VolumesByImage
-from kubelet.runtime.fake import NO_STAGES, Delays, FakeRuntime, FakeVolumes, Volumes
-from kubelet.runtime.interface import Runtime, Streams
-from kubelet.runtime.process.images import ImageTable, load_images
-from kubelet.runtime.process.meter import ProcessMeter
-from kubelet.runtime.process.mounts import probe
-from kubelet.runtime.process.plan import NO_IMAGES
-from kubelet.runtime.process.pod_volumes import PodVolumes
-from kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root
-from kubelet.runtime.process.runtime import ProcessRuntime
-from kubelet.runtime.process.streams import ProcessStreams
-from kubelet.runtime.simulated import SimulatedStreams
-from kubelet.runtime.simulated_machine import PodSnapshot
-from kubelet.runtime.stages import SETS, Behaviour, Stages, StagesError
-from kubelet.runtime.stages import load as load_stages
-from kubelet.server import KubeletServer
-from kubelet.service_variables import ServiceVariables, Variables, no_services
-from kubelet.stats import Declared, Meter
 from pinnace.api.resources import SERVICES
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Machines, Servers, check_registering, machines, servers
 from pinnace.client.informer import RestartSupervisor
+from pinnace.kubelet.fleet import Fleet
+from pinnace.kubelet.registration import Endpoint, Machine
+from pinnace.kubelet.run_log import LoggedRuntime, RunLog
+from pinnace.kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage, VolumesByImage
+from pinnace.kubelet.runtime.fake import NO_STAGES, Delays, FakeRuntime, FakeVolumes, Volumes
+from pinnace.kubelet.runtime.interface import Runtime, Streams
+from pinnace.kubelet.runtime.process.images import ImageTable, load_images
+from pinnace.kubelet.runtime.process.meter import ProcessMeter
+from pinnace.kubelet.runtime.process.mounts import probe
+from pinnace.kubelet.runtime.process.plan import NO_IMAGES
+from pinnace.kubelet.runtime.process.pod_volumes import PodVolumes
+from pinnace.kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root
+from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
+from pinnace.kubelet.runtime.process.streams import ProcessStreams
+from pinnace.kubelet.runtime.simulated import SimulatedStreams
+from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
+from pinnace.kubelet.runtime.stages import SETS, Behaviour, Stages, StagesError
+from pinnace.kubelet.runtime.stages import load as load_stages
+from pinnace.kubelet.server import KubeletServer
+from pinnace.kubelet.service_variables import ServiceVariables, Variables, no_services
+from pinnace.kubelet.stats import Declared, Meter
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError

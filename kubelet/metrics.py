@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Gauge
 
-from kubelet.lifecycle import Phase
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.wellknown import TRACE_ANNOTATION
+from pinnace.kubelet.lifecycle import Phase
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer
 

@@ -25,8 +25,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
-from kubelet.eviction import (
+from pinnace.api.core_v1_pb2 import ContainerStateTerminated, Node, Pod, Taint, Toleration
+from pinnace.api.integers import natural
+from pinnace.api.names import is_extended_resource
+from pinnace.api.pods import evicting, tolerates
+from pinnace.api.scalars import to_time
+from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
+from pinnace.fit import Predicate, Refusal, Requests, Room, allocatable, matches
+from pinnace.fit.requests import DEFERRED, INFEASIBLE, PODS
+from pinnace.kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
+from pinnace.kubelet.eviction import (
     RESOURCES,
     THRESHOLD,
     Kind,
@@ -38,15 +46,7 @@ from kubelet.eviction import (
     used,
     victim,
 )
-from kubelet.lifecycle.plan import Template
-from pinnace.api.core_v1_pb2 import ContainerStateTerminated, Node, Pod, Taint, Toleration
-from pinnace.api.integers import natural
-from pinnace.api.names import is_extended_resource
-from pinnace.api.pods import evicting, tolerates
-from pinnace.api.scalars import to_time
-from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
-from pinnace.fit import Predicate, Refusal, Requests, Room, allocatable, matches
-from pinnace.fit.requests import DEFERRED, INFEASIBLE, PODS
+from pinnace.kubelet.lifecycle.plan import Template
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
@@ -281,7 +281,7 @@ again. Kubernetes' eviction-pressure-transition-period is 5 minutes.
 
 
 class PodEvictor(Protocol):
-    """The methods that this module needs of kubelet.pod_manager."""
+    """The methods that this module needs of pinnace.kubelet.pod_manager."""
 
     def staying(self, node: str) -> Sequence[Pod]:
         """The pods of the node that are counted and not terminating."""

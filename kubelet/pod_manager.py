@@ -36,25 +36,25 @@ from contextlib import suppress
 from itertools import islice
 from typing import Protocol
 
-from kubelet import lifecycle, metrics
-from kubelet.admission import PREEMPTED, PREEMPTING, Admission
-from kubelet.eviction import declares_usage
-from kubelet.lifecycle import BeginCall, Phase, PodState, RecordEvent, RemovePod, Start, Step, Stop
-from kubelet.metrics import PodTraces
-from kubelet.node import VirtualNodes, crashes, rebooted
-from kubelet.pod_record import PodRecord
-from kubelet.runtime.fake import FakeVolumes, Volumes
-from kubelet.runtime.interface import ContainerView, Instant, Progress, Runtime, read
-from kubelet.runtime.simulated_machine import PodSnapshot
-from kubelet.stats import Running
-from kubelet.status import adopted
-from kubelet.status_manager import PodWriter, StatusManager
-from kubelet.workqueue import FIRST_PAUSE, LONGEST_PAUSE, DelayQueue
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.pods import EVICTED
 from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.client.client import PodClient
 from pinnace.client.informer import Delta, Informer
+from pinnace.kubelet import lifecycle, metrics
+from pinnace.kubelet.admission import PREEMPTED, PREEMPTING, Admission
+from pinnace.kubelet.eviction import declares_usage
+from pinnace.kubelet.lifecycle import BeginCall, Phase, PodState, RecordEvent, RemovePod, Start, Step, Stop
+from pinnace.kubelet.metrics import PodTraces
+from pinnace.kubelet.node import VirtualNodes, crashes, rebooted
+from pinnace.kubelet.pod_record import PodRecord
+from pinnace.kubelet.runtime.fake import FakeVolumes, Volumes
+from pinnace.kubelet.runtime.interface import ContainerView, Instant, Progress, Runtime, read
+from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
+from pinnace.kubelet.stats import Running
+from pinnace.kubelet.status import adopted
+from pinnace.kubelet.status_manager import PodWriter, StatusManager
+from pinnace.kubelet.workqueue import FIRST_PAUSE, LONGEST_PAUSE, DelayQueue
 from pinnace.runtime.backoff import Backoffs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import describe, unending

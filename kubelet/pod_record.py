@@ -4,14 +4,14 @@ reports."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kubelet.addresses import Addresses
-from kubelet.lifecycle import DesiredState, Phase, PodState, accepted
-from kubelet.lifecycle.plan import Template, template_of
-from kubelet.runtime.interface import ContainerState, ContainerView
-from kubelet.status import Resize, alike, render, resources_of, show_held, with_resources
 from pinnace.api.core_v1_pb2 import Pod, PodCondition
 from pinnace.api.pods import ended
 from pinnace.fit import Requests
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.lifecycle import DesiredState, Phase, PodState, accepted
+from pinnace.kubelet.lifecycle.plan import Template, template_of
+from pinnace.kubelet.runtime.interface import ContainerState, ContainerView
+from pinnace.kubelet.status import Resize, alike, render, resources_of, show_held, with_resources
 
 
 @dataclass(slots=True, eq=False)

@@ -25,9 +25,6 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from ipaddress import ip_address
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from kubelet.addresses import host_ip, pod_cidr
-from kubelet.eviction import CONDITIONS, Kind
-from kubelet.workqueue import RetryQueue
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.machines import ARCH, NATIVE, OS, MachineShape
@@ -50,6 +47,9 @@ from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Exhausted, 
 from pinnace.client.resource import ResourceClient
 from pinnace.fit import allocatable
 from pinnace.fit.requests import PODS
+from pinnace.kubelet.addresses import host_ip, pod_cidr
+from pinnace.kubelet.eviction import CONDITIONS, Kind
+from pinnace.kubelet.workqueue import RetryQueue
 from pinnace.runtime.build import version
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -73,7 +73,7 @@ class Machine(NamedTuple):
     """Defaults for nodes without own values."""
     runtime: str = "fake"
     local: bool = False
-    """Node addresses are in 127.0.0.0/8 (see kubelet.addresses)."""
+    """Node addresses are in 127.0.0.0/8 (see pinnace.kubelet.addresses)."""
     endpoint: Endpoint | None = None
     """None: the kubelet does not serve logs, exec and stats."""
     own: Mapping[str, MachineShape] = {}

@@ -1,7 +1,7 @@
 """The run log: which pods this process runs, and when. A checker reads it to verify that no pod ran on two nodes.
 
 A `LoggedRuntime` wraps any runtime and observes each pod whenever the kubelet does. A pod runs while one of its containers has
-been started and has not exited. Lines are pinnace.check.history.Ran, written together once per iteration of the event loop: a
+been started and has not exited. Lines are pinnace.history.records.Ran, written together once per iteration of the event loop: a
 process that is killed loses the last milliseconds, and a line is never cut. Once a pod has run, the log also records every
 second that the process is alive, because a killed process cannot record that its pods have ended.
 """
@@ -14,11 +14,11 @@ from io import FileIO
 from pathlib import Path
 from typing import Literal, Self
 
-from kubelet.addresses import Addresses
-from kubelet.runtime.interface import Call, ContainerView, Instant, Runtime
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
-from pinnace.check.history import Ran, encode
+from pinnace.history.records import Ran, encode
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.runtime.interface import Call, ContainerView, Instant, Runtime
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 BEAT = 1.0
@@ -83,7 +83,7 @@ class _Pod:
 
 
 class LoggedRuntime:
-    """Implements kubelet.runtime.interface.Runtime."""
+    """Implements pinnace.kubelet.runtime.interface.Runtime."""
 
     def __init__(self, runtime: Runtime, tell: Callable[[Ran], None], clock: Clock = SYSTEM_CLOCK) -> None:
         self._runtime = runtime

@@ -15,8 +15,6 @@ import grpc.aio
 from cryptography import x509
 from google.protobuf.message import Message
 
-from kubelet.registration import Endpoint
-from kubelet.runtime.interface import StreamError, Streams
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import (
     AttachRequest,
@@ -28,6 +26,8 @@ from pinnace.api.pods_pb2 import (
     PortForwardResponse,
 )
 from pinnace.api.status import Code
+from pinnace.kubelet.registration import Endpoint
+from pinnace.kubelet.runtime.interface import StreamError, Streams
 from pinnace.pki import Subject
 from pinnace.pki.authority import CLIENT
 from pinnace.runtime import grpc_server
@@ -57,7 +57,7 @@ _GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(cod
 
 
 class Statistics(Protocol):
-    """The methods that this module needs of kubelet.stats.Stats."""
+    """The methods that this module needs of pinnace.kubelet.stats.Stats."""
 
     async def answer(self, request: StatsRequest) -> StatsResponse: ...
 

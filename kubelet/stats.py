@@ -8,13 +8,13 @@ Nothing is measured without a request.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kubelet.eviction import usage
-from kubelet.node import VirtualNodes
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics
 from pinnace.api.quantity import format_amount
 from pinnace.api.scalars import to_time
+from pinnace.kubelet.eviction import usage
+from pinnace.kubelet.node import VirtualNodes
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import in_slices
 

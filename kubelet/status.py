@@ -13,10 +13,6 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from kubelet.addresses import Addresses
-from kubelet.lifecycle import ContainerPlan, ContainerRecord, Phase, PodPlan, PodState, delay, format_duration, should_restart
-from kubelet.lifecycle.plan import Template
-from kubelet.runtime.interface import ContainerState, ContainerView, Exit, Instant
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import (
     Container,
@@ -33,6 +29,19 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.wellknown import DISRUPTION_TARGET
 from pinnace.fit.requests import RESIZE_CONDITIONS, RESIZE_IN_PROGRESS, RESIZE_PENDING, is_resizing, largest, resizable
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.lifecycle import (
+    ContainerPlan,
+    ContainerRecord,
+    Phase,
+    PodPlan,
+    PodState,
+    delay,
+    format_duration,
+    should_restart,
+)
+from pinnace.kubelet.lifecycle.plan import Template
+from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Exit, Instant
 
 Resources: TypeAlias = Mapping[str, ResourceRequirements]
 """By container."""

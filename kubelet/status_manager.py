@@ -26,16 +26,16 @@ from typing import Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from kubelet import metrics
-from kubelet.metrics import PodTraces
-from kubelet.pod_record import PodRecord
-from kubelet.workqueue import DelayQueue, RetryQueue
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
 from pinnace.api.wire import MAX_BYTES
 from pinnace.client.errors import ApiError, from_status
 from pinnace.client.resource import delete_request
+from pinnace.kubelet import metrics
+from pinnace.kubelet.metrics import PodTraces
+from pinnace.kubelet.pod_record import PodRecord
+from pinnace.kubelet.workqueue import DelayQueue, RetryQueue
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise, unending
 

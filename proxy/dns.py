@@ -18,10 +18,10 @@ from typing import Any, cast
 import uvloop
 from prometheus_client import Counter
 
-from proxy.dns_message import ANY_CLASS, IN, Query, Rcode, encode, parse
-from proxy.dns_records import TTL, Answer, Resolver
-from proxy.forward import RESET
-from proxy.limits import (
+from pinnace.proxy.dns_message import ANY_CLASS, IN, Query, Rcode, encode, parse
+from pinnace.proxy.dns_records import TTL, Answer, Resolver
+from pinnace.proxy.forward import RESET
+from pinnace.proxy.limits import (
     BACKLOG,
     DNS_CONNECTIONS,
     DNS_CONNECTIONS_PER_CLIENT,
@@ -29,7 +29,7 @@ from proxy.limits import (
     DNS_QUERIES_PER_CONNECTION,
     DNS_TIMEOUT,
 )
-from proxy.plan import Frontend
+from pinnace.proxy.plan import Frontend
 
 QUERIES = Counter("pinnace_proxy_dns_queries", "Number of DNS queries by response code.", ("rcode",))
 _LENGTH = 2

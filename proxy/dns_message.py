@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from proxy.limits import DNS_MAX_QUERY, DNS_MAX_RECORDS
+from pinnace.proxy.limits import DNS_MAX_QUERY, DNS_MAX_RECORDS
 
 UDP_SIZE = 512
 MAX_UDP_SIZE = 1232

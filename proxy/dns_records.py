@@ -26,8 +26,8 @@ from pinnace.api.core_v1_pb2 import Namespace, Service
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointSlice
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.informer import Delta
-from proxy.dns_message import Kind, Rcode, Record, encode_name
-from proxy.limits import DNS_CNAMES
+from pinnace.proxy.dns_message import Kind, Rcode, Record, encode_name
+from pinnace.proxy.limits import DNS_CNAMES
 
 TTL = 5
 """Seconds, as CoreDNS' default."""

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 
-from proxy.limits import CLIENT_SHARE, SERVICE_SHARE
-from proxy.plan import Endpoint
+from pinnace.proxy.limits import CLIENT_SHARE, SERVICE_SHARE
+from pinnace.proxy.plan import Endpoint
 
 Client = tuple[str, int]
 

@@ -24,8 +24,8 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
+from pinnace.proxy.plan import Frontend
 from pinnace.runtime.process import Fatal
-from proxy.plan import Frontend
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from proxy.limits import HEALTH_CHECK_CONNECTIONS
-from proxy.plan import HealthCheck, ServiceRules
+from pinnace.proxy.limits import HEALTH_CHECK_CONNECTIONS
+from pinnace.proxy.plan import HealthCheck, ServiceRules
 
 log = logging.getLogger(__name__)
 

@@ -17,16 +17,16 @@ from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
 from pinnace.client.informer import RestartSupervisor
+from pinnace.proxy.dns import DnsServer
+from pinnace.proxy.dns_records import Resolver
+from pinnace.proxy.handover import Handover, Predecessor
+from pinnace.proxy.healthcheck import HealthChecks
+from pinnace.proxy.limits import SWITCH_INTERVAL
+from pinnace.proxy.nftables import NfTables
+from pinnace.proxy.proxier import Backend, Proxier
+from pinnace.proxy.userspace import Userspace
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import Check, StatusServer, format_address, parse_address
-from proxy.dns import DnsServer
-from proxy.dns_records import Resolver
-from proxy.handover import Handover, Predecessor
-from proxy.healthcheck import HealthChecks
-from proxy.limits import SWITCH_INTERVAL
-from proxy.nftables import NfTables
-from proxy.proxier import Backend, Proxier
-from proxy.userspace import Userspace
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from ipaddress import ip_address
 
-from proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
-from proxy.proxier import BackendError
+from pinnace.proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
+from pinnace.proxy.proxier import BackendError
 
 log = logging.getLogger(__name__)
 

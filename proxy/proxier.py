@@ -18,14 +18,14 @@ from pinnace.api.resources import ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES, 
 from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Index, Informer, first_problem
+from pinnace.proxy import metrics
+from pinnace.proxy.dns_records import AddressIndex
+from pinnace.proxy.plan import NO_RULES, Frontend, NodeInfo, ServiceRules, plan_service, service_of
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.supervise import supervise, unending
 from pinnace.runtime.tasks import TimeSlice
-from proxy import metrics
-from proxy.dns_records import AddressIndex
-from proxy.plan import NO_RULES, Frontend, NodeInfo, ServiceRules, plan_service, service_of
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from ipaddress import IPv4Address
 
 import click
 
+from pinnace.proxy.nftables import Objects, base, objects, transaction
+from pinnace.proxy.plan import Endpoint, Frontend, Rule, ServiceRules
 from pinnace.runtime import flags
-from proxy.nftables import Objects, base, objects, transaction
-from proxy.plan import Endpoint, Frontend, Rule, ServiceRules
 
 
 @click.command()

@@ -21,10 +21,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from proxy import metrics
-from proxy.flows import Client, Flow, FlowTable, family_of
-from proxy.forward import Forwarding, reset
-from proxy.limits import (
+from pinnace.proxy import metrics
+from pinnace.proxy.flows import Client, Flow, FlowTable, family_of
+from pinnace.proxy.forward import Forwarding, reset
+from pinnace.proxy.limits import (
     ACCEPTS,
     BACKLOG,
     CONNECT_TIMEOUT,
@@ -37,7 +37,7 @@ from proxy.limits import (
     Budget,
     descriptors,
 )
-from proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
+from pinnace.proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
 
 log = logging.getLogger(__name__)
 

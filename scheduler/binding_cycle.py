@@ -37,13 +37,13 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import PluginAbandoned, PluginSlow
 from pinnace.runtime.supervise import EndedEarly, unending
 from pinnace.runtime.tasks import race
-from scheduler import metrics
-from scheduler.cache.cache import Cache
-from scheduler.framework.plugin_errors import PluginErrorLog
-from scheduler.framework.profile import WaitingPods
-from scheduler.framework.results import Overdue, PluginError, PluginRejection
-from scheduler.framework.runtime import BindingCycle
-from scheduler.scheduling_cycle import BindingObserver, Decision
+from pinnace.scheduler import metrics
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.framework.plugin_errors import PluginErrorLog
+from pinnace.scheduler.framework.profile import WaitingPods
+from pinnace.scheduler.framework.results import Overdue, PluginError, PluginRejection
+from pinnace.scheduler.framework.runtime import BindingCycle
+from pinnace.scheduler.scheduling_cycle import BindingObserver, Decision
 
 log = logging.getLogger(__name__)
 

@@ -43,15 +43,15 @@ from pinnace.api import documents, names, wellknown
 from pinnace.api.resources import Resource
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.runtime.configuration import ConfigurationError, duration, fields, flag, items, seconds, text, weight
-from scheduler.extenders.client import METHODS as RPC_METHODS
-from scheduler.extenders.extender import Extenders
-from scheduler.extenders.interface import BIND, FILTER, HTTP_TIMEOUT, PREEMPT, PRIORITIZE, ExtenderConfiguration, Tls
-from scheduler.framework import BindPlugin, Handle, Plugin
-from scheduler.framework.interface import CompletesArgs
-from scheduler.framework.profile import METHODS, Enabled, Offline, PluginLoadError, Point, find, make, takes_part
-from scheduler.framework.runtime import Framework
-from scheduler.plugins.node_resources import NodeResourcesFit
-from scheduler.plugins.registry import DEFAULT_PLUGINS, OPTIONAL_PLUGINS
+from pinnace.scheduler.extenders.client import METHODS as RPC_METHODS
+from pinnace.scheduler.extenders.extender import Extenders
+from pinnace.scheduler.extenders.interface import BIND, FILTER, HTTP_TIMEOUT, PREEMPT, PRIORITIZE, ExtenderConfiguration, Tls
+from pinnace.scheduler.framework import BindPlugin, Handle, Plugin
+from pinnace.scheduler.framework.interface import CompletesArgs
+from pinnace.scheduler.framework.profile import METHODS, Enabled, Offline, PluginLoadError, Point, find, make, takes_part
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
+from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS, OPTIONAL_PLUGINS
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from pinnace.api.quantity import format_amount
 from pinnace.api.records import Assumed, Bounded, CacheDump, InPermit, NodeRoom, Queued, QueueDump, to_json
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import StateDumped
-from scheduler.cache.cache import Cache
-from scheduler.framework.profile import WaitingPods
-from scheduler.informers import Informers
-from scheduler.queue import SchedulingQueue
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.framework.profile import WaitingPods
+from pinnace.scheduler.informers import Informers
+from pinnace.scheduler.queue import SchedulingQueue
 
 T = TypeVar("T")
 

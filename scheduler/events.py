@@ -29,10 +29,10 @@ from pinnace.client.resource import errors_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer
-from scheduler.attempts import is_marked, take_back
-from scheduler.cache.pod_info import PodInfo
-from scheduler.queue import QueuedPod
-from scheduler.scheduling_cycle import Decision
+from pinnace.scheduler.attempts import is_marked, take_back
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.queue import QueuedPod
+from pinnace.scheduler.scheduling_cycle import Decision
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,13 @@
-"""Explain one pod and exit: `python -m scheduler.explaining NAMESPACE NAME`, which `pinnace why` starts.
+"""Explain one pod and exit: `python -m pinnace.scheduler.explaining NAMESPACE NAME`, which `pinnace why` starts.
 
 The process selects the configuration of the deciding scheduler, lists the objects that its informers hold, fills a cache, and
-calls `scheduler.explain`. It writes an Answer as JSON to stdout, and writes nothing to the cluster.
+calls `pinnace.scheduler.explain`. It writes an Answer as JSON to stdout, and writes nothing to the cluster.
 
     elections --decides--> the leader's digest --+-- equals the digest of a known configuration --> this one, confirmed
                                                  '-- equals none --------------------------------> the first one, unconfirmed
 
-A leader publishes only a digest of its configuration in its election (`scheduler.config.digest`). Elections never cause code to
-be loaded: plugins come from files that the user names, or from the user's local cluster.
+A leader publishes only a digest of its configuration in its election (`pinnace.scheduler.config.digest`). Elections never cause
+code to be loaded: plugins come from files that the user names, or from the user's local cluster.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ from pinnace.client.connection import Connection, Metadata, impersonation
 from pinnace.client.errors import ApiError, Forbidden
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.tls import TlsFiles
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.config import Configuration, build, check, digest, needs, read, with_plugin
-from scheduler.explain import explain
-from scheduler.extenders.interface import interested
-from scheduler.framework.plugin_errors import bounded_calls
-from scheduler.framework.profile import Offline
-from scheduler.informers import NOT_ENDED
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.config import Configuration, build, check, digest, needs, read, with_plugin
+from pinnace.scheduler.explain import explain
+from pinnace.scheduler.extenders.interface import interested
+from pinnace.scheduler.framework.plugin_errors import bounded_calls
+from pinnace.scheduler.framework.profile import Offline
+from pinnace.scheduler.informers import NOT_ENDED
 
 DEFAULT = "the default configuration"
 
@@ -329,7 +329,7 @@ def _filters_only(found: Explanation) -> Explanation:
 def filled(
     nodes: Iterable[Node], pods: Iterable[Pod], scheduler_names: Container[str]
 ) -> tuple[Cache, dict[str, list[PodInfo]]]:
-    """Return a cache filled as `scheduler.informers` fills it, and the pods by node.
+    """Return a cache filled as `pinnace.scheduler.informers` fills it, and the pods by node.
 
     Nominations count only for pods of `scheduler_names`. A leader ignores the pending pods of other schedulers.
     """

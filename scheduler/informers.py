@@ -18,12 +18,12 @@ from pinnace.fit.requests import is_resizing
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tasks import TimeSlice
-from scheduler.attempts import held_back
-from scheduler.cache.cache import Cache, Change, ClusterEvent
-from scheduler.cache.pod_index import PodGroup
-from scheduler.cache.pod_info import PodInfo, start_time
-from scheduler.framework.profile import Preemption, Waiting
-from scheduler.queue import SchedulingQueue
+from pinnace.scheduler.attempts import held_back
+from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
+from pinnace.scheduler.cache.pod_index import PodGroup
+from pinnace.scheduler.cache.pod_info import PodInfo, start_time
+from pinnace.scheduler.framework.profile import Preemption, Waiting
+from pinnace.scheduler.queue import SchedulingQueue
 
 NOT_ENDED = ",".join(f"status.phase!={phase}" for phase in ENDED)
 """Terminated pods use no resources. They leave the informer's selection, which the informer reports as a deletion."""
@@ -92,7 +92,7 @@ class Informers:
 
 
 class PluginHandle:
-    """The scheduler.framework.Handle of a running scheduler."""
+    """The pinnace.scheduler.framework.Handle of a running scheduler."""
 
     def __init__(
         self,

@@ -20,9 +20,9 @@ from pinnace.runtime import flags, process
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.http import Page, StatusServer
 from pinnace.runtime.tracing import Tracer
-from scheduler import config, metrics
-from scheduler.framework.plugin_errors import on_stack
-from scheduler.scheduler import Scheduler
+from pinnace.scheduler import config, metrics
+from pinnace.scheduler.framework.plugin_errors import on_stack
+from pinnace.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 

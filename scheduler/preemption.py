@@ -33,17 +33,17 @@ from pinnace.client.resource import delete_request, errors_of
 from pinnace.fit.requests import PODS
 from pinnace.fit.table import BoolArray, IntArray
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from scheduler import metrics
-from scheduler.cache.cache import Cache
-from scheduler.cache.columns import ALL, Rows
-from scheduler.cache.pod_index import PodGroup
-from scheduler.cache.pod_info import PlacedPod, PodInfo
-from scheduler.cache.table import NodeTable, SomeNodes
-from scheduler.cache.what_if import Freed, WhatIf
-from scheduler.framework.filtering import SingleNodeFilter
-from scheduler.framework.profile import Filters
-from scheduler.framework.results import Diagnosis, FilterResult, NodeReasons, PluginRejection, Rank, Victims
-from scheduler.framework.runtime import Framework, Profiles
+from pinnace.scheduler import metrics
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.columns import ALL, Rows
+from pinnace.scheduler.cache.pod_index import PodGroup
+from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo
+from pinnace.scheduler.cache.table import NodeTable, SomeNodes
+from pinnace.scheduler.cache.what_if import Freed, WhatIf
+from pinnace.scheduler.framework.filtering import SingleNodeFilter
+from pinnace.scheduler.framework.profile import Filters
+from pinnace.scheduler.framework.results import Diagnosis, FilterResult, NodeReasons, PluginRejection, Rank, Victims
+from pinnace.scheduler.framework.runtime import Framework, Profiles
 
 log = logging.getLogger(__name__)
 
@@ -540,7 +540,7 @@ class Pods(Protocol):
 
 
 class Binding(Protocol):
-    """The methods of scheduler.binding_cycle.Binder that are used here."""
+    """The methods of pinnace.scheduler.binding_cycle.Binder that are used here."""
 
     def call_off(self, uid: str, refused: PluginRejection) -> bool: ...
     def is_called_off(self, uid: str) -> bool: ...

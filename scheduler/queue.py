@@ -10,10 +10,10 @@ from itertools import count
 from typing import Protocol
 
 from pinnace.api.records import Place
-from scheduler.cache.cache import ANY, Change, ClusterEvent
-from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import NodeTable
-from scheduler.framework.interface import Gate
+from pinnace.scheduler.cache.cache import ANY, Change, ClusterEvent
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.cache.table import NodeTable
+from pinnace.scheduler.framework.interface import Gate
 
 
 def _nobody() -> None:

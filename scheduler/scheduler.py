@@ -33,23 +33,23 @@ from pinnace.runtime.http import Check
 from pinnace.runtime.logs import TokenFenced
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
-from scheduler import metrics
-from scheduler.attempts import AttemptMarks, marked
-from scheduler.binding_cycle import Binder
-from scheduler.cache.cache import Cache, Change, ClusterEvent
-from scheduler.cache.pod_info import PodInfo
-from scheduler.config import Configuration, build, digest, needs, writes
-from scheduler.debugger import Debugger
-from scheduler.events import PodTraces, Recorders, Reporter
-from scheduler.extenders.extender import Extender, Extenders
-from scheduler.framework.plugin_errors import PluginErrorLog
-from scheduler.framework.results import PluginError, PluginRejection
-from scheduler.framework.reuse import EquivalenceCache
-from scheduler.framework.runtime import BindingCycle, Profiles
-from scheduler.informers import EventHandlers, Informers, PluginHandle
-from scheduler.preemption import Evictions, PreemptionHandle
-from scheduler.queue import QueuedPod, SchedulingQueue
-from scheduler.scheduling_cycle import (
+from pinnace.scheduler import metrics
+from pinnace.scheduler.attempts import AttemptMarks, marked
+from pinnace.scheduler.binding_cycle import Binder
+from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.config import Configuration, build, digest, needs, writes
+from pinnace.scheduler.debugger import Debugger
+from pinnace.scheduler.events import PodTraces, Recorders, Reporter
+from pinnace.scheduler.extenders.extender import Extender, Extenders
+from pinnace.scheduler.framework.plugin_errors import PluginErrorLog
+from pinnace.scheduler.framework.results import PluginError, PluginRejection
+from pinnace.scheduler.framework.reuse import EquivalenceCache
+from pinnace.scheduler.framework.runtime import BindingCycle, Profiles
+from pinnace.scheduler.informers import EventHandlers, Informers, PluginHandle
+from pinnace.scheduler.preemption import Evictions, PreemptionHandle
+from pinnace.scheduler.queue import QueuedPod, SchedulingQueue
+from pinnace.scheduler.scheduling_cycle import (
     AttemptFailed,
     CycleResult,
     Decision,

@@ -7,7 +7,7 @@
                                                                   '---------'--> Unreserve, forget -> Unschedulable
 
 A nominated pod that fits on its nominated node is placed there without scoring. A pod whose decision exceeds the cost limit is
-refused first (`scheduler.framework.filtering`).
+refused first (`pinnace.scheduler.framework.filtering`).
 
 The decision depends only on the pod, the table with its row order, the seed and the profile. A hash of the seed and the
 pod's UID selects between nodes with the same score. An `EquivalenceCache` reuses results of equivalent pods and never
@@ -35,12 +35,12 @@ from zlib import crc32
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from scheduler.cache.cache import Cache
-from scheduler.extenders.extender import Extender, PreemptionQuery, query_extenders
-from scheduler.extenders.interface import ExtenderError, ExtenderResult
-from scheduler.framework import BoolArray, CycleState, NodeTable, PodInfo
-from scheduler.framework.filtering import BUDGET
-from scheduler.framework.results import (
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.extenders.extender import Extender, PreemptionQuery, query_extenders
+from pinnace.scheduler.extenders.interface import ExtenderError, ExtenderResult
+from pinnace.scheduler.framework import BoolArray, CycleState, NodeTable, PodInfo
+from pinnace.scheduler.framework.filtering import BUDGET
+from pinnace.scheduler.framework.results import (
     Diagnosis,
     FilterResult,
     Nominated,
@@ -50,9 +50,9 @@ from scheduler.framework.results import (
     Victims,
     failure,
 )
-from scheduler.framework.reuse import Best, EquivalenceCache, equal_best
-from scheduler.framework.runtime import BindingCycle, Framework
-from scheduler.queue import QueuedPod, SchedulingQueue
+from pinnace.scheduler.framework.reuse import Best, EquivalenceCache, equal_best
+from pinnace.scheduler.framework.runtime import BindingCycle, Framework
+from pinnace.scheduler.queue import QueuedPod, SchedulingQueue
 
 TOO_MANY_NOMINATED = "too many nodes are reserved for nominated pods, the pod is retried."
 NO_CANDIDATE = "no candidate node for preemption"

@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 from aetcd.rpc import CompactionRequest, DeleteRangeRequest, KVStub, LeaseLeasesRequest, LeaseRevokeRequest, LeaseStub
 
-from apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, EtcdTls, etcd_command, etcd_environment, find_etcd, is_healthy
 from pinnace.cluster.processes import Ports
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from apiserver.auth.authentication import User
+from pinnace.apiserver.auth.authentication import User
 
 
 class Shown(NamedTuple):

@@ -4,7 +4,7 @@
     others  ----------------------------------------------> its validation --> validating plugins --> stored
 
 Plugins read the watch caches and do no I/O. A plugin can be called several times for one write, each time with a newer version
-of the object. Each plugin declares its resources and operations. `apiserver.admission.plugins` lists them all.
+of the object. Each plugin declares its resources and operations. `pinnace.apiserver.admission.plugins` lists them all.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/
 """
@@ -12,9 +12,9 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-contro
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from apiserver.registry.admission import Operation, Request
-from apiserver.storage.interface import Guard
 from pinnace.api.resources import ALL, Object, Resource
+from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.storage.interface import Guard
 
 
 class Mutating(Protocol):

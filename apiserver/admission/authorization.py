@@ -25,13 +25,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from apiserver import errors
-from apiserver.auth.authentication import MASTERS, User
-from apiserver.auth.authorizer import is_fleet
-from apiserver.auth.permissions import Target, action_on
-from apiserver.auth.rbac import ALL_RULES, Held, Rbac
-from apiserver.errors import Rejected
-from apiserver.registry.admission import Operation, Request
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Node, Pod, Taint
 from pinnace.api.integers import natural
@@ -51,6 +44,13 @@ from pinnace.api.resources import (
     SYSTEM_NAMESPACE,
 )
 from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION, FLEET_LABEL, NOT_READY_TAINT
+from pinnace.apiserver import errors
+from pinnace.apiserver.auth.authentication import MASTERS, User
+from pinnace.apiserver.auth.authorizer import is_fleet
+from pinnace.apiserver.auth.permissions import Target, action_on
+from pinnace.apiserver.auth.rbac import ALL_RULES, Held, Rbac
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import Operation, Request
 
 Owns = Callable[[User, str], bool]
 Place = Callable[[str, str], str | None]

@@ -36,14 +36,6 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-contro
 from collections.abc import Mapping
 from typing import Any
 
-from apiserver import errors
-from apiserver.cacher.cacher import ResourceCache
-from apiserver.cacher.store import CacheEntry, SelectionPredicate
-from apiserver.errors import Rejected
-from apiserver.registry.admission import Operation, Request
-from apiserver.registry.strategies.policy import SYSTEM_CLASSES
-from apiserver.registry.validation.volumes import size_of
-from apiserver.storage.interface import Guard
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Namespace, Node, PersistentVolumeClaim, Pod, Taint
 from pinnace.api.pods import class_of
@@ -65,6 +57,14 @@ from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.wellknown import CLASS_ANNOTATION, DEFAULT_CLASS_ANNOTATION, NOT_READY_TAINT, TRACE_ANNOTATION
+from pinnace.apiserver import errors
+from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.strategies.policy import SYSTEM_CLASSES
+from pinnace.apiserver.registry.validation.volumes import size_of
+from pinnace.apiserver.storage.interface import Guard
 from pinnace.runtime.tracing import Tracer
 
 DEFAULT_POLICY = "PreemptLowerPriority"

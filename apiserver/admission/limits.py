@@ -19,17 +19,17 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
-from apiserver import errors
-from apiserver.cacher.cacher import ResourceCache
-from apiserver.cacher.store import SelectionPredicate
-from apiserver.errors import Rejected
-from apiserver.quota.ledger import QuotaStates, UsageTally
-from apiserver.quota.usage import COUNTED, kind_of, use_of
-from apiserver.registry.admission import Operation, Request
 from pinnace.api.core_v1_pb2 import Container, LimitRange, LimitRangeItem, PersistentVolumeClaim, Pod, PodSpec
 from pinnace.api.quantity import QuantityError, amount, amounts, format_amount, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS, Object
+from pinnace.apiserver import errors
+from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.cacher.store import SelectionPredicate
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.quota.ledger import QuotaStates, UsageTally
+from pinnace.apiserver.quota.usage import COUNTED, kind_of, use_of
+from pinnace.apiserver.registry.admission import Operation, Request
 from pinnace.fit.requests import combine, pod_level
 from pinnace.runtime.clock import Clock
 

@@ -3,9 +3,10 @@
 Source: pkg/kubeapiserver/options/plugins.go of Kubernetes.
 """
 
-from apiserver.admission import Chain, Mutating
-from apiserver.admission.authorization import ElectionLeases, NodeRestriction, RoleEscalation
-from apiserver.admission.defaults import (
+from pinnace.api.resources import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, STORAGE_CLASSES
+from pinnace.apiserver.admission import Chain, Mutating
+from pinnace.apiserver.admission.authorization import ElectionLeases, NodeRestriction, RoleEscalation
+from pinnace.apiserver.admission.defaults import (
     DefaultStorageClass,
     NamespaceLifecycle,
     PersistentVolumeClaimResize,
@@ -13,12 +14,11 @@ from apiserver.admission.defaults import (
     TaintNodesByCondition,
     TraceContext,
 )
-from apiserver.admission.limits import LimitRanger, ResourceQuota
-from apiserver.auth.authorizer import NodeAuthorizer
-from apiserver.auth.rbac import Rbac
-from apiserver.cacher.cacher import Cacher
-from apiserver.quota.ledger import Quotas
-from pinnace.api.resources import LIMIT_RANGES, NAMESPACES, PRIORITY_CLASSES, STORAGE_CLASSES
+from pinnace.apiserver.admission.limits import LimitRanger, ResourceQuota
+from pinnace.apiserver.auth.authorizer import NodeAuthorizer
+from pinnace.apiserver.auth.rbac import Rbac
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.quota.ledger import Quotas
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import Tracer
 

@@ -24,10 +24,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from apiserver.auth.authentication import User
-from apiserver.auth.permissions import Action
 from pinnace.api.scalars import format_rfc3339, to_micro_time
 from pinnace.api.status import Refusal
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.auth.permissions import Action
 from pinnace.runtime import logs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import AuditLinesLost

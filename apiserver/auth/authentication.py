@@ -25,10 +25,10 @@ from typing import NamedTuple, Protocol
 
 from cryptography import x509
 
-from apiserver.errors import Rejected
 from pinnace.api.names import NodeNames
 from pinnace.api.status import Code, Refusal
 from pinnace.api.users import AUTHENTICATED
+from pinnace.apiserver.errors import Rejected
 from pinnace.pki import Subject
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 

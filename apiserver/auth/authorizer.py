@@ -23,13 +23,6 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from apiserver.auth.audit import Audit, AuditEvent, NoAudit
-from apiserver.auth.authentication import MASTERS, Credential, User
-from apiserver.auth.permissions import DENIED, HEARTBEAT, Action, Decision, Target, action_on
-from apiserver.auth.rbac import ALL_RULES, Rbac
-from apiserver.cacher.cacher import ResourceCache
-from apiserver.cacher.store import SelectionPredicate
-from apiserver.errors import Rejected, bad_request
 from pinnace.api.core_v1_pb2 import Node, PersistentVolume, Pod
 from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference, pod_references
@@ -50,6 +43,13 @@ from pinnace.api.selectors import FIELDS, SelectorError, parse_fields, parse_lab
 from pinnace.api.status import Code, Refusal
 from pinnace.api.users import MAX_GROUPS, Impersonation
 from pinnace.api.wellknown import FLEET_LABEL, IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
+from pinnace.apiserver.auth.audit import Audit, AuditEvent, NoAudit
+from pinnace.apiserver.auth.authentication import MASTERS, Credential, User
+from pinnace.apiserver.auth.permissions import DENIED, HEARTBEAT, Action, Decision, Target, action_on
+from pinnace.apiserver.auth.rbac import ALL_RULES, Rbac
+from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.cacher.store import SelectionPredicate
+from pinnace.apiserver.errors import Rejected, bad_request
 
 _ALLOWED = "node authorizer: the object belongs to the fleet"
 

@@ -65,7 +65,7 @@ EXEC = Action("create", "pods/exec")
 PORT_FORWARD = Action("create", "pods/portforward")
 """Checked as EXEC."""
 CAMPAIGN = Action("campaign", "elections", ELECTIONS_GROUP)
-"""Required to campaign in an election, and to write with its fencing token (apiserver.registry.fencing)."""
+"""Required to campaign in an election, and to write with its fencing token (pinnace.apiserver.registry.fencing)."""
 CAMPAIGN_FOR = Action("campaign", "schedulers", ELECTIONS_GROUP)
 """Required to bind pods with a fencing token. The name is the pods' spec.schedulerName."""
 BYPASS_FENCE = Action("bypass-fence", "pods/binding")

@@ -5,7 +5,7 @@ in the same scope, changes. A change in one namespace does not invalidate the ca
 parsed once, because a binding can have thousands of subjects and change often.
 
 A ClusterRole with an aggregationRule has, recursively, the rules of all selected roles, and no rules of its own. The rules are
-computed when they are used, so that a change takes effect at once. `apiserver.services.clusterroles` also stores them.
+computed when they are used, so that a change takes effect at once. `pinnace.apiserver.services.clusterroles` also stores them.
 
 `Held` reports whether a set of rules covers another rule, to prevent privilege escalation. One rule can allow millions of
 combinations of verb, group and resource. So sets of rules are bit masks: `&` of the masks of a verb, a group and a resource
@@ -28,22 +28,6 @@ from functools import partial
 from itertools import compress, count, product
 from typing import Any, NamedTuple
 
-from apiserver.auth.authentication import MASTERS, User
-from apiserver.auth.permissions import (
-    AUTHENTICATION_GROUP,
-    DENIED,
-    ELECTIONS_GROUP,
-    HEALTH,
-    METRICS_GROUP,
-    REFLECTION,
-    REVIEWS_GROUP,
-    VERSION,
-    Action,
-    Decision,
-    Target,
-)
-from apiserver.cacher.cacher import ResourceCache
-from apiserver.cacher.store import CacheEntry, SelectionPredicate
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef
 from pinnace.api.resources import (
     ALL,
@@ -78,6 +62,22 @@ from pinnace.api.resources import (
 from pinnace.api.selectors import from_message
 from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
+from pinnace.apiserver.auth.authentication import MASTERS, User
+from pinnace.apiserver.auth.permissions import (
+    AUTHENTICATION_GROUP,
+    DENIED,
+    ELECTIONS_GROUP,
+    HEALTH,
+    METRICS_GROUP,
+    REFLECTION,
+    REVIEWS_GROUP,
+    VERSION,
+    Action,
+    Decision,
+    Target,
+)
+from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 
 Look = Callable[[], Sequence[CacheEntry[Any]]]
 """Returns the current objects of one kind, sorted by key."""
@@ -516,7 +516,8 @@ _MONITORING = (
     HEALTH, f"{HEALTH}/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*",
 )  # fmt: skip
 _KEYS = PolicyRule(verbs=["list", "watch"], apiGroups=[ELECTIONS_GROUP], resources=["keys"])
-"""The keys of the store without secrets (apiserver.services.keys). The gateway shows them to users with this permission."""
+"""The keys of the store without secrets (pinnace.apiserver.services.keys). The gateway shows them to users with this
+permission."""
 
 
 def cluster_roles() -> Iterator[ClusterRole]:

@@ -30,7 +30,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
-from apiserver.cacher.history import (
+from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS, RESTORES_KEY, ROOT, Object, Resource, prefix_of
+from pinnace.apiserver.cacher.history import (
     CommitMarkers,
     EncodedResponse,
     EventLog,
@@ -39,9 +40,9 @@ from apiserver.cacher.history import (
     initial_state,
     replay,
 )
-from apiserver.cacher.listing import Lister, ListQuery
-from apiserver.cacher.reflector import Callback, RawKeys, Reflector
-from apiserver.cacher.store import (
+from pinnace.apiserver.cacher.listing import Lister, ListQuery
+from pinnace.apiserver.cacher.reflector import Callback, RawKeys, Reflector
+from pinnace.apiserver.cacher.store import (
     CacheBehind,
     CacheEntry,
     CacheEvent,
@@ -55,10 +56,9 @@ from apiserver.cacher.store import (
     Snapshot,
     Snapshots,
 )
-from apiserver.cacher.watcher import BATCH_DELAY, Dispatcher, ReplayScheduler, Watcher
-from apiserver.flow.send_budget import SendBudget
-from apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
-from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS, RESTORES_KEY, ROOT, Object, Resource, prefix_of
+from pinnace.apiserver.cacher.watcher import BATCH_DELAY, Dispatcher, ReplayScheduler, Watcher
+from pinnace.apiserver.flow.send_budget import SendBudget
+from pinnace.apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 

@@ -23,11 +23,11 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from apiserver.cacher.store import CacheEvent, CacheProgress, Expired, HistoryChanged, SelectionPredicate, Snapshot, T
-from apiserver.storage.interface import Change, Compacted, KeyValue, Storage
 from pinnace.api import wire
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.api.verbs_pb2 import ADDED, WatchEventType
+from pinnace.apiserver.cacher.store import CacheEvent, CacheProgress, Expired, HistoryChanged, SelectionPredicate, Snapshot, T
+from pinnace.apiserver.storage.interface import Change, Compacted, KeyValue, Storage
 
 
 class EncodedResponse(NamedTuple):

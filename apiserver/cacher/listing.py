@@ -24,11 +24,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
-from apiserver.cacher.store import BadToken, CacheEntry, CacheProgress, CacheStore, Expired, SelectionPredicate
-from apiserver.storage.interface import Compacted, Storage
 from pinnace.api import wire
 from pinnace.api.integers import natural
 from pinnace.api.resources import Object
+from pinnace.apiserver.cacher.store import BadToken, CacheEntry, CacheProgress, CacheStore, Expired, SelectionPredicate
+from pinnace.apiserver.storage.interface import Compacted, Storage
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import TimeSlice
 

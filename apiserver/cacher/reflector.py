@@ -22,9 +22,9 @@ import random
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from apiserver.cacher.store import END
-from apiserver.storage.interface import Change, Changes, Compacted, KeyValue, Page, Storage, StorageError, Unavailable
 from pinnace.api.resources import COMMITS_PREFIX, ROOT
+from pinnace.apiserver.cacher.store import END
+from pinnace.apiserver.storage.interface import Change, Changes, Compacted, KeyValue, Page, Storage, StorageError, Unavailable
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.logs import StoreRestored

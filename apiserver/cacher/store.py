@@ -41,12 +41,12 @@ from weakref import WeakValueDictionary
 from google.protobuf.message import DecodeError
 from sortedcontainers import SortedList
 
-from apiserver.storage.interface import Change, KeyValue, Storage, StorageError
 from pinnace.api import wire
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.selectors import FIELDS, FieldRequirement, FieldSelector, LabelSelector, parse_fields, parse_labels
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.api.wire import Envelope
+from pinnace.apiserver.storage.interface import Change, KeyValue, Storage, StorageError
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import DeadlineTimer
 

@@ -34,11 +34,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol, Self
 
-from apiserver.cacher.history import EncodedResponse, HistoryFingerprints
-from apiserver.cacher.store import CacheError, CacheEvent, SelectionPredicate, SlowWatcher
-from apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 from pinnace.api import wire
 from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.apiserver.cacher.history import EncodedResponse, HistoryFingerprints
+from pinnace.apiserver.cacher.store import CacheError, CacheEvent, SelectionPredicate, SlowWatcher
+from pinnace.apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tasks import SLICE, YIELDS
 

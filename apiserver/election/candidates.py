@@ -42,18 +42,29 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeGuard
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import CacheError, ShuttingDown
-from apiserver.election.history import BROKE, NONSENSE, RAN_OUT, RESIGNED, RESTORED, SILENT, STOOD_DOWN, Stands, TermLog, ended
-from apiserver.registry.fencing import hashed, is_holder
-from apiserver.services.sessions import LeaseSession, SessionStream, StreamEvent, Timing, election_of, read
-from apiserver.storage.committer import Committer, Conflict
-from apiserver.storage.interface import Change, KeyValue, LeaseNotFound, Storage, StorageError, Write
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election, Nomination, Term
 from pinnace.api.elections_pb2 import Candidate as CandidateRecord
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.resources import ELECTIONS_PREFIX, election_key, nomination_key
 from pinnace.api.scalars import to_micro_time
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import CacheError, ShuttingDown
+from pinnace.apiserver.election.history import (
+    BROKE,
+    NONSENSE,
+    RAN_OUT,
+    RESIGNED,
+    RESTORED,
+    SILENT,
+    STOOD_DOWN,
+    Stands,
+    TermLog,
+    ended,
+)
+from pinnace.apiserver.registry.fencing import hashed, is_holder
+from pinnace.apiserver.services.sessions import LeaseSession, SessionStream, StreamEvent, Timing, election_of, read
+from pinnace.apiserver.storage.committer import Committer, Conflict
+from pinnace.apiserver.storage.interface import Change, KeyValue, LeaseNotFound, Storage, StorageError, Write
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import race
 

@@ -54,10 +54,6 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.services.sessions import read
-from apiserver.storage.committer import Committer, Conflict
-from apiserver.storage.interface import Change, KeyValue, LeaseNotFound, OutOfSpace, Storage, StorageError, TooLarge, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.elections_pb2 import Candidate, Term
 from pinnace.api.integers import natural
@@ -74,6 +70,19 @@ from pinnace.api.resources import (
 )
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.services.sessions import read
+from pinnace.apiserver.storage.committer import Committer, Conflict
+from pinnace.apiserver.storage.interface import (
+    Change,
+    KeyValue,
+    LeaseNotFound,
+    OutOfSpace,
+    Storage,
+    StorageError,
+    TooLarge,
+    Write,
+)
 from pinnace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)

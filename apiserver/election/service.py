@@ -20,20 +20,6 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import TypeVar
 
-from apiserver import errors
-from apiserver.auth.authentication import User
-from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR, Target
-from apiserver.cacher.cacher import Cacher
-from apiserver.election.candidates import Candidate, CandidateIdentity, Candidates, LeaderKey
-from apiserver.election.history import KEPT, TermLog, accounted_for, terms_in, up_to_date
-from apiserver.election.watch import ElectionWatch, election_names, election_state, with_candidates
-from apiserver.errors import Rejected
-from apiserver.registry.fencing import MIN_SECRET
-from apiserver.services.methods import Context, read_timeout
-from apiserver.services.sessions import MAX_HOLDER, SessionStream, SessionStreams, StreamEvent, Timing, election_of, read
-from apiserver.storage.committer import Committer, Conflict, GuardFailed
-from apiserver.storage.interface import Change, Guard, KeyValue, Storage, StorageError, Write
 from pinnace.api.elections_pb2 import (
     CampaignRequest,
     CampaignResponse,
@@ -62,6 +48,28 @@ from pinnace.api.resources import (
 from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.api.status import Code, Refusal
 from pinnace.api.terms import TermEnd
+from pinnace.apiserver import errors
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.auth.authorizer import Authorizer
+from pinnace.apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR, Target
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.election.candidates import Candidate, CandidateIdentity, Candidates, LeaderKey
+from pinnace.apiserver.election.history import KEPT, TermLog, accounted_for, terms_in, up_to_date
+from pinnace.apiserver.election.watch import ElectionWatch, election_names, election_state, with_candidates
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.fencing import MIN_SECRET
+from pinnace.apiserver.services.methods import Context, read_timeout
+from pinnace.apiserver.services.sessions import (
+    MAX_HOLDER,
+    SessionStream,
+    SessionStreams,
+    StreamEvent,
+    Timing,
+    election_of,
+    read,
+)
+from pinnace.apiserver.storage.committer import Committer, Conflict, GuardFailed
+from pinnace.apiserver.storage.interface import Change, Guard, KeyValue, Storage, StorageError, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 T = TypeVar("T")

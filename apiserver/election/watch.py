@@ -10,11 +10,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.election.history import KEPT, terms_in, up_to_date
-from apiserver.errors import Rejected
-from apiserver.services.sessions import election_of, read
-from apiserver.storage.interface import Change, KeyValue
 from pinnace.api.elections_pb2 import Candidate, Election, ElectionState, ElectionWatchResponse, Term
 from pinnace.api.resources import (
     CANDIDATES_PREFIX,
@@ -26,6 +21,11 @@ from pinnace.api.resources import (
 )
 from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.api.status import Code, Refusal
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.election.history import KEPT, terms_in, up_to_date
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services.sessions import election_of, read
+from pinnace.apiserver.storage.interface import Change, KeyValue
 from pinnace.runtime.clock import Clock
 
 MAX_WAITING = 1000

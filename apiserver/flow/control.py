@@ -56,10 +56,10 @@ from functools import partial
 from itertools import chain
 from typing import Generic, Protocol, Self, TypeVar
 
-from apiserver.errors import Rejected
-from apiserver.flow.levels import SECONDS_PER_BYTE, SHARES, Flow, LazyRequest, PriorityLevel
-from apiserver.flow.send_budget import MAX_UNTAKEN, Predicate, SendBudget, SendPool
 from pinnace.api.status import Code, Refusal
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow.levels import SECONDS_PER_BYTE, SHARES, Flow, LazyRequest, PriorityLevel
+from pinnace.apiserver.flow.send_budget import MAX_UNTAKEN, Predicate, SendBudget, SendPool
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 
@@ -208,7 +208,7 @@ WAIT_TIMEOUT = 5.0
 """Maximum seconds for which a call waits: half of a client's default timeout, so that the client can retry within its
 timeout."""
 MAX_WAITING = 1000
-"""Maximum waiting calls per flow: several times the maximum number of open calls of a connection (apiserver.server)."""
+"""Maximum waiting calls per flow: several times the maximum number of open calls of a connection (pinnace.apiserver.server)."""
 MAX_WAITING_BYTES = 16 << 20
 """Maximum bytes of requests of a flow's waiting calls. One call can always wait, whatever its size."""
 MAX_WATCHES = 1000

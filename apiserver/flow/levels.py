@@ -42,10 +42,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkabl
 
 from google.protobuf.descriptor import MethodDescriptor
 
-from apiserver.auth.authentication import MASTERS, NODES_GROUP, User
-from apiserver.auth.permissions import ELECTIONS_GROUP, Action
-from apiserver.flow.send_budget import SendBudget, SendPool
 from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.apiserver.auth.authentication import MASTERS, NODES_GROUP, User
+from pinnace.apiserver.auth.permissions import ELECTIONS_GROUP, Action
+from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 
 LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD = "leader-election", "node-high", "system", "workload"
 CATCH_ALL = "catch-all"

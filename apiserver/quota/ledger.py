@@ -34,11 +34,13 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import CacheBehind, CacheEntry, SelectionPredicate
-from apiserver.quota.usage import COUNTED, GROWING, QuotaLimits, Usage, spent_at, use_of
-from apiserver.registry.mutation import WriteCommitter
-from apiserver.storage.committer import (
+from pinnace.api.core_v1_pb2 import ResourceQuota
+from pinnace.api.resources import PODS, RESOURCE_QUOTAS, Resource, namespace_of, prefix_of
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, SelectionPredicate
+from pinnace.apiserver.quota.usage import COUNTED, GROWING, QuotaLimits, Usage, spent_at, use_of
+from pinnace.apiserver.registry.mutation import WriteCommitter
+from pinnace.apiserver.storage.committer import (
     MARKER_BYTES,
     NOT_DONE,
     Answer,
@@ -49,7 +51,7 @@ from apiserver.storage.committer import (
     TransactionPipeline,
     write_bytes,
 )
-from apiserver.storage.interface import (
+from pinnace.apiserver.storage.interface import (
     MAX_BYTES,
     MAX_OPERATIONS,
     Committed,
@@ -61,9 +63,7 @@ from apiserver.storage.interface import (
     Write,
     failure_of,
 )
-from apiserver.storage.interface import States as Found
-from pinnace.api.core_v1_pb2 import ResourceQuota
-from pinnace.api.resources import PODS, RESOURCE_QUOTAS, Resource, namespace_of, prefix_of
+from pinnace.apiserver.storage.interface import States as Found
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.cpu import never
 from pinnace.runtime.supervise import unending
@@ -136,7 +136,7 @@ class Ledger:
         self._clock = clock
 
     async def send(self, pipeline: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
-        """Implement apiserver.storage.committer.SendGroup, for a committer with at most one transaction in flight."""
+        """Implement pinnace.apiserver.storage.committer.SendGroup, for a committer with at most one transaction in flight."""
         try:
             await self._cacher.wait_for(max(write.expected for write in writes), PATIENCE)
             bill = self._bill(writes, counted=False)

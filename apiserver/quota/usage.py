@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from apiserver.registry.validation.fields import CONTAINER, HUGE_PAGES
 from pinnace.api.core_v1_pb2 import (
     PersistentVolumeClaim,
     Pod,
@@ -27,6 +26,7 @@ from pinnace.api.pods import class_of, ended, qos_class
 from pinnace.api.quantity import MAX, QuantityError, amount, amounts, format_amount
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
+from pinnace.apiserver.registry.validation.fields import CONTAINER, HUGE_PAGES
 from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, counted_spec, pod_level, spec_limits
 
 COUNTED: tuple[Resource[Any], ...] = tuple(each for each in ALL if each.namespaced and each is not EVENTS)

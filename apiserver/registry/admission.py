@@ -3,9 +3,9 @@
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
-from apiserver.auth.authentication import User
-from apiserver.storage.interface import Guard
 from pinnace.api.resources import Object, Resource
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.storage.interface import Guard
 
 
 class Operation(Enum):

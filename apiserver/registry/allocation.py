@@ -31,21 +31,21 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from apiserver import errors
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
-from apiserver.errors import Rejected
-from apiserver.registry.deletion import copy
-from apiserver.registry.mutation import Deferred, Effect, Final, Next, Put, Remove, Step, Version
-from apiserver.registry.strategies.services import HEADLESS
-from apiserver.registry.validation.fields import invalid
-from apiserver.storage.interface import Storage, StorageError, Write
 from pinnace.api.core_v1_pb2 import Service, ServiceSpec
 from pinnace.api.names import new_uid
 from pinnace.api.networking_v1_pb2 import IPAddress
 from pinnace.api.resources import IP_ADDRESSES, SERVICE_CIDRS, SERVICES, node_port_key
 from pinnace.api.scalars import to_time
 from pinnace.api.status import Code, Refusal, Violation
+from pinnace.apiserver import errors
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.mutation import Deferred, Effect, Final, Next, Put, Remove, Step, Version
+from pinnace.apiserver.registry.strategies.services import HEADLESS
+from pinnace.apiserver.registry.validation.fields import invalid
+from pinnace.apiserver.storage.interface import Storage, StorageError, Write
 from pinnace.runtime.clock import Clock
 
 Network = IPv4Network | IPv6Network

@@ -16,13 +16,6 @@ from __future__ import annotations  # otherwise, annotations of nested functions
 
 from collections.abc import Iterable
 
-from apiserver import errors
-from apiserver.errors import Rejected
-from apiserver.registry.deletion import copy
-from apiserver.registry.fencing import HeldTerm
-from apiserver.registry.mutation import Mutation, Put, Version
-from apiserver.registry.strategy import MAX_PARTS, parts_exceeded
-from apiserver.registry.validation.fields import validate_annotations, validate_labels
 from pinnace.api import conditions, wellknown
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -30,6 +23,13 @@ from pinnace.api.names import dns_subdomain
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.wellknown import FENCE_ANNOTATION
+from pinnace.apiserver import errors
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.fencing import HeldTerm
+from pinnace.apiserver.registry.mutation import Mutation, Put, Version
+from pinnace.apiserver.registry.strategy import MAX_PARTS, parts_exceeded
+from pinnace.apiserver.registry.validation.fields import validate_annotations, validate_labels
 
 
 def bind(bindings: Iterable[Binding], term: HeldTerm | None, now: float) -> list[Mutation[Pod] | Refusal]:

@@ -1,10 +1,10 @@
-"""Deletion of objects: preconditions, finalizers and grace periods. Eviction is in `apiserver.registry.eviction`.
+"""Deletion of objects: preconditions, finalizers and grace periods. Eviction is in `pinnace.apiserver.registry.eviction`.
 
     live --delete, with finalizers or grace--> deleting (deletionTimestamp set) --finalizers gone, grace 0--> removed
       '----------------------- delete, neither ------------------------------------------------^
 
 The first delete starts a new generation, if the object has one. The strategy of the kind sets the grace period and the status
-(`apiserver.registry.strategy`).
+(`pinnace.apiserver.registry.strategy`).
 
 The propagation policy of a delete is stored as a finalizer. The garbage collector deletes or orphans the dependents, then
 removes the finalizer. Kinds that the garbage collector does not watch (those outside `resources.COLLECTED`) get no such
@@ -17,15 +17,15 @@ https://kubernetes.io/docs/concepts/architecture/garbage-collection/#cascading-d
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from apiserver import errors
-from apiserver.errors import Rejected
-from apiserver.registry.mutation import Effect, Final, Put, Remove, Version
-from apiserver.registry.strategy import Strategy
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta
 from pinnace.api.resources import COLLECTED, Object, Resource
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from pinnace.apiserver import errors
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.mutation import Effect, Final, Put, Remove, Version
+from pinnace.apiserver.registry.strategy import Strategy
 
 T = TypeVar("T", bound=Object)
 LEAST_GRACE = 1

@@ -32,15 +32,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from apiserver import errors
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import CacheBehind, CacheEntry, CacheError
-from apiserver.errors import Rejected
-from apiserver.registry.admission import Request
-from apiserver.registry.mutation import Mutation, Outcome, Put, Version, WriteCommitter
-from apiserver.registry.store import Store
-from apiserver.storage.committer import CommitOutcome
-from apiserver.storage.interface import (
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS, EVENTS_TRIM_KEY, namespace_of
+from pinnace.api.scalars import to_seconds
+from pinnace.api.status import Code, Refusal, Violation
+from pinnace.apiserver import errors
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, CacheError
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.mutation import Mutation, Outcome, Put, Version, WriteCommitter
+from pinnace.apiserver.registry.store import Store
+from pinnace.apiserver.storage.committer import CommitOutcome
+from pinnace.apiserver.storage.interface import (
     MAX_OPERATIONS,
     Committed,
     CompareFailed,
@@ -50,10 +54,6 @@ from apiserver.storage.interface import (
     StorageError,
     Write,
 )
-from pinnace.api.core_v1_pb2 import Event
-from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS, EVENTS_TRIM_KEY, namespace_of
-from pinnace.api.scalars import to_seconds
-from pinnace.api.status import Code, Refusal, Violation
 from pinnace.runtime.clock import Clock
 
 TTL = 3600

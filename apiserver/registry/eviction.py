@@ -14,11 +14,6 @@ Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36, which also
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from apiserver import errors
-from apiserver.errors import Rejected
-from apiserver.registry.deletion import copy, delete_step
-from apiserver.registry.mutation import Mutation, Next, Put, Version
-from apiserver.registry.strategy import Strategy
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
@@ -29,6 +24,11 @@ from pinnace.api.scalars import to_time
 from pinnace.api.selectors import NOTHING, LabelSelector, from_message
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import Disruption
+from pinnace.apiserver import errors
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.deletion import copy, delete_step
+from pinnace.apiserver.registry.mutation import Mutation, Next, Put, Version
+from pinnace.apiserver.registry.strategy import Strategy
 
 RETRY_AFTER = 1.0
 """Seconds until a client should retry a refused eviction. The disruption controller updates a budget when a pod changes."""

@@ -7,9 +7,9 @@
 * **The guard checks that the term lasts.** In the transaction of the write, etcd compares the key's create_revision with the
   token (apiserver/storage/etcd/codec.py). The state of the leader and of this server does not matter.
 * **The value of the key identifies the holder.** It contains the user that campaigned, the hash of its secret, and the names of
-  the schedulers that it binds for. No put changes the value while the key exists (`apiserver.election.candidates`). The token
-  is the create_revision, so a token identifies one value, and a value from the cache is valid as long as the guard holds. When
-  the cache is behind the token, the server reads the key from etcd.
+  the schedulers that it binds for. No put changes the value while the key exists (`pinnace.apiserver.election.candidates`). The
+  token is the create_revision, so a token identifies one value, and a value from the cache is valid as long as the guard holds.
+  When the cache is behind the token, the server reads the key from etcd.
 
 A bind carries its fence in the request (apiserver.services.pods). Other unary calls that write may carry fences in their
 metadata (pinnace.api.fences), which guard all writes of the call through a Mutator. A call without a fence is not guarded.
@@ -25,18 +25,18 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from apiserver import errors
-from apiserver.auth.authentication import User
-from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import CAMPAIGN, Target
-from apiserver.cacher.cacher import Cacher
-from apiserver.errors import Rejected
-from apiserver.storage.interface import Guard, KeyValue, Storage
 from pinnace.api import fences
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.names import dns_subdomain
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import election_key
+from pinnace.apiserver import errors
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.auth.authorizer import Authorizer
+from pinnace.apiserver.auth.permissions import CAMPAIGN, Target
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.storage.interface import Guard, KeyValue, Storage
 
 PRESENTED_FENCES: ContextVar[tuple[Fence, ...]] = ContextVar("fences", default=())
 """The fences in the metadata of the present call."""

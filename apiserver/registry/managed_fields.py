@@ -22,8 +22,6 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from google.protobuf.message import Message
 
-from apiserver import errors
-from apiserver.errors import Rejected
 from pinnace.api.codec import CodecError, from_dict, revised, to_dict
 from pinnace.api.conversion import renamed_fields
 from pinnace.api.fieldset import FieldSet, Path, field_element, from_json, text_of
@@ -34,6 +32,8 @@ from pinnace.api.resources import Object, Resource
 from pinnace.api.schema import Type, empty, type_of
 from pinnace.api.status import Violation
 from pinnace.api.structured_merge import ABSENT, TypeMismatch, check, compare, field_set, merge, remove, with_named_fields
+from pinnace.apiserver import errors
+from pinnace.apiserver.errors import Rejected
 
 T = TypeVar("T", bound=Object)
 

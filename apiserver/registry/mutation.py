@@ -24,15 +24,6 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from apiserver import errors
-from apiserver.cacher.cacher import ResourceCache
-from apiserver.cacher.store import CacheEntry
-from apiserver.errors import Rejected
-from apiserver.registry import fencing
-from apiserver.registry.strategy import warn
-from apiserver.registry.validation.fields import IMMUTABLE, invalid
-from apiserver.storage.committer import CommitOutcome, Conflict, Denied, GuardFailed
-from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.api import wire
 from pinnace.api.codec import IGNORE, STRICT, WARN, CodecError, Problem, revised, to_dict
 from pinnace.api.conversion import conversion_of
@@ -40,6 +31,15 @@ from pinnace.api.patch import PatchError, PatchFormatError, UnmergeableError, pa
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Refusal, Violation
 from pinnace.api.verbs_pb2 import PatchRequest
+from pinnace.apiserver import errors
+from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.cacher.store import CacheEntry
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry import fencing
+from pinnace.apiserver.registry.strategy import warn
+from pinnace.apiserver.registry.validation.fields import IMMUTABLE, invalid
+from pinnace.apiserver.storage.committer import CommitOutcome, Conflict, Denied, GuardFailed
+from pinnace.apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import in_slices
 

@@ -14,14 +14,23 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from apiserver import errors
-from apiserver.cacher.store import CacheError
-from apiserver.errors import Rejected
-from apiserver.registry import managed_fields
-from apiserver.registry.admission import Admission, Operation, Request, Webhooks, WriteAttributes
-from apiserver.registry.deletion import copy, delete_step
-from apiserver.registry.managed_fields import UPDATE, Configuration, Manager
-from apiserver.registry.mutation import (
+from pinnace.api.conversion import Conversion, conversion_to
+from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
+from pinnace.api.names import new_uid
+from pinnace.api.patch import PatchError, parse
+from pinnace.api.quantities import canonicalize, keep_equal
+from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
+from pinnace.api.scalars import to_time
+from pinnace.api.status import Code, Refusal, Violation
+from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
+from pinnace.apiserver import errors
+from pinnace.apiserver.cacher.store import CacheError
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry import managed_fields
+from pinnace.apiserver.registry.admission import Admission, Operation, Request, Webhooks, WriteAttributes
+from pinnace.apiserver.registry.deletion import copy, delete_step
+from pinnace.apiserver.registry.managed_fields import UPDATE, Configuration, Manager
+from pinnace.apiserver.registry.mutation import (
     FINALIZE,
     RESIZE,
     STATUS,
@@ -40,17 +49,8 @@ from apiserver.registry.mutation import (
     check_subresource,
     patching,
 )
-from apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
-from apiserver.storage.interface import StorageError
-from pinnace.api.conversion import Conversion, conversion_to
-from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
-from pinnace.api.names import new_uid
-from pinnace.api.patch import PatchError, parse
-from pinnace.api.quantities import canonicalize, keep_equal
-from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
-from pinnace.api.scalars import to_time
-from pinnace.api.status import Code, Refusal, Violation
-from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
+from pinnace.apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
+from pinnace.apiserver.storage.interface import StorageError
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import in_slices
 from pinnace.runtime.tracing import NO_TRACER, Tracer

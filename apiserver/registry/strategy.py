@@ -1,8 +1,8 @@
 """Strategies: the defaults, validation and deletion rules of a kind. Also the limit on the size of objects, and warnings.
 
-`apiserver.registry.store` has the generic part of create, update and delete, and calls the Strategy of the kind, as in
-Kubernetes' registry. The strategies of the kinds are in `apiserver.registry.strategies`. Each overrides `set_defaults` and the
-checks. Some also override `prepare` methods or the methods for deletes.
+`pinnace.apiserver.registry.store` has the generic part of create, update and delete, and calls the Strategy of the kind, as in
+Kubernetes' registry. The strategies of the kinds are in `pinnace.apiserver.registry.strategies`. Each overrides `set_defaults`
+and the checks. Some also override `prepare` methods or the methods for deletes.
 
 Limit: an object has at most MAX_PARTS items in its lists and maps. Validation of an item takes about a hundred times as long as
 its decoding: 4 MB of empty containers, two bytes each, blocked a server for a minute, and the violations used 4 GB of memory.
@@ -26,13 +26,13 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from apiserver.registry.validation.fields import NameCheck, forbidden, validate_metadata, validate_metadata_update
 from pinnace.api import names
 from pinnace.api.codec import map_value
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import Object, Resource
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import Disruption
+from pinnace.apiserver.registry.validation.fields import NameCheck, forbidden, validate_metadata, validate_metadata_update
 
 T = TypeVar("T", bound=Object)
 _INDEX = re.compile(r"\[[0-9]+\]")

@@ -23,17 +23,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, M
 from dataclasses import replace
 from itertools import count
 
-from apiserver.auth.authentication import Credential
-from apiserver.auth.authorizer import Impersonator, requested
-from apiserver.errors import Rejected, bad_request, forbidden
-from apiserver.flow.control import TOO_MANY_REQUESTS
-from apiserver.registry import fencing
-from apiserver.registry.strategy import Gathered, gathering
-from apiserver.services.methods import Context, Method
 from pinnace.api.calls_pb2 import Call, CallBatch, Result, ResultBatch
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.users import Impersonation
 from pinnace.api.wellknown import REQUEST_ID_KEY
+from pinnace.apiserver.auth.authentication import Credential
+from pinnace.apiserver.auth.authorizer import Impersonator, requested
+from pinnace.apiserver.errors import Rejected, bad_request, forbidden
+from pinnace.apiserver.flow.control import TOO_MANY_REQUESTS
+from pinnace.apiserver.registry import fencing
+from pinnace.apiserver.registry.strategy import Gathered, gathering
+from pinnace.apiserver.services.methods import Context, Method
 from pinnace.runtime import logs, tracing
 from pinnace.runtime.grpc_server import Refusals, let_go
 from pinnace.runtime.tasks import DeadlineTimer
@@ -76,7 +76,7 @@ class RequestIds:
 
 
 class CallContext:
-    """The context of a call: an apiserver.services.methods.Context."""
+    """The context of a call: an pinnace.apiserver.services.methods.Context."""
 
     __slots__ = ("credential", "time_remaining", "user")
 

@@ -11,22 +11,22 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#aggregated
 import logging
 from collections.abc import Awaitable, Iterable, Sequence
 
-from apiserver import errors
-from apiserver.auth.audit import Audit
-from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.rbac import Rbac
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
-from apiserver.errors import Rejected
-from apiserver.registry.admission import Request
-from apiserver.registry.deletion import copy
-from apiserver.registry.mutation import Mutation, Next, Outcome, Put, Version, Written
-from apiserver.registry.store import Store
-from apiserver.services.resource import NamedObject, ResourceService
-from apiserver.storage.interface import StorageError
 from pinnace.api.rbac_v1_pb2 import ClusterRole, PolicyRule
 from pinnace.api.resources import CLUSTER_ROLES
 from pinnace.api.status import Refusal
+from pinnace.apiserver import errors
+from pinnace.apiserver.auth.audit import Audit
+from pinnace.apiserver.auth.authorizer import Authorizer
+from pinnace.apiserver.auth.rbac import Rbac
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import CacheEntry, CacheError, SelectionPredicate
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.deletion import copy
+from pinnace.apiserver.registry.mutation import Mutation, Next, Outcome, Put, Version, Written
+from pinnace.apiserver.registry.store import Store
+from pinnace.apiserver.services.resource import NamedObject, ResourceService
+from pinnace.apiserver.storage.interface import StorageError
 
 log = logging.getLogger(__name__)
 

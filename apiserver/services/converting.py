@@ -9,13 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from apiserver.auth.audit import Audit
-from apiserver.auth.authorizer import Authorizer
-from apiserver.cacher.cacher import Cacher
-from apiserver.registry.admission import Request
-from apiserver.registry.store import Store
-from apiserver.services.methods import Context
-from apiserver.services.resource import ResourceService
 from pinnace.api.conversion import conversion_of
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import Resource
@@ -28,6 +21,13 @@ from pinnace.api.verbs_pb2 import (
     WatchRequest,
 )
 from pinnace.api.wire import field
+from pinnace.apiserver.auth.audit import Audit
+from pinnace.apiserver.auth.authorizer import Authorizer
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.store import Store
+from pinnace.apiserver.services.methods import Context
+from pinnace.apiserver.services.resource import ResourceService
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import in_slices
 

@@ -18,12 +18,6 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
-from apiserver import errors
-from apiserver.auth.authentication import Tokens, User
-from apiserver.auth.authorizer import Policy
-from apiserver.auth.permissions import Action, Target
-from apiserver.errors import Rejected
-from apiserver.services.methods import Context
 from pinnace.api.authorization_pb2 import (
     AccessReview,
     ResourceAttributes,
@@ -38,6 +32,12 @@ from pinnace.api.authorization_pb2 import (
 )
 from pinnace.api.status import Code, Refusal
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
+from pinnace.apiserver import errors
+from pinnace.apiserver.auth.authentication import Tokens, User
+from pinnace.apiserver.auth.authorizer import Policy
+from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services.methods import Context
 from pinnace.runtime.build import version
 
 HEALTH: Sequence[MethodDescriptor] = (health_pb2.DESCRIPTOR.services_by_name["Health"].methods_by_name["Check"],)

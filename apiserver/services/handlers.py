@@ -21,13 +21,13 @@ from typing import Any, NoReturn, Self
 import grpc
 import grpc.aio
 
-from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential
-from apiserver.errors import Rejected
-from apiserver.services import metrics
-from apiserver.services.calls import CallContext, CallRunner, Metadata
-from apiserver.services.methods import Method
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
 from pinnace.api.wellknown import CREATED_KEY, REQUEST_ID_KEY, WARNING_KEY
+from pinnace.apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services import metrics
+from pinnace.apiserver.services.calls import CallContext, CallRunner, Metadata
+from pinnace.apiserver.services.methods import Method
 from pinnace.runtime import logs
 from pinnace.runtime.grpc_server import abort, let_go
 

@@ -15,13 +15,13 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
-from apiserver.errors import Rejected, bad_request
-from apiserver.services.methods import Context
-from apiserver.storage.interface import Change, Changes, Compacted, KeyValue, LeaseNotFound, Storage
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse, WatchKeysRequest, WatchKeysResponse
 from pinnace.api.resources import ELECTIONS_PREFIX
 from pinnace.api.status import Code, Refusal
+from pinnace.apiserver.errors import Rejected, bad_request
+from pinnace.apiserver.services.methods import Context
+from pinnace.apiserver.storage.interface import Change, Changes, Compacted, KeyValue, LeaseNotFound, Storage
 
 MAX_KEYS = 500
 """Maximum number of keys per page."""

@@ -16,13 +16,13 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from apiserver.errors import Rejected, bad_request
 from pinnace.api.core_v1_pb2 import ContainerStatus, Node, Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods import ended
 from pinnace.api.pods_pb2 import AttachRequest, ExecRequest, LogsRequest, PortForwardRequest
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
+from pinnace.apiserver.errors import Rejected, bad_request
 from pinnace.pki.authority import SERVER_NAME
 from pinnace.runtime import grpc_stream
 from pinnace.runtime.tasks import CallCancelled, HeedsCancellation

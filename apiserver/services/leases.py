@@ -17,14 +17,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from apiserver.auth.audit import Audit
-from apiserver.auth.authorizer import Authorizer
-from apiserver.cacher.cacher import Cacher
-from apiserver.registry.store import Store
-from apiserver.services.methods import Context
-from apiserver.services.resource import ResourceService
-from apiserver.services.sessions import election_of
-from apiserver.storage.interface import KeyValue, Storage, StorageError
 from pinnace.api.coordination_v1_pb2 import Lease, LeaseList
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.integers import natural
@@ -33,6 +25,14 @@ from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE
 from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.api.verbs_pb2 import DeleteCollectionRequest, GetRequest, ListRequest
 from pinnace.api.wellknown import BIRTH_ANNOTATION, FENCE_ANNOTATION, STREAM_ANNOTATION
+from pinnace.apiserver.auth.audit import Audit
+from pinnace.apiserver.auth.authorizer import Authorizer
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.registry.store import Store
+from pinnace.apiserver.services.methods import Context
+from pinnace.apiserver.services.resource import ResourceService
+from pinnace.apiserver.services.sessions import election_of
+from pinnace.apiserver.storage.interface import KeyValue, Storage, StorageError
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import TimeSlice
 

@@ -40,22 +40,22 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from apiserver.auth.audit import AuditEvent, CallAudit, NoAudit
-from apiserver.auth.authentication import MASTERS, Credential, User
-from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import AUTHENTICATION_GROUP, REVIEWS_GROUP, Action, Target, permission_of
-from apiserver.cacher.store import CacheError
-from apiserver.errors import Rejected, bad_request, caller_left, to_refusal
-from apiserver.flow.control import MAX_STREAMS, Exempt, FlowControl, Seat, StreamAdmission, set_current_seat
-from apiserver.flow.levels import SMALL, LazyRequest, cost_of, cost_of_batch, cost_of_bytes, items_in, level_of
-from apiserver.flow.send_budget import LARGE
-from apiserver.registry.fencing import Fences
-from apiserver.services import metrics
-from apiserver.storage.interface import StorageError
 from pinnace.api import wire
 from pinnace.api.resources import EVENTS
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wire import Envelope
+from pinnace.apiserver.auth.audit import AuditEvent, CallAudit, NoAudit
+from pinnace.apiserver.auth.authentication import MASTERS, Credential, User
+from pinnace.apiserver.auth.authorizer import Authorizer
+from pinnace.apiserver.auth.permissions import AUTHENTICATION_GROUP, REVIEWS_GROUP, Action, Target, permission_of
+from pinnace.apiserver.cacher.store import CacheError
+from pinnace.apiserver.errors import Rejected, bad_request, caller_left, to_refusal
+from pinnace.apiserver.flow.control import MAX_STREAMS, Exempt, FlowControl, Seat, StreamAdmission, set_current_seat
+from pinnace.apiserver.flow.levels import SMALL, LazyRequest, cost_of, cost_of_batch, cost_of_bytes, items_in, level_of
+from pinnace.apiserver.flow.send_budget import LARGE
+from pinnace.apiserver.registry.fencing import Fences
+from pinnace.apiserver.services import metrics
+from pinnace.apiserver.storage.interface import StorageError
 from pinnace.runtime.clock import Clock
 
 MAX_REFLECTIONS = 10

@@ -11,13 +11,13 @@ from prometheus_client import Counter, Gauge, Histogram, Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import REGISTRY, Collector
 
-from apiserver.auth.permissions import Action
-from apiserver.cacher.cacher import Cacher
-from apiserver.flow.control import Seat
-from apiserver.flow.levels import PriorityLevel
-from apiserver.registry.events import Retention
 from pinnace.api.resources import ALL
 from pinnace.api.status import Code
+from pinnace.apiserver.auth.permissions import Action
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.flow.control import Seat
+from pinnace.apiserver.flow.levels import PriorityLevel
+from pinnace.apiserver.registry.events import Retention
 
 
 class Totals(Collector):
@@ -170,7 +170,7 @@ def observe_etcd(operation: str, seconds: float, failed: bool) -> None:
 
 
 class FlowMeter:
-    """Implements apiserver.flow.control.FlowMetrics."""
+    """Implements pinnace.apiserver.flow.control.FlowMetrics."""
 
     def rejected(self, level: str, reason: str) -> None:
         FLOW_REJECTED.labels(level, reason).inc()
@@ -180,7 +180,7 @@ class FlowMeter:
 
 
 class AuditMeter:
-    """Implements apiserver.auth.audit.AuditMetrics. The error counter is exported before the first error."""
+    """Implements pinnace.apiserver.auth.audit.AuditMetrics. The error counter is exported before the first error."""
 
     def __init__(self) -> None:
         self._errors = AUDIT_ERRORS.labels("log")
@@ -193,7 +193,7 @@ class AuditMeter:
 
 
 class WebhookMeter:
-    """Implements apiserver.webhooks.webhook.WebhookMetrics."""
+    """Implements pinnace.apiserver.webhooks.webhook.WebhookMetrics."""
 
     def answered(self, name: str, kind: str, operation: str, allowed: bool, seconds: float) -> None:
         WEBHOOK_DURATION.labels(name, kind, operation, str(not allowed).lower()).observe(seconds)

@@ -35,20 +35,6 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from apiserver import errors
-from apiserver.auth.audit import Audit
-from apiserver.auth.authentication import User
-from apiserver.auth.authorizer import Authorizer, is_fleet
-from apiserver.auth.permissions import HEARTBEAT, Target
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import CacheError, ShuttingDown
-from apiserver.errors import Rejected
-from apiserver.registry.store import Store
-from apiserver.services.methods import Context
-from apiserver.services.resource import ResourceService
-from apiserver.services.sessions import MAX_HOLDER, LeaseSession, SessionStream, SessionStreams, StreamEvent, Timing, read
-from apiserver.storage.committer import Committer, Conflict
-from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.integers import natural
@@ -57,6 +43,28 @@ from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.api.scalars import to_micro_time, to_time
 from pinnace.api.wellknown import BIRTH_ANNOTATION, STREAM_ANNOTATION
+from pinnace.apiserver import errors
+from pinnace.apiserver.auth.audit import Audit
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.auth.authorizer import Authorizer, is_fleet
+from pinnace.apiserver.auth.permissions import HEARTBEAT, Target
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import CacheError, ShuttingDown
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.store import Store
+from pinnace.apiserver.services.methods import Context
+from pinnace.apiserver.services.resource import ResourceService
+from pinnace.apiserver.services.sessions import (
+    MAX_HOLDER,
+    LeaseSession,
+    SessionStream,
+    SessionStreams,
+    StreamEvent,
+    Timing,
+    read,
+)
+from pinnace.apiserver.storage.committer import Committer, Conflict
+from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tasks import TimeSlice, in_slices, race
 

@@ -19,35 +19,6 @@ from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from apiserver import errors
-from apiserver.auth.audit import Audit, AuditEvent
-from apiserver.auth.authentication import MASTERS, User
-from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import EXEC, PORT_FORWARD, Action, Target
-from apiserver.cacher.cacher import Cacher, ResourceCache
-from apiserver.cacher.store import CacheEntry, SelectionPredicate
-from apiserver.errors import Rejected
-from apiserver.flow.control import current_seat, release_current_seat
-from apiserver.registry import binding
-from apiserver.registry.admission import Request
-from apiserver.registry.deletion import delete_step
-from apiserver.registry.eviction import (
-    Protection,
-    budget_of,
-    deleting,
-    is_guarded,
-    must_ask,
-    protection,
-    refused,
-    taking,
-)
-from apiserver.registry.fencing import Fences
-from apiserver.registry.mutation import Mutation, Outcome, Version
-from apiserver.registry.store import Store, single
-from apiserver.services import kubelets, methods, metrics
-from apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
-from apiserver.services.methods import Context, read_timeout
-from apiserver.services.resource import ResourceService, all_or_none, batch
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.pods_pb2 import (
@@ -69,6 +40,35 @@ from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import DEFAULT_NAMESPACE, NODES, POD_DISRUPTION_BUDGETS, PODS, election_key
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse
+from pinnace.apiserver import errors
+from pinnace.apiserver.auth.audit import Audit, AuditEvent
+from pinnace.apiserver.auth.authentication import MASTERS, User
+from pinnace.apiserver.auth.authorizer import Authorizer
+from pinnace.apiserver.auth.permissions import EXEC, PORT_FORWARD, Action, Target
+from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
+from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow.control import current_seat, release_current_seat
+from pinnace.apiserver.registry import binding
+from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.deletion import delete_step
+from pinnace.apiserver.registry.eviction import (
+    Protection,
+    budget_of,
+    deleting,
+    is_guarded,
+    must_ask,
+    protection,
+    refused,
+    taking,
+)
+from pinnace.apiserver.registry.fencing import Fences
+from pinnace.apiserver.registry.mutation import Mutation, Outcome, Version
+from pinnace.apiserver.registry.store import Store, single
+from pinnace.apiserver.services import kubelets, methods, metrics
+from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
+from pinnace.apiserver.services.methods import Context, read_timeout
+from pinnace.apiserver.services.resource import ResourceService, all_or_none, batch
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import in_slices
 

@@ -21,23 +21,6 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from apiserver import errors
-from apiserver.admission.defaults import PERMANENT
-from apiserver.auth.audit import Audit, AuditEvent
-from apiserver.auth.authentication import MASTERS, User
-from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import Action, Target, action_on
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.listing import ListQuery
-from apiserver.cacher.store import SelectionPredicate
-from apiserver.errors import Rejected
-from apiserver.flow.control import current_seat
-from apiserver.registry.admission import Request
-from apiserver.registry.events import EventRegistry
-from apiserver.registry.mutation import FINALIZE, Outcome, Written
-from apiserver.registry.store import Store, single
-from apiserver.registry.strategy import say_created
-from apiserver.services.methods import MAX_BATCH, READ_TIMEOUT, Context, read_timeout
 from pinnace.api.core_v1_pb2 import Event, Namespace
 from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.integers import natural
@@ -58,6 +41,23 @@ from pinnace.api.verbs_pb2 import (
     WatchRequest,
 )
 from pinnace.api.wellknown import NAMESPACE_FINALIZER
+from pinnace.apiserver import errors
+from pinnace.apiserver.admission.defaults import PERMANENT
+from pinnace.apiserver.auth.audit import Audit, AuditEvent
+from pinnace.apiserver.auth.authentication import MASTERS, User
+from pinnace.apiserver.auth.authorizer import Authorizer
+from pinnace.apiserver.auth.permissions import Action, Target, action_on
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.listing import ListQuery
+from pinnace.apiserver.cacher.store import SelectionPredicate
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow.control import current_seat
+from pinnace.apiserver.registry.admission import Request
+from pinnace.apiserver.registry.events import EventRegistry
+from pinnace.apiserver.registry.mutation import FINALIZE, Outcome, Written
+from pinnace.apiserver.registry.store import Store, single
+from pinnace.apiserver.registry.strategy import say_created
+from pinnace.apiserver.services.methods import MAX_BATCH, READ_TIMEOUT, Context, read_timeout
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns
 from pinnace.runtime.clock import Clock

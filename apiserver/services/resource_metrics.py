@@ -12,12 +12,6 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from apiserver.cacher.cacher import ResourceCache
-from apiserver.errors import Rejected
-from apiserver.flow.control import release_current_seat
-from apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
-from apiserver.services.methods import Context, read_timeout
-from apiserver.services.resource import ResourceService
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
@@ -26,6 +20,12 @@ from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
 from pinnace.api.pods import ended
 from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ListRequest
+from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow.control import release_current_seat
+from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
+from pinnace.apiserver.services.methods import Context, read_timeout
+from pinnace.apiserver.services.resource import ResourceService
 
 AT_ONCE = 32
 """Maximum number of concurrent requests of a server to kubelets, for all clients."""

@@ -9,13 +9,6 @@ Source: pkg/registry/apps/deployment/storage/storage.go of Kubernetes 1.36, whic
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from apiserver import errors
-from apiserver.errors import Rejected
-from apiserver.registry.mutation import Version
-from apiserver.registry.store import single
-from apiserver.registry.strategy import warn
-from apiserver.services.methods import Context
-from apiserver.services.resource import ResourceService
 from pinnace.api.autoscaling_v1_pb2 import Scale
 from pinnace.api.codec import IGNORE, STRICT, readable, to_dict
 from pinnace.api.patch import PatchError, parse, patched
@@ -23,6 +16,13 @@ from pinnace.api.resources import Object
 from pinnace.api.selectors import from_message
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import GetRequest, PatchRequest, UpdateScaleRequest
+from pinnace.apiserver import errors
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.mutation import Version
+from pinnace.apiserver.registry.store import single
+from pinnace.apiserver.registry.strategy import warn
+from pinnace.apiserver.services.methods import Context
+from pinnace.apiserver.services.resource import ResourceService
 
 T = TypeVar("T", bound=Object)
 API_VERSION, KIND = "autoscaling/v1", "Scale"

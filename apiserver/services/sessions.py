@@ -35,9 +35,9 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from apiserver.cacher.store import ShuttingDown
-from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError
 from pinnace.api.elections_pb2 import Election
+from pinnace.apiserver.cacher.store import ShuttingDown
+from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError
 from pinnace.runtime.clock import Clock, SilenceTimer
 
 log = logging.getLogger(__name__)

@@ -64,7 +64,9 @@ from enum import Enum, auto
 from itertools import count
 from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from apiserver.storage.interface import (
+from pinnace.api.names import new_uid
+from pinnace.api.resources import COMMITS_PREFIX, commit_key
+from pinnace.apiserver.storage.interface import (
     MAX_BYTES,
     MAX_OPERATIONS,
     MAX_REQUEST_BYTES,
@@ -86,8 +88,6 @@ from apiserver.storage.interface import (
     failure_of,
     is_at_expected,
 )
-from pinnace.api.names import new_uid
-from pinnace.api.resources import COMMITS_PREFIX, commit_key
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import Pressure, never

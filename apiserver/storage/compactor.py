@@ -31,8 +31,8 @@ key), terms, leases and commit markers stay valid.
 import asyncio
 import logging
 
-from apiserver.storage.interface import Committed, Compacted, OutOfSpace, Storage, StorageError, Write
 from pinnace.api.resources import COMPACT_REV_KEY
+from pinnace.apiserver.storage.interface import Committed, Compacted, OutOfSpace, Storage, StorageError, Write
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.logs import CompactionFailed
 

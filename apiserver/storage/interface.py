@@ -1,6 +1,6 @@
 """The interface to storage: a revisioned key-value store with transactions, leases and a watch.
 
-Implementations: `apiserver.storage.etcd`, and `tests.storage.memory`. The contract tests run with both
+Implementations: `pinnace.apiserver.storage.etcd`, and `tests.storage.memory`. The contract tests run with both
 (tests/contract/test_storage.py).
 
     StorageError

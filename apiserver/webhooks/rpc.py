@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from apiserver.webhooks.webhook import Webhook, WebhookConfiguration, WebhookError, WebhookMetrics, parse_configuration
 from pinnace.api.admission_pb2 import ReviewRequest, ReviewResponse
+from pinnace.apiserver.webhooks.webhook import Webhook, WebhookConfiguration, WebhookError, WebhookMetrics, parse_configuration
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.tls import Renewed, TlsFiles

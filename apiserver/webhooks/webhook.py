@@ -46,13 +46,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from apiserver.auth.authentication import SERVER
-from apiserver.cacher.cacher import ResourceCache
-from apiserver.errors import Rejected
-from apiserver.flow.control import release_current_seat
-from apiserver.registry.admission import Operation, Request, WriteAttributes
-from apiserver.registry.mutation import FINALIZE, RESIZE, STATUS, patching
-from apiserver.registry.validation.fields import validate_selector
 from pinnace.api import admission_pb2 as pb
 from pinnace.api import documents, names
 from pinnace.api.codec import CodecError, from_dict
@@ -65,6 +58,13 @@ from pinnace.api.selectors import LabelSelector, from_message
 from pinnace.api.status import Code, Refusal, Violation, decode
 from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.api.wire import portions
+from pinnace.apiserver.auth.authentication import SERVER
+from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow.control import release_current_seat
+from pinnace.apiserver.registry.admission import Operation, Request, WriteAttributes
+from pinnace.apiserver.registry.mutation import FINALIZE, RESIZE, STATUS, patching
+from pinnace.apiserver.registry.validation.fields import validate_selector
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.configuration import ConfigurationError, fields, items, text
 from pinnace.runtime.http import parse_address
@@ -314,7 +314,7 @@ def _item(uid: str, change: WriteAttributes) -> pb.AdmissionRequest:
 
 
 class WebhookAdmission:
-    """All webhooks of the server. It implements apiserver.registry.admission.Webhooks."""
+    """All webhooks of the server. It implements pinnace.apiserver.registry.admission.Webhooks."""
 
     def __init__(self, webhooks: Sequence[Webhook], namespaces: ResourceCache[Namespace]) -> None:
         self._mutating = [webhook for webhook in webhooks if webhook.configuration.mutating]

@@ -5,7 +5,7 @@ pinnace-scheduler --server HOST:PORT --config examples/plugins/cheap.yaml
 """
 
 from pinnace.api.core_v1_pb2 import Pod
-from scheduler.framework import NodeView, PerNodeScore
+from pinnace.scheduler.framework import NodeView, PerNodeScore
 
 
 class CheapestNode(PerNodeScore):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scheduler.framework import BoolArray, CycleState, FloatArray, NodeTable, PodInfo
+from pinnace.scheduler.framework import BoolArray, CycleState, FloatArray, NodeTable, PodInfo
 
 
 class FastDisks:

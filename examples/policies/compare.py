@@ -25,15 +25,15 @@ from rich.table import Table
 from examples.policies.trace import HOURS, ZONES, Arrival, nodes, trace
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.runtime.configuration import ConfigurationError
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.config import build, read
-from scheduler.framework.plugin_errors import bounded_calls
-from scheduler.framework.profile import Offline
-from scheduler.framework.results import PluginError
-from scheduler.framework.reuse import EquivalenceCache
-from scheduler.framework.runtime import Framework
-from scheduler.scheduling_cycle import AttemptFailed, Placed, schedule_one
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.config import build, read
+from pinnace.scheduler.framework.plugin_errors import bounded_calls
+from pinnace.scheduler.framework.profile import Offline
+from pinnace.scheduler.framework.results import PluginError
+from pinnace.scheduler.framework.reuse import EquivalenceCache
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.scheduling_cycle import AttemptFailed, Placed, schedule_one
 
 PLUGIN_TIMEOUT = 5.0
 """Seconds after which a plugin call is interrupted. The profile then fails."""

@@ -27,9 +27,9 @@ Not in this package: what a container does (kubelet.runtime), whether the node h
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 """
 
-from kubelet.lifecycle.advance import accept, accepted, adopt, advance, evict, refuse
-from kubelet.lifecycle.container import delay, format_duration, restart, should_restart
-from kubelet.lifecycle.plan import (
+from pinnace.kubelet.lifecycle.advance import accept, accepted, adopt, advance, evict, refuse
+from pinnace.kubelet.lifecycle.container import delay, format_duration, restart, should_restart
+from pinnace.kubelet.lifecycle.plan import (
     TRANSITIONS,
     Action,
     BeginCall,

@@ -14,8 +14,12 @@ https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kubelet.lifecycle.container import StepBuilder, stop, sync_container
-from kubelet.lifecycle.plan import (
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Pod, PodStatus
+from pinnace.api.pods import ended
+from pinnace.api.scalars import to_seconds
+from pinnace.kubelet.lifecycle.container import StepBuilder, stop, sync_container
+from pinnace.kubelet.lifecycle.plan import (
     TRANSITIONS,
     Condition,
     ContainerPlan,
@@ -29,11 +33,7 @@ from kubelet.lifecycle.plan import (
     Start,
     Step,
 )
-from kubelet.runtime.interface import ContainerState, ContainerView, Instant, past
-from pinnace.api import conditions
-from pinnace.api.core_v1_pb2 import Pod, PodStatus
-from pinnace.api.pods import ended
-from pinnace.api.scalars import to_seconds
+from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Instant, past
 
 
 def accept(plan: PodPlan, now: Instant) -> PodState:

@@ -26,7 +26,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from kubelet.lifecycle.plan import (
+from pinnace.kubelet.lifecycle.plan import (
     Action,
     BeginCall,
     ContainerPlan,
@@ -41,7 +41,7 @@ from kubelet.lifecycle.plan import (
     Start,
     Stop,
 )
-from kubelet.runtime.interface import Call, CallKind, CallView, ContainerState, ContainerView, Exit, Instant
+from pinnace.kubelet.runtime.interface import Call, CallKind, CallView, ContainerState, ContainerView, Exit, Instant
 
 BACKOFF = 10.0
 """Seconds before the second restart; each later one waits twice as long."""

@@ -12,7 +12,6 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from kubelet.runtime.interface import Call, CallKind, Handler, Instant
 from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import (
     Container,
@@ -30,6 +29,7 @@ from pinnace.api.core_v1_pb2 import (
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.pods import ENDED
 from pinnace.fit import Requests, insists, pod_requests
+from pinnace.kubelet.runtime.interface import Call, CallKind, Handler, Instant
 
 
 class ProbePlan(NamedTuple):

@@ -10,12 +10,6 @@ process has left is decided again, so that it runs as processes after its image 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 
-from kubelet.addresses import Addresses
-from kubelet.runtime.fake import Volumes
-from kubelet.runtime.interface import Call, ContainerView, Instant, Progress, Runtime, Streams
-from kubelet.runtime.process.images import ImageTable
-from kubelet.runtime.process.root import Root
-from kubelet.stats import Meter, Running, Usage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import (
     AttachRequest,
@@ -26,6 +20,12 @@ from pinnace.api.pods_pb2 import (
     PortForwardResponse,
     PortForwardStart,
 )
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.runtime.fake import Volumes
+from pinnace.kubelet.runtime.interface import Call, ContainerView, Instant, Progress, Runtime, Streams
+from pinnace.kubelet.runtime.process.images import ImageTable
+from pinnace.kubelet.runtime.process.root import Root
+from pinnace.kubelet.stats import Meter, Running, Usage
 
 
 class RuntimeChooser:
@@ -45,7 +45,7 @@ class RuntimeChooser:
 
 
 class RuntimeByImage:
-    """Implements kubelet.runtime.interface.Runtime with two runtimes."""
+    """Implements pinnace.kubelet.runtime.interface.Runtime with two runtimes."""
 
     def __init__(self, process: Runtime, simulated: Runtime, chooser: RuntimeChooser) -> None:
         self._process = process
@@ -114,7 +114,7 @@ class RuntimeByImage:
 
 
 class VolumesByImage:
-    """Implements kubelet.runtime.fake.Volumes. Volumes of simulated pods are simulated, too."""
+    """Implements pinnace.kubelet.runtime.fake.Volumes. Volumes of simulated pods are simulated, too."""
 
     def __init__(self, process: Volumes, simulated: Volumes, chooser: RuntimeChooser) -> None:
         self._process = process
@@ -149,7 +149,7 @@ class VolumesByImage:
 
 
 class StreamsByImage:
-    """Implements kubelet.runtime.interface.Streams."""
+    """Implements pinnace.kubelet.runtime.interface.Streams."""
 
     def __init__(self, process: Streams, simulated: Streams, chooser: RuntimeChooser) -> None:
         self._process = process
@@ -183,7 +183,7 @@ class StreamsByImage:
 
 
 class MeterByImage:
-    """Implements kubelet.stats.Meter."""
+    """Implements pinnace.kubelet.stats.Meter."""
 
     def __init__(self, process: Meter, simulated: Meter, chooser: RuntimeChooser) -> None:
         self._process = process

@@ -7,10 +7,10 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
 import math
 import re
 
-from kubelet.addresses import Addresses
-from kubelet.runtime.interface import Unsupported
 from pinnace.api.core_v1_pb2 import ObjectFieldSelector, Pod, ResourceFieldSelector
 from pinnace.api.quantity import QuantityError, parse
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.runtime.interface import Unsupported
 
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 

@@ -19,8 +19,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from kubelet.addresses import Addresses
-from kubelet.runtime.interface import (
+from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, SleepAction
+from pinnace.api.scalars import to_seconds
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.runtime.interface import (
     Call,
     CallKind,
     CallView,
@@ -33,9 +35,7 @@ from kubelet.runtime.interface import (
     past,
     reported_exit,
 )
-from kubelet.runtime.stages import PREFIX, Behaviour, PodBehaviour, Stages, script, seconds
-from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, SleepAction
-from pinnace.api.scalars import to_seconds
+from pinnace.kubelet.runtime.stages import PREFIX, Behaviour, PodBehaviour, Stages, script, seconds
 
 KILLED = 137
 NO_STAGES = Stages(())
@@ -86,7 +86,7 @@ class _PodSandbox:
 
 
 class FakeRuntime:
-    """Implements kubelet.runtime.interface.Runtime."""
+    """Implements pinnace.kubelet.runtime.interface.Runtime."""
 
     def __init__(self, default: Behaviour, stages: Stages = NO_STAGES) -> None:
         """`default`: for containers without a stage or an annotation."""

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
-from kubelet.addresses import Addresses
 from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
 from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, Pod, SleepAction, TCPSocketAction
 from pinnace.api.pods_pb2 import (
@@ -22,6 +21,7 @@ from pinnace.api.pods_pb2 import (
 )
 from pinnace.api.scalars import to_seconds
 from pinnace.api.status import Code
+from pinnace.kubelet.addresses import Addresses
 from pinnace.runtime.clock import Clock
 
 

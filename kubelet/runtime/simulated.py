@@ -14,14 +14,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
-from kubelet.runtime.interface import ContainerState, ContainerView, StreamError
-from kubelet.runtime.simulated_http import HttpPage
-from kubelet.runtime.simulated_log import SECOND, ContainerLog, default_lines, rfc3339
-from kubelet.runtime.simulated_machine import Machine, PodSnapshot
-from kubelet.runtime.simulated_programs import BUILTINS, PROGRAMS
-from kubelet.runtime.simulated_shell import Interrupted, Shell
-from kubelet.runtime.simulated_terminal import CommandIo, OutputLimit
-from kubelet.runtime.stages import Stages
 from pinnace.api.pods_pb2 import (
     AttachRequest,
     ExecExit,
@@ -34,6 +26,14 @@ from pinnace.api.pods_pb2 import (
     PortForwardStart,
 )
 from pinnace.api.status import Code
+from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, StreamError
+from pinnace.kubelet.runtime.simulated_http import HttpPage
+from pinnace.kubelet.runtime.simulated_log import SECOND, ContainerLog, default_lines, rfc3339
+from pinnace.kubelet.runtime.simulated_machine import Machine, PodSnapshot
+from pinnace.kubelet.runtime.simulated_programs import BUILTINS, PROGRAMS
+from pinnace.kubelet.runtime.simulated_shell import Interrupted, Shell
+from pinnace.kubelet.runtime.simulated_terminal import CommandIo, OutputLimit
+from pinnace.kubelet.runtime.stages import Stages
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 CHUNK = 8 << 10

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from kubelet.addresses import Addresses
-from kubelet.runtime.downward import field_value, resource_value
-from kubelet.runtime.interface import ContainerView, Unsupported
 from pinnace.api.core_v1_pb2 import Container, EnvVar, Pod
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.runtime.downward import field_value, resource_value
+from pinnace.kubelet.runtime.interface import ContainerView, Unsupported
 
 PROGRAM_FOLDERS = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
 _FOLDERS = ("/", "/bin", "/etc", "/home", "/proc", "/root", "/sbin", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/local",

@@ -4,8 +4,8 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
-from kubelet.runtime.simulated_machine import SimulatedFileError
-from kubelet.runtime.simulated_shell import SHELLS, Exit, Program, Shell
+from pinnace.kubelet.runtime.simulated_machine import SimulatedFileError
+from pinnace.kubelet.runtime.simulated_shell import SHELLS, Exit, Program, Shell
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DATE = "%a %b %e %H:%M:%S UTC %Y"

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import NamedTuple, Protocol
 
-from kubelet.runtime.simulated_machine import Machine, SimulatedFileError
+from pinnace.kubelet.runtime.simulated_machine import Machine, SimulatedFileError
 
 LONGEST_LINE = 16 << 10
 """Characters of a line or of the text of `sh -c`, also after the expansion of variables."""

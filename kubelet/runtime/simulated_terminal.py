@@ -10,8 +10,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
-from kubelet.runtime.simulated_shell import Interrupted
 from pinnace.api.pods_pb2 import ExecResponse
+from pinnace.kubelet.runtime.simulated_shell import Interrupted
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import race
 

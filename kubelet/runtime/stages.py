@@ -40,11 +40,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from kubelet.runtime.interface import Unsupported
-from kubelet.runtime.simulated_log import LogLine, problem_of
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.documents import DocumentError, line_of
 from pinnace.api.documents import parse as documents
+from pinnace.kubelet.runtime.interface import Unsupported
+from pinnace.kubelet.runtime.simulated_log import LogLine, problem_of
 
 PREFIX = "pinnace.io/"
 N = TypeVar("N", int, float)
@@ -280,7 +280,7 @@ class StagesError(Exception):
 def load(name: str) -> Stages:
     """Reads a set by its name, or a file. Raises StagesError."""
     if name in SETS:
-        return parse(files("kubelet.runtime").joinpath("sets", f"{name}.yaml").read_text("utf-8"), name)
+        return parse(files("pinnace.kubelet.runtime").joinpath("sets", f"{name}.yaml").read_text("utf-8"), name)
     try:
         return parse(Path(name).read_text("utf-8"), name)
     except (OSError, UnicodeDecodeError) as error:

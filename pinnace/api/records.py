@@ -281,7 +281,7 @@ class Unexplained:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The output of `python -m scheduler.explaining`. Exactly one field is set."""
+    """The output of `python -m pinnace.scheduler.explaining`. Exactly one field is set."""
 
     explanation: Explanation | None = None
     unexplained: Unexplained | None = None

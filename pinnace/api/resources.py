@@ -317,7 +317,7 @@ NODE_PORTS_PREFIX = f"{ROOT}nodeports/"
 
 
 def node_port_key(port: int) -> str:
-    """Return the key of a node port that a service uses (apiserver.registry.allocation)."""
+    """Return the key of a node port that a service uses (pinnace.apiserver.registry.allocation)."""
     return f"{NODE_PORTS_PREFIX}{port}"
 
 
@@ -361,11 +361,11 @@ def term_key(election: str, token: int) -> str:
 
 
 RESTORES_KEY = f"{ROOT}restores"
-"""The key with the ID of each restore in this history (apiserver.election.history)."""
+"""The key with the ID of each restore in this history (pinnace.apiserver.election.history)."""
 
 
 CLUSTER_KEY = f"{ROOT}cluster"
-"""The key with the identity of the cluster (apiserver.startup)."""
+"""The key with the identity of the cluster (pinnace.apiserver.startup)."""
 
 
 COMMITS_PREFIX = "/pinnace.io/commits/"
@@ -377,7 +377,7 @@ def commit_key(server: str, chain: int) -> str:
 
 
 STORAGE_FORMAT_KEY = "/pinnace.io/storage-format"
-"""The key with the storage format of all objects (apiserver.startup). It is outside /registry/."""
+"""The key with the storage format of all objects (pinnace.apiserver.startup). It is outside /registry/."""
 
 
 COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"

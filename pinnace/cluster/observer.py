@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from pinnace.check.history import ProcessState, encode
 from pinnace.cluster import processes
 from pinnace.cluster.spec import ProcessRecord
+from pinnace.history.records import ProcessState, encode
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 

@@ -122,7 +122,7 @@ async def end_pods(folders: Sequence[Path], *, keep: bool = False) -> None:
     next kubelet finds terminated containers.
     """
     for left in folders:
-        command = [sys.executable, "-m", "kubelet.runtime.process.root", *(["--keep"] if keep else []), str(left)]
+        command = [sys.executable, "-m", "pinnace.kubelet.runtime.process.root", *(["--keep"] if keep else []), str(left)]
         reset = await asyncio.create_subprocess_exec(
             *command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )
@@ -207,7 +207,7 @@ def is_free(address: str, *, shared: bool = False) -> bool:
 
 
 _COMPONENTS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY, PROXY)
-MODULES = (*(f"{component}.main" for component in _COMPONENTS), "kubelet.runtime.process.shim")
+MODULES = (*(f"pinnace.{component}.main" for component in _COMPONENTS), "pinnace.kubelet.runtime.process.shim")
 """Modules that run as `python -m MODULE`. A shim is the parent of a container process."""
 
 

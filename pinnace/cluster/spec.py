@@ -71,7 +71,8 @@ ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: CONTROLLERS_ELECTION}
 NODE_PREFIX = "node-"
 FAKE, PROCESS = "fake", "process"
 SERVICE_NETWORKS = {FAKE: "10.96.0.0/16", PROCESS: "127.255.0.0/16"}
-"""The networks of cluster IPs by runtime. Pods that are processes have other addresses of 127.0.0.0/8 (kubelet.addresses)."""
+"""The networks of cluster IPs by runtime. Pods that are processes have other addresses of 127.0.0.0/8
+(pinnace.kubelet.addresses)."""
 ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 """The flags with the addresses of other processes."""
 ELECTION_LEASE, SLOW_LEASE = "--election-lease-duration", 10
@@ -389,7 +390,7 @@ def shares(total: int, parts: int) -> list[tuple[int, int]]:
 
 
 def _module(component: str, *arguments: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", f"{component}.main", *arguments)
+    return (sys.executable, "-m", f"pinnace.{component}.main", *arguments)
 
 
 FORMAT = 3

@@ -1,4 +1,4 @@
-"""Translate the records of a history (pinnace.check.history) into the items that the timeline page shows. Pure.
+"""Translate the records of a history (pinnace.history.records) into the items that the timeline page shows. Pure.
 
 An item is a JSON array: its kind, its time (Unix seconds), its etcd revision (0: none) and the fields of its kind. Each item
 has the whole state of its subject, so the last item of a subject replaces the earlier ones:
@@ -32,7 +32,7 @@ from typing import Any
 from pinnace.api.resources import CANDIDATES_PREFIX, ELECTIONS_PREFIX, NODES, PODS, TERMS_PREFIX
 from pinnace.api.terms import TermEnd
 from pinnace.api.wellknown import SCHEDULER_ELECTION
-from pinnace.check.history import (
+from pinnace.history.records import (
     UNSCHEDULABLE,
     Call,
     CandidateFacts,
@@ -52,7 +52,7 @@ from pinnace.check.history import (
     TermFacts,
     Told,
 )
-from pinnace.check.verdict import Verdict
+from pinnace.history.verdict import Verdict
 
 Item = Sequence[Any]
 PHASES = ("pending", "bound", "running", "succeeded", "failed", "terminating", "deleted")

@@ -1,6 +1,6 @@
 """Recordings: a timeline in a file, written from a live cluster or by `pinnace chaos --save`.
 
-A recording is a history (pinnace.check.history), one record a line. A live one also has the values of objects, from which
+A recording is a history (pinnace.history.records), one record a line. A live one also has the values of objects, from which
 decisions are computed as of any moment. The order of the files does not matter: items are sorted by time.
 """
 
@@ -8,16 +8,19 @@ import asyncio
 import tempfile
 import time
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pinnace.api.keys_pb2 import KeyVersion
 from pinnace.api.resources import EVENTS
-from pinnace.check.check import check
-from pinnace.check.history import Fault, Record, Run, Stored, digest_of, encode, facts_of, read
+from pinnace.history.records import Fault, Record, Run, Stored, digest_of, encode, facts_of, read
+from pinnace.history.verdict import CheckReport
 from pinnace.timeline.items import Item, ItemLog, Translator, known_at
 from pinnace.timeline.source import DecisionError, KeyReader, explain, objects_file
+
+Check = Callable[[Iterable[Record]], CheckReport]
+"""The checkers of histories (pinnace.verification.check)."""
 
 MAX_ITEMS = 400_000
 """Items that a page gets. Older ones are folded into the state with which it begins."""
@@ -57,13 +60,13 @@ class RecordedSource:
 
     live = False
 
-    def __init__(self, paths: Sequence[Path], title: str = "") -> None:
-        """Reads all of them. Raises HistoryError, OSError."""
+    def __init__(self, paths: Sequence[Path], title: str = "", check: Check | None = None) -> None:
+        """Read all of them, and check the history of a run with faults. Raise HistoryError, OSError."""
         records = [each for path in paths for each in read(path)]
         run = next((each for each in records if isinstance(each, Run)), None)
         self.title = title or (run.what if run else "") or ", ".join(path.name for path in paths)
         self.log = ItemLog(MAX_ITEMS)
-        self.log.extend(sorted(_with_final_terms(_items(records, run)), key=known_at))
+        self.log.extend(sorted(_with_final_terms(_items(records, run, check)), key=known_at))
         self._stored = [each for each in records if isinstance(each, Stored) and (each.value or not each.create_revision)]
         self.has_values = any(each.value for each in self._stored)
 
@@ -104,7 +107,7 @@ def _with_final_terms(items: Iterable[Item]) -> Iterator[Item]:
             yield term
 
 
-def _items(records: Iterable[Record], run: Run | None) -> Iterator[Item]:
+def _items(records: Iterable[Record], run: Run | None, check: Check | None) -> Iterator[Item]:
     records = list(records)
     first = next((each.at for each in records if isinstance(each, Stored)), 0.0)
     translator = Translator(run.started - (run.at or first) if run else 0.0)
@@ -116,5 +119,5 @@ def _items(records: Iterable[Record], run: Run | None) -> Iterator[Item]:
     for other in records:
         if not isinstance(other, Stored):
             yield from translator.of(other)
-    if any(isinstance(each, Fault) for each in records):
+    if check and any(isinstance(each, Fault) for each in records):
         yield from translator.verdicts(last, check(records).verdicts)

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse
 from pinnace.api.resources import CANDIDATES_PREFIX, ELECTIONS_PREFIX, EVENTS, NODES, PODS, TERMS_PREFIX
-from pinnace.check.history import Stored, facts_of
 from pinnace.client.channel import Caller
 from pinnace.client.client import KeysClient
 from pinnace.client.errors import ApiError, Expired
+from pinnace.history.records import Stored, facts_of
 from pinnace.timeline.items import Item, ItemLog, Translator
 
 DECISION_TIMEOUT = 20.0
@@ -201,7 +201,7 @@ def objects_file(folder: Path, objects: Iterable[tuple[str, bytes]]) -> Path:
 async def explain(pod: str, objects: Path) -> Mapping[str, Any]:
     """The scheduler's explanation of a pod by a file of objects. Raises DecisionError."""
     namespace, _, name = pod.partition("/")
-    arguments = ("-m", "scheduler.explaining", "--objects", str(objects), "--", namespace, name)
+    arguments = ("-m", "pinnace.scheduler.explaining", "--objects", str(objects), "--", namespace, name)
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

@@ -36,10 +36,10 @@ from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import Object
 from pinnace.fit.table import IntArray
-from scheduler.cache.pod_index import PodGroup
-from scheduler.cache.pod_info import PlacedPod, PodInfo
-from scheduler.cache.table import NodeTable
-from scheduler.cache.what_if import WhatIf, count, place, uncount
+from pinnace.scheduler.cache.pod_index import PodGroup
+from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo
+from pinnace.scheduler.cache.table import NodeTable
+from pinnace.scheduler.cache.what_if import WhatIf, count, place, uncount
 
 
 class Change(Flag):

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pinnace.api import selectors
 from pinnace.api.core_v1_pb2 import Pod, PodAffinity, PodAffinityTerm, PodAntiAffinity
 from pinnace.api.selectors import NOTHING, LabelRequirement, LabelSelector
-from scheduler.cache.columns import Column, Rows
+from pinnace.scheduler.cache.columns import Column, Rows
 
 MAX_REMEMBERED = 16 << 10
 """Maximum size of terms that are cached, in bytes. The cache holds at most 64 MiB."""

@@ -22,8 +22,8 @@ from pinnace.api.wire import read_only
 from pinnace.fit import Requests, pod_requests
 from pinnace.fit.requests import container_requests
 from pinnace.fit.table import IntArray
-from scheduler.cache.columns import Column, PodVolumes, pod_volumes
-from scheduler.cache.pod_index import PodGroup, Term, identity_of, pod_terms
+from pinnace.scheduler.cache.columns import Column, PodVolumes, pod_volumes
+from pinnace.scheduler.cache.pod_index import PodGroup, Term, identity_of, pod_terms
 
 
 class PodInfo:

@@ -19,9 +19,9 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.wire import ReadOnlySequence
 from pinnace.fit import Requests
 from pinnace.fit.table import BoolArray, IntArray, UsedPorts
-from scheduler.cache.columns import ALL, Coded, Column, Images, Journal, Rows, UsedVolumes
-from scheduler.cache.pod_index import PodGroup, PodIndex
-from scheduler.cache.pod_info import Nominations, PrioritySums
+from pinnace.scheduler.cache.columns import ALL, Coded, Column, Images, Journal, Rows, UsedVolumes
+from pinnace.scheduler.cache.pod_index import PodGroup, PodIndex
+from pinnace.scheduler.cache.pod_info import Nominations, PrioritySums
 
 FloatArray = NDArray[np.float64]
 Taint = tuple[str, str, str]

@@ -15,8 +15,8 @@ from typing import Self
 
 from pinnace.fit import Requests
 from pinnace.fit.table import IntArray
-from scheduler.cache.pod_info import PlacedPod, PodInfo, start_time
-from scheduler.cache.table import SCORED, FloatArray, NodeTable, SomeNodes
+from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo, start_time
+from pinnace.scheduler.cache.table import SCORED, FloatArray, NodeTable, SomeNodes
 
 
 class WhatIf:

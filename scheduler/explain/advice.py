@@ -19,15 +19,22 @@ from pinnace.fit import HostPort
 from pinnace.fit.requests import PODS
 from pinnace.fit.room import reason_of
 from pinnace.fit.table import IntArray
-from scheduler.cache.pod_index import Kind, Term
-from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import FloatArray, NodeTable, Taint
-from scheduler.plugins.helper import Objects, per_domain
-from scheduler.plugins.inter_pod_affinity import AFFINITY_REASON, ANTI_AFFINITY_REASON, InterPodAffinity
-from scheduler.plugins.node_affinity import ENFORCED, NodeAffinity, matching_nodes
-from scheduler.plugins.node_resources import NodeResourcesFit
-from scheduler.plugins.nodes import CORDON_TAINT, HARD_EFFECTS, NodePorts, NodeUnschedulable, TaintToleration, untolerated
-from scheduler.plugins.topology_spread import (
+from pinnace.scheduler.cache.pod_index import Kind, Term
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.cache.table import FloatArray, NodeTable, Taint
+from pinnace.scheduler.plugins.helper import Objects, per_domain
+from pinnace.scheduler.plugins.inter_pod_affinity import AFFINITY_REASON, ANTI_AFFINITY_REASON, InterPodAffinity
+from pinnace.scheduler.plugins.node_affinity import ENFORCED, NodeAffinity, matching_nodes
+from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
+from pinnace.scheduler.plugins.nodes import (
+    CORDON_TAINT,
+    HARD_EFFECTS,
+    NodePorts,
+    NodeUnschedulable,
+    TaintToleration,
+    untolerated,
+)
+from pinnace.scheduler.plugins.topology_spread import (
     HARD,
     LABEL_REASON,
     Constraint,
@@ -37,8 +44,8 @@ from scheduler.plugins.topology_spread import (
     labelled,
     own_constraints,
 )
-from scheduler.plugins.volume_binding import NO_PROVISIONER, UNBOUND_IMMEDIATE, VolumeBinding, binds_at_once
-from scheduler.plugins.volumes import (
+from pinnace.scheduler.plugins.volume_binding import NO_PROVISIONER, UNBOUND_IMMEDIATE, VolumeBinding, binds_at_once
+from pinnace.scheduler.plugins.volumes import (
     NO_CLASS,
     NO_SUCH_CLASS,
     NO_VOLUME,

@@ -17,18 +17,27 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.records import Asked, Explanation, Objection, Ranked, Refusal, Remedy, listing
 from pinnace.fit.requests import PODS
 from pinnace.fit.table import BoolArray, IntArray
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.explain.advice import Case, Reasons, advisor, missing_share, size
-from scheduler.framework.filtering import run_filter, run_pre_filter
-from scheduler.framework.profile import Point
-from scheduler.framework.results import NO_NODES, SKIP, CycleState, Diagnosis, FilterResult, PluginError, Status, failure
-from scheduler.framework.runtime import Framework
-from scheduler.plugins.helper import Objects
-from scheduler.plugins.nodes import CORDON_TAINT, HARD_EFFECTS, NodeUnschedulable, TaintToleration, untolerated
-from scheduler.preemption import Bounds, Candidates, SearchExhausted
-from scheduler.scheduling_cycle import nominated_conflicts
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.cache.table import FloatArray, NodeTable
+from pinnace.scheduler.explain.advice import Case, Reasons, advisor, missing_share, size
+from pinnace.scheduler.framework.filtering import run_filter, run_pre_filter
+from pinnace.scheduler.framework.profile import Point
+from pinnace.scheduler.framework.results import (
+    NO_NODES,
+    SKIP,
+    CycleState,
+    Diagnosis,
+    FilterResult,
+    PluginError,
+    Status,
+    failure,
+)
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.plugins.helper import Objects
+from pinnace.scheduler.plugins.nodes import CORDON_TAINT, HARD_EFFECTS, NodeUnschedulable, TaintToleration, untolerated
+from pinnace.scheduler.preemption import Bounds, Candidates, SearchExhausted
+from pinnace.scheduler.scheduling_cycle import nominated_conflicts
 
 
 @dataclass(frozen=True, slots=True)

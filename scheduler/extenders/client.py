@@ -45,7 +45,7 @@ from pinnace.api.extender_pb2 import (
     Victims,
 )
 from pinnace.api.pods_pb2 import Fence
-from scheduler.extenders.interface import (
+from pinnace.scheduler.extenders.interface import (
     BIND,
     FILTER,
     PREEMPT,

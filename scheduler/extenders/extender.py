@@ -14,9 +14,9 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, unavailable
 from pinnace.runtime.logs import ExtenderIgnored
-from scheduler.cache.pod_info import PlacedPod, PodInfo
-from scheduler.extenders.client import SCHEME, HttpTransport, RpcTransport
-from scheduler.extenders.interface import (
+from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo
+from pinnace.scheduler.extenders.client import SCHEME, HttpTransport, RpcTransport
+from pinnace.scheduler.extenders.interface import (
     BIND,
     FILTER,
     PREEMPT,
@@ -32,8 +32,8 @@ from scheduler.extenders.interface import (
     VictimUids,
     interested,
 )
-from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, Status, Victims
-from scheduler.preemption import by_importance
+from pinnace.scheduler.framework.results import MAX_SCORE, SKIP, CycleState, Status, Victims
+from pinnace.scheduler.preemption import by_importance
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class ExtenderBinder:
 
     The extender receives the fence, so that the API server rejects its binds after the leader is deposed. If the extender
     reports that a pod is not bound, the scheduler reads the pod to verify it
-    (`scheduler.framework.interface.BindPlugin`).
+    (`pinnace.scheduler.framework.interface.BindPlugin`).
     """
 
     def __init__(self, extender: Extender) -> None:

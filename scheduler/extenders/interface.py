@@ -8,8 +8,8 @@ import numpy as np
 
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.pods_pb2 import Fence
-from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.framework.results import Diagnosis, FilterResult, NodeReasons
+from pinnace.scheduler.cache.table import FloatArray, NodeTable
+from pinnace.scheduler.framework.results import Diagnosis, FilterResult, NodeReasons
 
 
 class ExtenderError(Exception):

@@ -16,10 +16,10 @@ for all nodes. Plugins that handle one node at a time derive from `PerNodeFilter
 """
 
 from pinnace.fit.table import BoolArray, IntArray
-from scheduler.cache.cache import Change, ClusterEvent
-from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.framework.interface import (
+from pinnace.scheduler.cache.cache import Change, ClusterEvent
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.cache.table import FloatArray, NodeTable
+from pinnace.scheduler.framework.interface import (
     BindPlugin,
     CostPlugin,
     Dependency,
@@ -43,8 +43,8 @@ from scheduler.framework.interface import (
     ResourceFilterPlugin,
     ScorePlugin,
 )
-from scheduler.framework.profile import Handle, WaitingPod
-from scheduler.framework.results import (
+from pinnace.scheduler.framework.profile import Handle, WaitingPod
+from pinnace.scheduler.framework.results import (
     MAX_SCORE,
     SKIP,
     Cost,

@@ -7,12 +7,19 @@ from typing import Any
 import numpy as np
 
 from pinnace.fit.table import BoolArray
-from scheduler.cache.cache import Change, ClusterEvent
-from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import NodeTable, SomeNodes
-from scheduler.framework.interface import CostPlugin, Dependency, FilterPlugin, Plugin, PreFilterPlugin, ResourceFilterPlugin
-from scheduler.framework.plugin_errors import TRUSTED, call, check_costs, check_passed, check_status, guarded
-from scheduler.framework.results import Cost, CycleState, FilterResult, Status
+from pinnace.scheduler.cache.cache import Change, ClusterEvent
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.cache.table import NodeTable, SomeNodes
+from pinnace.scheduler.framework.interface import (
+    CostPlugin,
+    Dependency,
+    FilterPlugin,
+    Plugin,
+    PreFilterPlugin,
+    ResourceFilterPlugin,
+)
+from pinnace.scheduler.framework.plugin_errors import TRUSTED, call, check_costs, check_passed, check_status, guarded
+from pinnace.scheduler.framework.results import Cost, CycleState, FilterResult, Status
 
 BY_ROWS = (Dependency.ROW, Dependency.FREE_RESOURCES)
 

@@ -17,10 +17,10 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.wire import ReadOnlyMap
 from pinnace.fit.table import BoolArray
-from scheduler.cache.cache import Change, ClusterEvent
-from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.framework.results import Cost, CycleState, Diagnosis, FilterResult, Nominated, Proposed, Status, Wait
+from pinnace.scheduler.cache.cache import Change, ClusterEvent
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.cache.table import FloatArray, NodeTable
+from pinnace.scheduler.framework.results import Cost, CycleState, Diagnosis, FilterResult, Nominated, Proposed, Status, Wait
 
 
 class Dependency(Enum):
@@ -255,7 +255,7 @@ class BindPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class BatchBindPlugin(Plugin, Protocol):
-    """The Bind plugin whose binds `scheduler.binding_cycle` sends in batches. Later Bind plugins are never called."""
+    """The Bind plugin whose binds `pinnace.scheduler.binding_cycle` sends in batches. Later Bind plugins are never called."""
 
     @property
     def in_batches(self) -> Literal[True]: ...

@@ -31,9 +31,9 @@ from prometheus_client import Counter
 from pinnace.fit.table import BoolArray
 from pinnace.runtime.logs import PluginFailed
 from pinnace.runtime.stalls import Culprit, Stalled
-from scheduler.cache.cache import Change
-from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.framework.results import (
+from pinnace.scheduler.cache.cache import Change
+from pinnace.scheduler.cache.table import FloatArray, NodeTable
+from pinnace.scheduler.framework.results import (
     MAX_SCORE,
     SKIP,
     Cost,
@@ -62,8 +62,8 @@ FAILURES = Counter(
     ["plugin", "extension_point"],
 )
 STALLS = Counter("scheduler_plugin_stalls", "Plugin calls that blocked the event loop.", ["plugin", "extension_point"])
-_OURS = ("scheduler.", "pinnace.")
-_ADAPTERS = ("scheduler.framework.interface", __name__)
+_OURS = "pinnace."
+_ADAPTERS = ("pinnace.scheduler.framework.interface", __name__)
 """These modules have no state that an interruption can leave inconsistent."""
 
 
@@ -175,7 +175,7 @@ async def acall(plugin: Named, point: str, method: Callable[..., Awaitable[T]], 
 
 def is_built_in(plugin: type) -> bool:
     """Return True for a built-in plugin. It receives the original objects, and its results are not checked."""
-    return plugin.__module__.startswith("scheduler.plugins.")
+    return plugin.__module__.startswith("pinnace.scheduler.plugins.")
 
 
 def on_stack(frame: FrameType | None) -> Culprit | None:

@@ -21,14 +21,15 @@ from pinnace.api.wire import ReadOnlyMap, read_only
 from pinnace.client.client import Client
 from pinnace.client.informer import Index
 from pinnace.fit.table import BoolArray
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PlacedPod, PodInfo
-from scheduler.cache.table import NodeTable
-from scheduler.framework import interface
-from scheduler.framework.filtering import SingleNodeFilter
-from scheduler.framework.interface import BatchBindPlugin, Plugin
-from scheduler.framework.plugin_errors import PluginErrorLog, call, check_key, is_built_in
-from scheduler.framework.results import CycleState, Diagnosis, FilterResult, PluginError, PluginRejection
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo
+from pinnace.scheduler.cache.table import NodeTable
+from pinnace.scheduler.framework import interface
+from pinnace.scheduler.framework.filtering import SingleNodeFilter
+from pinnace.scheduler.framework.former_name import permit_former_name
+from pinnace.scheduler.framework.interface import BatchBindPlugin, Plugin
+from pinnace.scheduler.framework.plugin_errors import PluginErrorLog, call, check_key, is_built_in
+from pinnace.scheduler.framework.results import CycleState, Diagnosis, FilterResult, PluginError, PluginRejection
 
 Settle = Callable[["WaitingPod", PluginRejection | None], None]
 MAX_TIMEOUT = 15 * 60.0
@@ -130,7 +131,7 @@ class Waiting(Protocol):
 
 
 class Filters(Protocol):
-    """The filters of a profile, as plugins use them. See scheduler.framework.runtime."""
+    """The filters of a profile, as plugins use them. See pinnace.scheduler.framework.runtime."""
 
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis: ...
     def ask(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None: ...
@@ -405,6 +406,7 @@ def find(spec: str) -> type[Plugin]:
         raise PluginLoadError(f'plugin "{spec}": expected module:Class or path/to/file.py:Class')
     if where.endswith(".py") and not Path(where).is_file():
         raise PluginLoadError(f'plugin "{spec}": there is no file {where}; paths in a configuration file begin at its folder')
+    permit_former_name()
     try:
         module = _import_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     except KeyboardInterrupt:

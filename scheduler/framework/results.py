@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from pinnace.fit.table import BoolArray
 from pinnace.runtime.stalls import Stalled
-from scheduler.cache.pod_info import PlacedPod
-from scheduler.cache.table import FloatArray
+from pinnace.scheduler.cache.pod_info import PlacedPod
+from pinnace.scheduler.cache.table import FloatArray
 
 Rank = tuple[int, int, int, int, float]
 _OFFSET = 1 << 31
@@ -108,7 +108,7 @@ def _place(problem: BaseException) -> str:
     return f" ({Path(own).name}:{lines[-1]})" if own is not None else ""
 
 
-_CALLERS = ("scheduler.framework", "scheduler.explain", "scheduler.scheduling_cycle")
+_CALLERS = ("pinnace.scheduler.framework", "pinnace.scheduler.explain", "pinnace.scheduler.scheduling_cycle")
 
 
 @dataclass(frozen=True, slots=True)

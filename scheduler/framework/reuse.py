@@ -25,15 +25,15 @@ from functools import partial
 import numpy as np
 
 from pinnace.fit.table import BoolArray, IntArray
-from scheduler.cache.columns import ALL, Rows
-from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import FloatArray, NodeTable, SomeNodes
-from scheduler.cache.what_if import OneMore
-from scheduler.framework.filtering import BY_ROWS, RowFilters, dependency, run_filter, run_pre_filter
-from scheduler.framework.interface import Dependency, FilterPlugin, PreFilterPlugin
-from scheduler.framework.plugin_errors import call
-from scheduler.framework.results import SKIP, CycleState, Diagnosis, NodeReasons, PluginError
-from scheduler.framework.runtime import Framework, Scorer
+from pinnace.scheduler.cache.columns import ALL, Rows
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.cache.table import FloatArray, NodeTable, SomeNodes
+from pinnace.scheduler.cache.what_if import OneMore
+from pinnace.scheduler.framework.filtering import BY_ROWS, RowFilters, dependency, run_filter, run_pre_filter
+from pinnace.scheduler.framework.interface import Dependency, FilterPlugin, PreFilterPlugin
+from pinnace.scheduler.framework.plugin_errors import call
+from pinnace.scheduler.framework.results import SKIP, CycleState, Diagnosis, NodeReasons, PluginError
+from pinnace.scheduler.framework.runtime import Framework, Scorer
 
 Best = Sequence[int] | IntArray
 """Rows, at least one."""

@@ -22,10 +22,10 @@ import numpy as np
 from pinnace.api.pods_pb2 import Fence
 from pinnace.fit.table import BoolArray
 from pinnace.runtime.logs import PluginFailed
-from scheduler.cache.cache import ANY, Change, ClusterEvent
-from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.framework.filtering import (
+from pinnace.scheduler.cache.cache import ANY, Change, ClusterEvent
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.cache.table import FloatArray, NodeTable
+from pinnace.scheduler.framework.filtering import (
     BY_ROWS,
     CostLimit,
     RowFilters,
@@ -35,7 +35,7 @@ from scheduler.framework.filtering import (
     run_filter,
     run_pre_filter,
 )
-from scheduler.framework.interface import (
+from pinnace.scheduler.framework.interface import (
     BatchBindPlugin,
     BindPlugin,
     CostPlugin,
@@ -54,7 +54,7 @@ from scheduler.framework.interface import (
     ReservePlugin,
     ScorePlugin,
 )
-from scheduler.framework.plugin_errors import (
+from pinnace.scheduler.framework.plugin_errors import (
     PluginErrorLog,
     acall,
     call,
@@ -70,8 +70,8 @@ from scheduler.framework.plugin_errors import (
     is_built_in,
     objection,
 )
-from scheduler.framework.profile import Enabled, Point, Profile, check
-from scheduler.framework.results import (
+from pinnace.scheduler.framework.profile import Enabled, Point, Profile, check
+from pinnace.scheduler.framework.results import (
     SKIP,
     CycleState,
     Diagnosis,

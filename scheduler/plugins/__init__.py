@@ -1,1 +1,1 @@
-"""Built-in plugins of the scheduler. `scheduler.plugins.registry` lists them."""
+"""Built-in plugins of the scheduler. `pinnace.scheduler.plugins.registry` lists them."""

@@ -32,8 +32,8 @@ from pinnace.api.integers import natural
 from pinnace.api.resources import PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.api.selectors import LabelRequirement, LabelSelector
-from scheduler.cache.pod_index import Selection
-from scheduler.framework import (
+from pinnace.scheduler.cache.pod_index import Selection
+from pinnace.scheduler.framework import (
     SKIP,
     Change,
     ClusterEvent,
@@ -46,8 +46,8 @@ from scheduler.framework import (
     Status,
     Wait,
 )
-from scheduler.framework.profile import MAX_TIMEOUT
-from scheduler.plugins.helper import check_names, whole_number
+from pinnace.scheduler.framework.profile import MAX_TIMEOUT
+from pinnace.scheduler.plugins.helper import check_names, whole_number
 
 NAME = "pod-group.scheduling.sigs.k8s.io/name"
 MIN_AVAILABLE = "pod-group.scheduling.sigs.k8s.io/min-available"

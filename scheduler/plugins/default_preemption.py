@@ -5,9 +5,9 @@ from typing import Any
 
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
 from pinnace.fit.requests import PODS
-from scheduler import metrics
-from scheduler.cache.table import SomeNodes
-from scheduler.framework import (
+from pinnace.scheduler import metrics
+from pinnace.scheduler.cache.table import SomeNodes
+from pinnace.scheduler.framework import (
     Change,
     ClusterEvent,
     CycleState,
@@ -19,11 +19,11 @@ from scheduler.framework import (
     PodInfo,
     Status,
 )
-from scheduler.framework.profile import Preemption
-from scheduler.framework.results import Proposed, Victims, choose
-from scheduler.plugins.helper import check_names, whole_number
-from scheduler.plugins.node_resources import NodeResourcesFit
-from scheduler.preemption import Bounds, Candidates, Found, SearchExhausted
+from pinnace.scheduler.framework.profile import Preemption
+from pinnace.scheduler.framework.results import Proposed, Victims, choose
+from pinnace.scheduler.plugins.helper import check_names, whole_number
+from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
+from pinnace.scheduler.preemption import Bounds, Candidates, Found, SearchExhausted
 
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ON_THEIR_WAY = "preemption: not eligible due to a terminating pod on the nominated node."

@@ -11,10 +11,10 @@ from pinnace.api.core_v1_pb2 import Service
 from pinnace.api.resources import NAMESPACES, SERVICES, Object, Resource
 from pinnace.api.selectors import LabelRequirement, LabelSelector
 from pinnace.client.informer import Index
-from scheduler.cache.columns import Coded
-from scheduler.cache.pod_index import Selection, Term, controlled_by
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework import BoolArray, FloatArray, NodeTable
+from pinnace.scheduler.cache.columns import Coded
+from pinnace.scheduler.cache.pod_index import Selection, Term, controlled_by
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework import BoolArray, FloatArray, NodeTable
 
 
 def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "") -> None:

@@ -15,8 +15,8 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import PodAffinity, PodAntiAffinity
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.selectors import LabelSelector
-from scheduler.cache.pod_index import Kind, Selection, Term
-from scheduler.framework import (
+from pinnace.scheduler.cache.pod_index import Kind, Selection, Term
+from pinnace.scheduler.framework import (
     MAX_SCORE,
     SKIP,
     BoolArray,
@@ -31,8 +31,17 @@ from scheduler.framework import (
     PodInfo,
     Status,
 )
-from scheduler.framework.filtering import BUDGET
-from scheduler.plugins.helper import Namespaces, Objects, Weighted, check_names, flag, per_domain, weighted_sum, whole_number
+from pinnace.scheduler.framework.filtering import BUDGET
+from pinnace.scheduler.plugins.helper import (
+    Namespaces,
+    Objects,
+    Weighted,
+    check_names,
+    flag,
+    per_domain,
+    weighted_sum,
+    whole_number,
+)
 
 AFFINITY_REASON = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY_REASON = "node(s) didn't match pod anti-affinity rules"

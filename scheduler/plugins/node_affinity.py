@@ -14,7 +14,7 @@ from pinnace.api.core_v1_pb2 import NodeAffinity as ApiNodeAffinity
 from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm
 from pinnace.api.integers import integer
 from pinnace.fit.room import AFFINITY_REASON, matches, selects
-from scheduler.framework import (
+from pinnace.scheduler.framework import (
     MAX_SCORE,
     SKIP,
     BoolArray,
@@ -30,7 +30,7 @@ from scheduler.framework import (
     PodInfo,
     Status,
 )
-from scheduler.plugins.helper import check_names, label_key
+from pinnace.scheduler.plugins.helper import check_names, label_key
 
 FIELD = "addedAffinity"
 _REQUIRED, _PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"

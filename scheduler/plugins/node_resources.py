@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from pinnace.fit import Requests
 from pinnace.fit.room import reason_of
 from pinnace.fit.table import insufficient
-from scheduler.cache.table import SCORED
-from scheduler.framework import (
+from pinnace.scheduler.cache.table import SCORED
+from pinnace.scheduler.framework import (
     MAX_SCORE,
     SKIP,
     BoolArray,
@@ -43,7 +43,7 @@ from scheduler.framework import (
     PodInfo,
     Status,
 )
-from scheduler.plugins.helper import check_names, fields, items, label_key, whole_number
+from pinnace.scheduler.plugins.helper import check_names, fields, items, label_key, whole_number
 
 LEAST, MOST, RATIO = "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"
 USUAL = [{"name": resource, "weight": 1} for resource in SCORED]

@@ -13,8 +13,8 @@ import numpy as np
 
 from pinnace.api.wellknown import UNSCHEDULABLE_TAINT
 from pinnace.fit.room import PORTS_REASON
-from scheduler.cache.table import Taint
-from scheduler.framework import (
+from pinnace.scheduler.cache.table import Taint
+from pinnace.scheduler.framework import (
     MAX_SCORE,
     SKIP,
     BoolArray,
@@ -30,7 +30,7 @@ from scheduler.framework import (
     Status,
     whole,
 )
-from scheduler.framework.filtering import BUDGET
+from pinnace.scheduler.framework.filtering import BUDGET
 
 UNSCHEDULABLE_REASON = "node(s) were unschedulable"
 CORDON_TAINT = (UNSCHEDULABLE_TAINT, "", "NoSchedule")

@@ -5,7 +5,7 @@ The scheduling queue and the binder contain most of the logic, so these classes 
 
 from typing import Literal
 
-from scheduler.framework import Change, ClusterEvent, NodeTable, PodInfo
+from pinnace.scheduler.framework import Change, ClusterEvent, NodeTable, PodInfo
 
 
 class SchedulingGates:

@@ -2,17 +2,24 @@
 
 from collections.abc import Mapping
 
-from scheduler.framework import Plugin
-from scheduler.plugins.coscheduling import Coscheduling
-from scheduler.plugins.default_preemption import DefaultPreemption
-from scheduler.plugins.inter_pod_affinity import InterPodAffinity
-from scheduler.plugins.node_affinity import NodeAffinity
-from scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
-from scheduler.plugins.nodes import ImageLocality, NodeName, NodePorts, NodePreferAvoidPods, NodeUnschedulable, TaintToleration
-from scheduler.plugins.queue_and_bind import DefaultBinder, PrioritySort, SchedulingGates
-from scheduler.plugins.topology_spread import PodTopologySpread, SelectorSpread
-from scheduler.plugins.volume_binding import VolumeBinding
-from scheduler.plugins.volumes import NodeVolumeLimits, VolumeRestrictions, VolumeZone
+from pinnace.scheduler.framework import Plugin
+from pinnace.scheduler.plugins.coscheduling import Coscheduling
+from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
+from pinnace.scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from pinnace.scheduler.plugins.node_affinity import NodeAffinity
+from pinnace.scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
+from pinnace.scheduler.plugins.nodes import (
+    ImageLocality,
+    NodeName,
+    NodePorts,
+    NodePreferAvoidPods,
+    NodeUnschedulable,
+    TaintToleration,
+)
+from pinnace.scheduler.plugins.queue_and_bind import DefaultBinder, PrioritySort, SchedulingGates
+from pinnace.scheduler.plugins.topology_spread import PodTopologySpread, SelectorSpread
+from pinnace.scheduler.plugins.volume_binding import VolumeBinding
+from pinnace.scheduler.plugins.volumes import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 
 DEFAULT_PLUGINS: Mapping[str, tuple[type[Plugin], float]] = {
     SchedulingGates.name: (SchedulingGates, 0),

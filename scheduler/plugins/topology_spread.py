@@ -18,8 +18,8 @@ from pinnace.api.resources import SERVICES
 from pinnace.api.selectors import NOTHING
 from pinnace.api.wellknown import REGION_LABEL, ZONE_LABEL
 from pinnace.fit.table import IntArray
-from scheduler.cache.pod_index import Selection, selectable
-from scheduler.framework import (
+from pinnace.scheduler.cache.pod_index import Selection, selectable
+from pinnace.scheduler.framework import (
     MAX_SCORE,
     SKIP,
     BoolArray,
@@ -34,7 +34,7 @@ from scheduler.framework import (
     PodInfo,
     Status,
 )
-from scheduler.plugins.helper import (
+from pinnace.scheduler.plugins.helper import (
     Objects,
     Siblings,
     check_names,
@@ -45,8 +45,8 @@ from scheduler.plugins.helper import (
     per_domain,
     whole_number,
 )
-from scheduler.plugins.node_affinity import matching_nodes
-from scheduler.plugins.nodes import HARD_EFFECTS, untolerated
+from pinnace.scheduler.plugins.node_affinity import matching_nodes
+from pinnace.scheduler.plugins.nodes import HARD_EFFECTS, untolerated
 
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 HOSTNAME = "kubernetes.io/hostname"

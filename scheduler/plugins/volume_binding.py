@@ -36,7 +36,7 @@ from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION
 from pinnace.client.client import Client
 from pinnace.fit.room import selects
-from scheduler.framework import (
+from pinnace.scheduler.framework import (
     SKIP,
     BoolArray,
     Change,
@@ -50,10 +50,10 @@ from scheduler.framework import (
     PodInfo,
     Status,
 )
-from scheduler.framework.filtering import BUDGET
-from scheduler.plugins.helper import Objects
-from scheduler.plugins.node_affinity import selected
-from scheduler.plugins.volumes import Volumes, claims_of, is_about_claims, is_bound, may_be_claim_of
+from pinnace.scheduler.framework.filtering import BUDGET
+from pinnace.scheduler.plugins.helper import Objects
+from pinnace.scheduler.plugins.node_affinity import selected
+from pinnace.scheduler.plugins.volumes import Volumes, claims_of, is_about_claims, is_bound, may_be_claim_of
 
 NONE = -1
 FILESYSTEM = "Filesystem"

@@ -16,8 +16,8 @@ from pinnace.api.pods import class_of
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import CSINode, StorageClass
 from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION, OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
-from scheduler.cache.columns import Disk
-from scheduler.framework import (
+from pinnace.scheduler.cache.columns import Disk
+from pinnace.scheduler.framework import (
     SKIP,
     BoolArray,
     Change,
@@ -30,8 +30,8 @@ from scheduler.framework import (
     PodInfo,
     Status,
 )
-from scheduler.framework.filtering import BUDGET
-from scheduler.plugins.helper import Objects
+from pinnace.scheduler.framework.filtering import BUDGET
+from pinnace.scheduler.plugins.helper import Objects
 
 
 class Volumes:

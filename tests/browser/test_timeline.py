@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.check.history import ElectionFacts, Fault, NodeFacts, PodFacts, Run, Stored, TermFacts, encode
+from pinnace.history.records import ElectionFacts, Fault, NodeFacts, PodFacts, Run, Stored, TermFacts, encode
 from tests.browser.conftest import Pinnace, screenshot
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]

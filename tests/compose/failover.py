@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 
-from pinnace.bench.failover import LEADER_TIMEOUT, WARM_UP, present_leader, trickle
-from pinnace.bench.load import Load
-from pinnace.bench.report import summarize, this_machine
-from pinnace.bench.witness import BOUND, witnessing
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
+from pinnace.verification.bench.failover import LEADER_TIMEOUT, WARM_UP, present_leader, trickle
+from pinnace.verification.bench.load import Load
+from pinnace.verification.bench.report import summarize, this_machine
+from pinnace.verification.bench.witness import BOUND, witnessing
 from tests.compose.stack import Stack, eventually, missing, run
 
 NODES = 500

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pinnace.bench.pages import PAGE
+from pinnace.verification.bench.pages import PAGE
 from tests.compose.stack import BUILD_TIMEOUT, START_TIMEOUT, Stack, eventually, started
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(BUILD_TIMEOUT + 2 * START_TIMEOUT)]

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from apiserver.storage.interface import Measured, Prefixed, Storage
+from pinnace.apiserver.storage.interface import Measured, Prefixed, Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.contract.electing import Serve, Vote, serving, voting
 from tests.contract.fleets import Cluster

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from apiserver.election.service import TIMING
-from apiserver.services.sessions import Timing
-from apiserver.storage.interface import KeyValue, Storage
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.resources import election_key
+from pinnace.apiserver.election.service import TIMING
+from pinnace.apiserver.services.sessions import Timing
+from pinnace.apiserver.storage.interface import KeyValue, Storage
 from pinnace.client.client import ElectionClient
 from tests.contract.servers import PATIENCE, Server
 from tests.contract.voters import ELECTION, Voter

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from apiserver.services.sessions import Timing
-from apiserver.storage.interface import Changes, KeyValue, Storage
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
+from pinnace.apiserver.services.sessions import Timing
+from pinnace.apiserver.storage.interface import Changes, KeyValue, Storage
 from pinnace.client.connection import Duplex
 from pinnace.client.heartbeat import METHOD, NodeSession
 from tests.contract.servers import PATIENCE, Server

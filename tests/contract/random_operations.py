@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from apiserver.storage.interface import (
+from pinnace.apiserver.storage.interface import (
     MAX_BYTES,
     MAX_OPERATIONS,
     Change,

@@ -9,22 +9,22 @@ from typing import Any
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
-from apiserver.auth.authentication import User
-from apiserver.auth.permissions import Action, Target
-from apiserver.cacher.cacher import Cacher
-from apiserver.election.service import TIMING as ELECTION_TIMING
-from apiserver.election.service import ElectionsService
-from apiserver.flow.control import FlowControl
-from apiserver.registry.fencing import Fences
-from apiserver.services.calls import CallRunner, RequestIds
-from apiserver.services.handlers import MethodHandlers
-from apiserver.services.methods import MIN_TIMEOUT, Method, StreamAuthorizations, methods_of
-from apiserver.services.nodes import TIMING as HEARTBEAT_TIMING
-from apiserver.services.nodes import HeartbeatsService
-from apiserver.services.sessions import Timing
-from apiserver.storage.committer import Committer
-from apiserver.storage.interface import Changes, Committed, CompareFailed, KeyValue, Page, Storage, Unavailable, Write
 from pinnace.api import elections_pb2, nodes_pb2
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.election.service import TIMING as ELECTION_TIMING
+from pinnace.apiserver.election.service import ElectionsService
+from pinnace.apiserver.flow.control import FlowControl
+from pinnace.apiserver.registry.fencing import Fences
+from pinnace.apiserver.services.calls import CallRunner, RequestIds
+from pinnace.apiserver.services.handlers import MethodHandlers
+from pinnace.apiserver.services.methods import MIN_TIMEOUT, Method, StreamAuthorizations, methods_of
+from pinnace.apiserver.services.nodes import TIMING as HEARTBEAT_TIMING
+from pinnace.apiserver.services.nodes import HeartbeatsService
+from pinnace.apiserver.services.sessions import Timing
+from pinnace.apiserver.storage.committer import Committer
+from pinnace.apiserver.storage.interface import Changes, Committed, CompareFailed, KeyValue, Page, Storage, Unavailable, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.grpc_server import Refusals
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from apiserver.storage.interface import Change, Changes, Committed, CompareFailed, Storage, Write
+from pinnace.apiserver.storage.interface import Change, Changes, Committed, CompareFailed, Storage, Write
 
 DEADLINE = 10.0
 

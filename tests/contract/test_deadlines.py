@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from apiserver.storage.interface import Storage
 from pinnace.api.elections_pb2 import ListElectionsRequest, ListElectionsResponse
+from pinnace.apiserver.storage.interface import Storage
 from pinnace.client.errors import Unavailable
 from tests.contract.electing import Serve
 from tests.unit.client.fakeserver import connect

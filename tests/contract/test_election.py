@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from apiserver.election.service import TIMING
-from apiserver.services.sessions import Timing
-from apiserver.storage.committer import GuardFailed
-from apiserver.storage.interface import Guard, Storage, Write
 from pinnace.api.elections_pb2 import Election
+from pinnace.apiserver.election.service import TIMING
+from pinnace.apiserver.services.sessions import Timing
+from pinnace.apiserver.storage.committer import GuardFailed
+from pinnace.apiserver.storage.interface import Guard, Storage, Write
 from pinnace.client import errors
 from pinnace.client.client import ElectionClient
 from tests.contract.electing import HASTY, KEY, PATIENT, Serve, Vote

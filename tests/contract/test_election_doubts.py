@@ -4,8 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from apiserver.storage.interface import Committed, CompareFailed, KeyValue, LeaseNotFound, OutcomeUnknown, Storage, Write
 from pinnace.api.elections_pb2 import Election
+from pinnace.apiserver.storage.interface import (
+    Committed,
+    CompareFailed,
+    KeyValue,
+    LeaseNotFound,
+    OutcomeUnknown,
+    Storage,
+    Write,
+)
 from tests.contract.electing import HASTY, KEY
 from tests.contract.servers import PATIENCE, Server, Severable
 from tests.contract.voters import Speaker, stored_election

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from apiserver.election.service import TIMING
-from apiserver.storage.interface import Guard, KeyValue, Storage, Write
 from pinnace.api.scalars import to_seconds
+from pinnace.apiserver.election.service import TIMING
+from pinnace.apiserver.storage.interface import Guard, KeyValue, Storage, Write
 from pinnace.client.election import Candidate
 from tests.contract.electing import KEY, PATIENT, Serve, Vote, history_until, record_until
 from tests.contract.servers import PATIENCE

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from apiserver.election.candidates import NOMINEE_FIRST
-from apiserver.election.history import TermLog
-from apiserver.election.service import TIMING, Transfer
-from apiserver.errors import Rejected
-from apiserver.services.sessions import Timing
-from apiserver.storage.interface import Committed, Storage, Write
 from pinnace.api.elections_pb2 import Nomination, TransferElectionResponse
 from pinnace.api.resources import election_key, nomination_key
+from pinnace.apiserver.election.candidates import NOMINEE_FIRST
+from pinnace.apiserver.election.history import TermLog
+from pinnace.apiserver.election.service import TIMING, Transfer
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services.sessions import Timing
+from pinnace.apiserver.storage.interface import Committed, Storage, Write
 from pinnace.client import errors
 from pinnace.client.client import ElectionClient
 from pinnace.runtime.clock import SYSTEM_CLOCK

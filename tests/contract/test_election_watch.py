@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from apiserver.election import watch
 from pinnace.api.elections_pb2 import ElectionState
+from pinnace.apiserver.election import watch
 from pinnace.client.client import ElectionClient
 from pinnace.client.errors import Expired
 from tests.contract.electing import Serve, Vote, history_until

@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from apiserver.services import nodes
-from apiserver.services.nodes import TIMING
-from apiserver.storage.interface import KeyValue, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest
 from pinnace.api.wellknown import BIRTH_ANNOTATION
+from pinnace.apiserver.services import nodes
+from pinnace.apiserver.services.nodes import TIMING
+from pinnace.apiserver.storage.interface import KeyValue, Write
 from tests.contract.fleets import BRISK, PREFIX, Cluster, Speaker
 from tests.contract.servers import PATIENCE
 

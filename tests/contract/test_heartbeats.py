@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from apiserver.services import nodes as node_service
-from apiserver.services.nodes import MAX_NODES, TIMING
-from apiserver.services.sessions import Timing
-from apiserver.storage.interface import Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
+from pinnace.apiserver.services import nodes as node_service
+from pinnace.apiserver.services.nodes import MAX_NODES, TIMING
+from pinnace.apiserver.services.sessions import Timing
+from pinnace.apiserver.storage.interface import Write
 from pinnace.client import errors, heartbeat
 from pinnace.client.channel import Duplex
 from tests.contract.fleets import BRISK, HASTY, PREFIX, Cluster, Speaker

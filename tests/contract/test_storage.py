@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from apiserver.storage.interface import (
+from pinnace.apiserver.storage.interface import (
     MAX_BYTES,
     MAX_OPERATIONS,
     MAX_REQUEST_BYTES,

@@ -11,8 +11,8 @@ from contextlib import aclosing
 
 import pytest
 
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.interface import Changes, Storage, Write
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.interface import Changes, Storage, Write
 from tests.contract.random_operations import KEYS, Shifted, choose, outcome
 from tests.contract.steps import done, put, take
 from tests.storage.memory import MemoryStorage

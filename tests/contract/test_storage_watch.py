@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from apiserver.storage.interface import Change, Changes, Compacted, Guard, Storage, Write
+from pinnace.apiserver.storage.interface import Change, Changes, Compacted, Guard, Storage, Write
 from tests.contract.steps import DEADLINE, done, put, take
 
 A, B, C = "/registry/pods/default/a", "/registry/pods/default/b", "/other/c"

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from itertools import count
 
-from apiserver.auth.authentication import UNSECURED
-from apiserver.registry.fencing import hashed
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election
+from pinnace.apiserver.auth.authentication import UNSECURED
+from pinnace.apiserver.registry.fencing import hashed
 from pinnace.client.channel import Duplex
 from pinnace.client.election import METHOD, Candidate
 from tests.contract.servers import PATIENCE, Server

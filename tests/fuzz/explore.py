@@ -18,9 +18,9 @@ from typing import Any
 
 import click
 
-from apiserver.assembly import Assembly
-from apiserver.errors import Rejected
-from apiserver.services.methods import Method
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services.methods import Method
 from tests.fuzz.inputs import CORPUS, Input, read, write
 from tests.fuzz.offspring import Offspring
 from tests.unit.auth.matrix import PEOPLE, Caller, serving

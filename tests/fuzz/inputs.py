@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinnace.api.pods_pb2 import CreatePodRequest
-from pinnace.chaos.hostile_pods import HOSTILE
+from pinnace.verification.chaos.hostile_pods import HOSTILE
 
 CORPUS = Path(__file__).parent / "corpus"
 FOUND = Path(__file__).parent / "found"
@@ -35,7 +35,7 @@ def kept() -> Sequence[Input]:
 
 
 def hostile(kind: str, items: int = HOSTILE_ITEMS) -> Input:
-    """The creation of a pod that costs as much as a pod can (pinnace.chaos.hostile_pods)."""
+    """The creation of a pod that costs as much as a pod can (pinnace.verification.chaos.hostile_pods)."""
     name = f"hostile-{list(HOSTILE).index(kind)}-{items}"
     return Input(
         "/pinnace.v1.Pods/Create", (CreatePodRequest(object=HOSTILE[kind].pod(name, items=items)).SerializeToString(),)

@@ -9,9 +9,9 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
-from apiserver.server import MAX_REQUEST
 from pinnace.api.status import Code, decode
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse
+from pinnace.apiserver.server import MAX_REQUEST
 from tests.fuzz.calls import Answer
 from tests.fuzz.shots import PATIENCE, Shot, Who
 

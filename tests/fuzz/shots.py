@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from apiserver.server import MAX_REQUEST
 from pinnace.api import wire
-from pinnace.chaos.hostile_pods import HOSTILE
+from pinnace.apiserver.server import MAX_REQUEST
+from pinnace.verification.chaos.hostile_pods import HOSTILE
 from tests.fuzz.inputs import Input, hostile
 from tests.fuzz.offspring import Offspring
 

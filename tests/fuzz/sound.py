@@ -11,8 +11,6 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDesc
 from google.protobuf.message import Message
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
-from apiserver.registry.strategies import STRATEGIES
-from apiserver.services.discovery import HEALTH, REFLECTION
 from pinnace.api import authorization_pb2, calls_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.autoscaling_v1_pb2 import Scale
@@ -28,6 +26,8 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import ALL, EVENTS_V1, Resource
 from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.apiserver.services.discovery import HEALTH, REFLECTION
 from tests.fuzz.values import NAMES
 
 _FILE = Path(__file__).parent / "sound.yaml"

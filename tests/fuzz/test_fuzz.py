@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from grpc import StatusCode
 
-from apiserver.errors import Rejected
 from pinnace.api.status import Code, Refusal, Violation, encode
 from pinnace.api.verbs_pb2 import BatchResponse
-from pinnace.chaos.hostile_pods import HOSTILE
+from pinnace.apiserver.errors import Rejected
+from pinnace.verification.chaos.hostile_pods import HOSTILE
 from tests.conftest import EtcdServer, wipe
 from tests.fuzz import sound
 from tests.fuzz.calls import Answer

@@ -137,7 +137,7 @@ def _field_selector(rng: random.Random) -> str:
 
 
 def _token(rng: random.Random) -> str:
-    """A continue token as somebody would forge it; see apiserver.cacher.listing."""
+    """A continue token as somebody would forge it; see pinnace.apiserver.cacher.listing."""
     revision = rng.choice(("1", "5", "100", "-1", "0", "x", "\u0661", str(2**63 - 1), str(2**63), "9" * 5000))
     digest = rng.choice(("0" * 16, "f" * 16, "", "x y"))
     after = rng.choice(("/registry/pods/", "/registry/pods/default/a", "/", "", "\0", "é", "/registry/" + "a" * 3000))

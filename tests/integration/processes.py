@@ -31,7 +31,7 @@ class Component:
         self._log = folder / f"{name}.log"
         listen = ["--listen", self.address, *["--insecure"] * insecure] if module == "apiserver" else []
         common = ["--name", name, "--http", self.http, "--logging-format", "json"]
-        self._command = [sys.executable, "-m", f"{module}.main", *common, *listen, *arguments]
+        self._command = [sys.executable, "-m", f"pinnace.{module}.main", *common, *listen, *arguments]
         self.process = self._start()
 
     async def ready(self) -> None:

@@ -8,15 +8,15 @@ from uuid import RFC_4122, UUID
 import grpc.aio
 import pytest
 
-import apiserver.server
-from apiserver.server import ApiServer
-from apiserver.storage.etcd import EtcdStorage
+import pinnace.apiserver.server
 from pinnace.api.core_v1_pb2 import Binding, Event, Namespace, ObjectReference, Pod
 from pinnace.api.meta_v1_pb2 import ListOptions, ObjectMeta
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS
 from pinnace.api.status import decode
 from pinnace.api.verbs_pb2 import WatchEventType, WatchRequest
+from pinnace.apiserver.server import ApiServer
+from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.client import errors
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
@@ -301,7 +301,9 @@ async def test_a_namespace_made_elsewhere_is_known_at_once(client: Client, etcd_
 async def test_a_server_that_stops_sends_writers_on_and_loses_nothing(
     server: str, etcd_storage: EtcdStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apiserver.server, "STOP_GRACE", 20.0)  # the disk of a busy machine may take longer than two seconds
+    monkeypatch.setattr(
+        pinnace.apiserver.server, "STOP_GRACE", 20.0
+    )  # the disk of a busy machine may take longer than two seconds
     async with serving(etcd_storage) as (stopping, address):
 
         async def write(start: int) -> None:

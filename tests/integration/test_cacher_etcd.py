@@ -6,14 +6,14 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 
-from apiserver.cacher import history as past
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.listing import ListQuery
-from apiserver.cacher.store import Expired
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.interface import StorageError
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
+from pinnace.apiserver.cacher import history as past
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.listing import ListQuery
+from pinnace.apiserver.cacher.store import Expired
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.interface import StorageError
 from pinnace.cluster.links import Mode, Proxy
 from tests.conftest import EtcdFactory, EtcdServer, wipe
 from tests.unit.cacher.plan import PLANS, Plan, run

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.check.history import ProcessState, read
 from pinnace.cluster import processes, spec
+from pinnace.history.records import ProcessState, read
 
 pytestmark = pytest.mark.chaos
 

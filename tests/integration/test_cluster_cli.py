@@ -284,7 +284,7 @@ def test_frozen_leader_is_resumed_by_its_role(home: Home) -> None:
 
 
 LAST = """
-from scheduler.framework import PerNodeScore
+from pinnace.scheduler.framework import PerNodeScore
 
 class Last(PerNodeScore):
     name = "Last"

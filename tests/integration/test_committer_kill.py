@@ -4,8 +4,8 @@ import asyncio
 from collections import Counter
 from random import Random
 
-from apiserver.storage.committer import Committer
-from apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.committer import Committer
+from pinnace.apiserver.storage.etcd import EtcdStorage
 from tests.conftest import EtcdFactory
 from tests.unit.storage.history import Log, violations, write_at_random
 

@@ -7,11 +7,11 @@ from itertools import count
 
 import pytest
 
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.interface import Compacted
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.verbs_pb2 import ListRequest
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.interface import Compacted
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Expired

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from controllers.manager import Manager
-from controllers.runtime import Controller, Shared, Watch, itself
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.wellknown import CONTROLLERS_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.errors import Fenced
+from pinnace.controllers.manager import Manager
+from pinnace.controllers.runtime import Controller, Shared, Watch, itself
 
 PATIENCE = 10.0
 

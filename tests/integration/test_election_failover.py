@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.election.service import TIMING
+from pinnace.apiserver.election.service import TIMING
 from tests.conftest import EtcdServer, dying_with_us, wipe
 from tests.integration.processes import Component
 

@@ -12,9 +12,17 @@ from pathlib import Path
 import grpc
 import pytest
 
-from apiserver.storage.committer import Committer
-from apiserver.storage.etcd import EtcdStorage, members
-from apiserver.storage.interface import MAX_OPERATIONS, Committed, OutcomeUnknown, OutOfSpace, Storage, Unavailable, Write
+from pinnace.apiserver.storage.committer import Committer
+from pinnace.apiserver.storage.etcd import EtcdStorage, members
+from pinnace.apiserver.storage.interface import (
+    MAX_OPERATIONS,
+    Committed,
+    OutcomeUnknown,
+    OutOfSpace,
+    Storage,
+    Unavailable,
+    Write,
+)
 from pinnace.cluster import certificates
 from pinnace.cluster.links import Mode, Proxy
 from tests.conftest import EtcdFactory, EtcdServer

@@ -14,12 +14,12 @@ import grpc
 import pytest
 from aetcd.rpc import MaintenanceStub, StatusRequest
 
-from apiserver.services.methods import READ_TIMEOUT
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.interface import StorageError
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import GetRequest
+from pinnace.apiserver.services.methods import READ_TIMEOUT
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.interface import StorageError
 from pinnace.client.client import Client
 from pinnace.client.errors import AlreadyExists, ApiError
 from pinnace.cluster.cluster import Cluster

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.assembly import ServerSettings
-from apiserver.auth.authentication import Authenticator
-from apiserver.server import MAX_STREAMS, ApiServer
-from apiserver.storage.etcd import EtcdStorage
 from pinnace.api.wellknown import SCHEDULER_ELECTION
+from pinnace.apiserver.assembly import ServerSettings
+from pinnace.apiserver.auth.authentication import Authenticator
+from pinnace.apiserver.server import MAX_STREAMS, ApiServer
+from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate

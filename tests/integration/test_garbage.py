@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from controllers.main import build
-from controllers.manager import Manager
-from controllers.nodelifecycle import Options
 from pinnace.api.core_v1_pb2 import Namespace, Pod, Service
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import SERVICES
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
 from pinnace.client.resource import ResourceClient
+from pinnace.controllers.main import build
+from pinnace.controllers.manager import Manager
+from pinnace.controllers.nodelifecycle import Options
 from tests.builders import make_pod
 
 PATIENCE = 10.0

@@ -7,11 +7,11 @@ from itertools import count, takewhile
 
 import pytest
 
-from apiserver.server import ApiServer
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.interface import Write
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.apiserver.server import ApiServer
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.interface import Write
 from pinnace.client import errors
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection

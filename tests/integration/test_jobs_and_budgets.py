@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from controllers.job import FINALIZER
-from controllers.main import build
-from controllers.manager import Manager
-from controllers.nodelifecycle import Options
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import ENDPOINT_SLICES, JOBS, POD_DISRUPTION_BUDGETS, REPLICA_SETS, SERVICES
 from pinnace.client.client import Client
+from pinnace.controllers.job import FINALIZER
+from pinnace.controllers.main import build
+from pinnace.controllers.manager import Manager
+from pinnace.controllers.nodelifecycle import Options
 from tests.builders import make_node, make_pod
 from tests.workloads import make_job, make_replica_set, named
 

@@ -21,7 +21,7 @@ from tests.integration.test_own_plugin import bound, failure_of
 PLUGIN = """
 import asyncio, sys, time
 import numpy as np
-from scheduler.framework import FilterResult
+from pinnace.scheduler.framework import FilterResult
 
 
 class Misbehaving:

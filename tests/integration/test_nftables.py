@@ -11,9 +11,9 @@ from math import exp
 
 import pytest
 
-from proxy.nftables import NfTables
-from proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
-from proxy.proxier import BackendError
+from pinnace.proxy.nftables import NfTables
+from pinnace.proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
+from pinnace.proxy.proxier import BackendError
 
 
 def _why_not() -> str:

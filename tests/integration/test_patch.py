@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from apiserver.services import resource
-from apiserver.storage.etcd import EtcdStorage
 from pinnace.api import wire
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -14,6 +12,8 @@ from pinnace.api.resources import STORAGE_CLASSES
 from pinnace.api.status import decode
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.verbs_pb2 import DeleteCollectionRequest, PatchRequest
+from pinnace.apiserver.services import resource
+from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Conflict, Invalid, NotFound

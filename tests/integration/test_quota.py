@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from apiserver.storage.etcd import EtcdStorage
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod, ResourceQuota
 from pinnace.api.resources import RESOURCE_QUOTAS
+from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Forbidden, Unavailable, from_status

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.interface import Committed, StorageError, Write
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import PODS, election_key
-from pinnace.check.check import check
-from pinnace.check.history import Compaction, ElectionFacts, PodFacts, Stored, digest, read
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.interface import Committed, StorageError, Write
+from pinnace.history.records import Compaction, ElectionFacts, PodFacts, Stored, digest, read
+from pinnace.verification.check.check import check
 from tests.builders import make_pod
 from tests.conftest import EtcdFactory, EtcdServer, dying_with_us
 
@@ -25,7 +25,7 @@ class Recording:
 
     def __init__(self, folder: Path, *endpoints: str) -> None:
         self._file = folder / "etcd.jsonl"
-        command = [sys.executable, "-m", "apiserver.storage.etcd.record", "--etcd", ",".join(endpoints)]
+        command = [sys.executable, "-m", "pinnace.apiserver.storage.etcd.record", "--etcd", ",".join(endpoints)]
         self.process = subprocess.Popen(dying_with_us([*command, "--output", str(self._file)]), stderr=subprocess.PIPE)
 
     async def reached(self, revision: int) -> None:

@@ -55,7 +55,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
     """A folder for pods, of which nothing runs after the test."""
     folder = tmp_path / "kubelet"
     yield folder
-    subprocess.run([sys.executable, "-m", "kubelet.runtime.process.root", folder], check=True, timeout=20)
+    subprocess.run([sys.executable, "-m", "pinnace.kubelet.runtime.process.root", folder], check=True, timeout=20)
 
 
 class World:

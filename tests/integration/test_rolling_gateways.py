@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from pinnace.chaos.clients import Journal
-from pinnace.chaos.engine import heading
-from pinnace.chaos.load import Load
-from pinnace.chaos.stage import JOURNAL, read, stage
-from pinnace.check.check import check
-from pinnace.check.history import Call, Told
 from pinnace.cluster.spec import ClusterSpec
+from pinnace.history.records import Call, Told
+from pinnace.verification.chaos.clients import Journal
+from pinnace.verification.chaos.engine import heading
+from pinnace.verification.chaos.load import Load
+from pinnace.verification.chaos.stage import JOURNAL, read, stage
+from pinnace.verification.check.check import check
 
 pytestmark = pytest.mark.chaos
 

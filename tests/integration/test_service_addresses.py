@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from apiserver.storage.etcd import EtcdStorage
 from pinnace.api.codec import from_dict
 from pinnace.api.networking_v1_pb2 import IPAddress
 from pinnace.api.resources import IP_ADDRESSES, NODE_PORTS_PREFIX, SERVICES
+from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError

@@ -16,16 +16,16 @@ from pinnace.api.core_v1_pb2 import Namespace, Pod, Service
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import DEPLOYMENTS, IP_ADDRESSES, SERVICES
-from pinnace.bench import pages
-from pinnace.bench.load import NAMESPACE
-from pinnace.bench.pages import PageLoad
-from pinnace.bench.services import kill_listener
 from pinnace.client.client import Client
 from pinnace.client.errors import Exhausted, NotFound, error_of
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import StartFailed
 from pinnace.cluster.spec import DNS, PROCESS, ClusterSpec, pki_folder
+from pinnace.verification.bench import pages
+from pinnace.verification.bench.load import NAMESPACE
+from pinnace.verification.bench.pages import PageLoad
+from pinnace.verification.bench.services import kill_listener
 from tests.conftest import free_port
 
 # one at a time: process pods of all clusters on a machine have the same addresses

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.interface import Compacted, OutOfSpace, Write
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.interface import Compacted, OutOfSpace, Write
 from pinnace.cluster.links import Helper, HelperError
 from tests.conftest import EtcdFactory, EtcdServer
 from tests.contract.steps import put
 
 
 def surgeon(etcd: EtcdServer) -> Helper:
-    return Helper("apiserver.storage.etcd.surgery", "--etcd", f"127.0.0.1:1,{etcd.endpoint}")
+    return Helper("pinnace.apiserver.storage.etcd.surgery", "--etcd", f"127.0.0.1:1,{etcd.endpoint}")
 
 
 async def test_the_leader_is_the_member_that_says_so(etcd: EtcdServer) -> None:
@@ -43,7 +43,7 @@ async def test_history_is_gone_after_a_compaction(etcd: EtcdServer, etcd_storage
 
 
 async def test_impossible_operation_is_refused_with_a_message(etcd: EtcdServer) -> None:
-    async with Helper("apiserver.storage.etcd.surgery", "--etcd", "127.0.0.1:1") as helper:
+    async with Helper("pinnace.apiserver.storage.etcd.surgery", "--etcd", "127.0.0.1:1") as helper:
         assert await helper.ask("leader") is None
         with pytest.raises(HelperError, match="no leader"):
             await helper.ask("alarm", on=True)
@@ -52,7 +52,9 @@ async def test_impossible_operation_is_refused_with_a_message(etcd: EtcdServer) 
 async def test_a_member_is_removed_and_added_again_once(start_etcd: EtcdFactory) -> None:
     servers = await start_etcd(3)
     member = servers[2]
-    async with Helper("apiserver.storage.etcd.surgery", "--etcd", ",".join(each.endpoint for each in servers[:2])) as helper:
+    async with Helper(
+        "pinnace.apiserver.storage.etcd.surgery", "--etcd", ",".join(each.endpoint for each in servers[:2])
+    ) as helper:
         peer = next(
             option.split("=", 1)[1] for option in member._command if option.startswith("--initial-advertise-peer-urls=")
         )

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controllers.pods import active, ready
 from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.api.rollouts import REVISION_ANNOTATION
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Informer
+from pinnace.controllers.pods import active, ready
 from tests.integration.conftest import Start
 from tests.integration.processes import Component
 from tests.workloads import make_deployment

@@ -6,11 +6,11 @@ from contextlib import aclosing, asynccontextmanager
 from itertools import count, zip_longest
 from typing import NamedTuple
 
-from apiserver.storage.etcd import EtcdStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, election_key
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wellknown import FENCE_ANNOTATION
+from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from labs.conftest import set_up, tear_down
-from pinnace.labs.document import Document, read, texts
+from pinnace.verification.labs.document import Document, read, texts
 from tests.labs.console import Block, Command, Mismatch, Runner, parse
 
 CHECK = "pinnace lab check"

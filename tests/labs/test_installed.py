@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.labs.document import texts
+from pinnace.verification.labs.document import texts
 
 pytestmark = [pytest.mark.labs, pytest.mark.timeout(280)]
 ROOT = Path(__file__).parents[2]

@@ -53,12 +53,14 @@ class Action(NamedTuple):
     code: str
 
 
-_CAMPAIGN = "apiserver.election.candidates.Candidate."
-_LEADERSHIP = "apiserver.election.candidates.LeaderKey."
+_CAMPAIGN = "pinnace.apiserver.election.candidates.Candidate."
+_LEADERSHIP = "pinnace.apiserver.election.candidates.LeaderKey."
 _CANDIDATE = "pinnace.client.election.Candidate."
-_DRAIN = "apiserver.election.service.ElectionsService.drain"
-_TRANSACT = "apiserver.storage.interface.Storage.transact"
-_TRANSFER = "apiserver.election.service.Transfer."
+_SESSIONS = "pinnace.apiserver.services.sessions."
+_COMMITTER = "pinnace.apiserver.storage.committer."
+_DRAIN = "pinnace.apiserver.election.service.ElectionsService.drain"
+_TRANSACT = "pinnace.apiserver.storage.interface.Storage.transact"
+_TRANSFER = "pinnace.apiserver.election.service.Transfer."
 ACTIONS = {
     "connect": Action("{0} opens a stream to {1}, with session {2} and token {3}", _CANDIDATE + "_begin"),
     "hear-opened": Action("{0} learns that session {1} is open", _CANDIDATE + "_begin"),
@@ -71,12 +73,12 @@ ACTIONS = {
     "stand-down": Action("{0} stands down from token {1}", _CANDIDATE + "_lapse"),
     "crash": Action("{0} is killed", _CANDIDATE + "run"),
     "return": Action("{0} restarts", _CANDIDATE + "run"),
-    "decide": Action("{0} schedules a pod and sends a bind with token {1}", "scheduler.binding_cycle.Binder._send"),
-    "bind": Action("etcd: the bind with token {0} commits at revision {1}", "apiserver.registry.fencing.Fences.term"),
-    "fenced": Action("etcd: the bind with token {0} fails", "apiserver.registry.fencing.Fences.term"),
+    "decide": Action("{0} schedules a pod and sends a bind with token {1}", "pinnace.scheduler.binding_cycle.Binder._send"),
+    "bind": Action("etcd: the bind with token {0} commits at revision {1}", "pinnace.apiserver.registry.fencing.Fences.term"),
+    "fenced": Action("etcd: the bind with token {0} fails", "pinnace.apiserver.registry.fencing.Fences.term"),
     "read": Action("{0} receives the Open message of {1} and reads the key: {2}", _LEADERSHIP + "find"),
     "refuse": Action("{0} receives the Open message of {1}, whose token is not that of the key: lost", _CAMPAIGN + "_open"),
-    "never": Action("the Open message of {1} never arrives at {0}", "apiserver.services.sessions.SessionStream.listen"),
+    "never": Action("the Open message of {1} never arrives at {0}", _SESSIONS + "SessionStream.listen"),
     "clear": Action("{0} receives the Open message of {1}, which has forsaken the key", _LEADERSHIP + "delete_forsaken"),
     "cleared": Action("etcd: {0}'s delete of the key that {1} has forsaken commits", _LEADERSHIP + "_delete"),
     "open": Action("{0} opens session {2} for {1}", _CAMPAIGN + "_open_session"),
@@ -90,14 +92,14 @@ ACTIONS = {
     "created": Action("etcd: {0}'s create for {1} commits at revision {2}", _LEADERSHIP + "create"),
     "beaten": Action("etcd: {0}'s create for {1} fails, the key exists", _LEADERSHIP + "create"),
     "no-lease": Action("etcd: {0}'s create for {1} fails, the lease has expired: lost", _LEADERSHIP + "create"),
-    "create-unknown": Action("{0} gets no reply to its create for {1}", "apiserver.storage.committer.Committer._commit_group"),
-    "found": Action("{0} finds that its create for {1} committed", "apiserver.storage.committer.TransactionPipeline._resolve"),
+    "create-unknown": Action("{0} gets no reply to its create for {1}", _COMMITTER + "Committer._commit_group"),
+    "found": Action("{0} finds that its create for {1} committed", _COMMITTER + "TransactionPipeline._resolve"),
     "revoke": Action("{0} does not know the outcome and revokes {1}'s lease: lost", _CAMPAIGN + "_stand"),
     "in-doubt": Action("{0} does not know the outcome and keeps {1} waiting", _CAMPAIGN + "_stand"),
     "adopt": Action("{0} sees that the key belongs to {1}'s session and puts it again", _CAMPAIGN + "_adopt"),
-    "expired": Action("{0} finds that the lease of {1} has expired: lost", "apiserver.services.sessions.LeaseSession.keep"),
+    "expired": Action("{0} finds that the lease of {1} has expired: lost", _SESSIONS + "LeaseSession.keep"),
     "verdict": Action("{0} sees that the key no longer belongs to {1} on this stream: lost", _CAMPAIGN + "_check"),
-    "gone": Action("{0} detects the end of {1}'s stream", "apiserver.services.sessions.SessionStream.receive"),
+    "gone": Action("{0} detects the end of {1}'s stream", _SESSIONS + "SessionStream.receive"),
     "depose": Action("{0} detects the end of {1}'s stream and sends the delete of the key", _CAMPAIGN + "_react"),
     "abandon": Action("{0} hears nothing of {1} and cannot reach etcd: leaves the key to the lease", _CAMPAIGN + "_abandon"),
     "silent": Action("{0} receives no heartbeat of {1} in time and sends the delete of the key", _CAMPAIGN + "_react"),
@@ -105,14 +107,14 @@ ACTIONS = {
     "spared": Action("etcd: {0}'s delete fails, the key was changed or deleted ({1})", _LEADERSHIP + "_delete"),
     "restart": Action("{0} is killed and restarts without state", _DRAIN),
     "drain": Action("{0} stops, deletes the keys of its leaders, and restarts", _DRAIN),
-    "cut": Action("the stream between {0} and {1} breaks", "apiserver.services.sessions.SessionStream.listen"),
+    "cut": Action("the stream between {0} and {1} breaks", _SESSIONS + "SessionStream.listen"),
     "late": Action("etcd: an abandoned {0} for {1} commits", _TRANSACT),
     "late-refused": Action("etcd: an abandoned {0} for {1} fails", _TRANSACT),
     "nominate": Action("a client requests a transfer from {0}, token {1}", _TRANSFER + "run"),
     "accept": Action("{0} accepts the transfer for waiting candidate {1}", _CAMPAIGN + "_consider"),
     "transfer": Action("etcd: the delete for the transfer to {0} commits: {1} is deposed", _TRANSFER + "_depose"),
-    "expire": Action("etcd: lease {0} expires", "apiserver.storage.interface.Storage.grant_lease"),
-    "expire-slow": Action("etcd: lease {0} expires, its renewal is late", "apiserver.services.sessions.LeaseSession.keep"),
+    "expire": Action("etcd: lease {0} expires", "pinnace.apiserver.storage.interface.Storage.grant_lease"),
+    "expire-slow": Action("etcd: lease {0} expires, its renewal is late", _SESSIONS + "LeaseSession.keep"),
 }  # fmt: skip
 
 

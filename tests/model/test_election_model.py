@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-from apiserver.election.service import MAX_LEASE, TIMING, timing_of
+from pinnace.apiserver.election.service import MAX_LEASE, TIMING, timing_of
 from pinnace.client.election import ANSWER_TIMEOUT, OPEN_TIMEOUT
 from tests.model.checker import check
 from tests.model.election import Election

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from aetcd.rpc import WatchRequest, WatchResponse
 
-from apiserver.storage.etcd.members import Member
+from pinnace.apiserver.storage.etcd.members import Member
 
 
 def puts(*revisions: int, header: int = 0, fragment: bool = False) -> Any:

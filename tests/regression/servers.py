@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from apiserver.server import ApiServer
-from apiserver.storage.interface import Storage
+from pinnace.apiserver.server import ApiServer
+from pinnace.apiserver.storage.interface import Storage
 from tests.unit.cacher.world import eventually
 
 

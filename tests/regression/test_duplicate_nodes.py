@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from kubelet import registration
-from kubelet.fleet import Fleet
-from kubelet.runtime.fake import FakeRuntime
-from kubelet.runtime.interface import read
-from kubelet.runtime.stages import Behaviour
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.machines import MachineShape
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.client.client import Client
 from pinnace.client.heartbeat import METHOD, NodeSession
+from pinnace.kubelet import registration
+from pinnace.kubelet.fleet import Fleet
+from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.runtime.interface import read
+from pinnace.kubelet.runtime.stages import Behaviour
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
 from tests.contract.electing import ServeOn

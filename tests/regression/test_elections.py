@@ -7,18 +7,18 @@ from itertools import count
 
 import pytest
 
-from apiserver.services.sessions import Timing
-from apiserver.storage.interface import Committed, CompareFailed, OutcomeUnknown, Unavailable, Write
 from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import PODS, election_key
 from pinnace.api.status import Code
 from pinnace.api.wellknown import FENCE_ANNOTATION
+from pinnace.apiserver.services.sessions import Timing
+from pinnace.apiserver.storage.interface import Committed, CompareFailed, OutcomeUnknown, Unavailable, Write
 from pinnace.client.client import Client
 from pinnace.client.election import Candidate
-from scheduler.config import Configuration
-from scheduler.scheduler import Scheduler
+from pinnace.scheduler.config import Configuration
+from pinnace.scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.contract.electing import ServeOn, Vote
 from tests.contract.servers import PATIENCE

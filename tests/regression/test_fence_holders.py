@@ -12,10 +12,6 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.auth.authentication import User
-from apiserver.errors import Rejected
-from apiserver.registry import fencing
 from pinnace.api import fences
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election
 from pinnace.api.pods_pb2 import Fence
@@ -23,6 +19,10 @@ from pinnace.api.resources import PODS, election_key
 from pinnace.api.status import Code, Refusal
 from pinnace.api.users import AUTHENTICATED
 from pinnace.api.verbs_pb2 import BatchResponse
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry import fencing
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import OWN, OWN_NODE, PATIENCE, PEOPLE, Caller, serving

@@ -4,9 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 
-from apiserver.auth.authentication import UNSECURED
-from apiserver.registry.fencing import MAX_FENCES, hashed
-from apiserver.storage.interface import Committed, Write
 from pinnace.api import fences
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
@@ -15,6 +12,9 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import PODS, election_key
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.apiserver.auth.authentication import UNSECURED
+from pinnace.apiserver.registry.fencing import MAX_FENCES, hashed
+from pinnace.apiserver.storage.interface import Committed, Write
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Fenced, Invalid, from_status

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.interface import Unavailable
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.interface import Unavailable
 from pinnace.client.client import Client
 from pinnace.client.informer import Informer
 from pinnace.cluster.links import Mode, Proxy
@@ -70,7 +70,7 @@ async def test_kubernetes_72187_server_switches_etcd_members_when_its_connection
     """As client-go#374, between the API server and its store: https://github.com/kubernetes/kubernetes/issues/72187
 
     Here: the cache receives no changes, and its watchers receive only bookmarks. Guard: the server sends a progress request
-    every second and limits the wait for the response (`apiserver.storage.etcd.storage`)."""
+    every second and limits the wait for the response (`pinnace.apiserver.storage.etcd.storage`)."""
     async with Proxy(etcd.endpoint) as proxy:
         storage = EtcdStorage([proxy.endpoint, etcd.endpoint])
         async with serving(storage) as behind, serving(etcd_storage) as near:

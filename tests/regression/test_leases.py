@@ -2,10 +2,10 @@
 
 import asyncio
 
-from apiserver.services.sessions import Timing
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.interface import LeaseNotFound
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, election_key
+from pinnace.apiserver.services.sessions import Timing
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.interface import LeaseNotFound
 from pinnace.client.heartbeat import NodeSession
 from tests.conftest import EtcdFactory
 from tests.contract.electing import ServeOn, Vote

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubelet.lifecycle.plan import template_of
-from kubelet.node import VirtualNode
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED, BatchItem, WatchEventType
 from pinnace.fit import Refusal
-from scheduler.scheduling_cycle import Placed, schedule_one
+from pinnace.kubelet.lifecycle.plan import template_of
+from pinnace.kubelet.node import VirtualNode
+from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 from tests.unit.scheduler import binder_world as binding

@@ -5,10 +5,10 @@ from itertools import count
 
 import pytest
 
-from apiserver.storage.compactor import Compactor
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.interface import MAX_OPERATIONS, Compacted, OutOfSpace, Write
 from pinnace.api.resources import COMPACT_REV_KEY
+from pinnace.apiserver.storage.compactor import Compactor
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.interface import MAX_OPERATIONS, Compacted, OutOfSpace, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.conftest import EtcdFactory
 from tests.contract.steps import done, put

@@ -6,18 +6,18 @@ from contextlib import aclosing
 
 import pytest
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.listing import ListQuery
-from apiserver.services import resource
-from apiserver.storage.interface import Changes
-from kubelet.node import VirtualNodes
-from kubelet.pod_manager import PodManager, PodWatch
-from kubelet.runtime.fake import FakeRuntime
-from kubelet.runtime.stages import Behaviour
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.listing import ListQuery
+from pinnace.apiserver.services import resource
+from pinnace.apiserver.storage.interface import Changes
 from pinnace.client.client import Client
 from pinnace.client.events import EventRecorder
+from pinnace.kubelet.node import VirtualNodes
+from pinnace.kubelet.pod_manager import PodManager, PodWatch
+from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.runtime.stages import Behaviour
 from tests.builders import make_node
 from tests.contract.servers import Severable
 from tests.regression.servers import serving

@@ -6,15 +6,15 @@ from contextlib import aclosing
 
 import pytest
 
-from apiserver.cacher import reflector as feed
-from apiserver.cacher.cacher import Cacher
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.etcd import storage as etcd_storage_module
-from apiserver.storage.etcd import storage as etcd_watch
-from apiserver.storage.etcd.members import Member
-from apiserver.storage.etcd.storage import watch
-from apiserver.storage.interface import Changes, Compacted, Page, Unavailable, Write
 from pinnace.api.resources import PODS
+from pinnace.apiserver.cacher import reflector as feed
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.etcd import storage as etcd_storage_module
+from pinnace.apiserver.storage.etcd import storage as etcd_watch
+from pinnace.apiserver.storage.etcd.members import Member
+from pinnace.apiserver.storage.etcd.storage import watch
+from pinnace.apiserver.storage.interface import Changes, Compacted, Page, Unavailable, Write
 from tests.contract.steps import done, put
 from tests.regression.fakewatch import Script, canceled, member, progress, puts, revisions
 from tests.storage.memory import MemoryStorage

@@ -17,34 +17,34 @@ from typing import Any
 
 import click
 
-from apiserver.cacher.cacher import Cacher, ResourceCache
-from apiserver.cacher.history import EventLog
-from apiserver.cacher.listing import Lister
-from apiserver.cacher.reflector import Reflector
-from apiserver.cacher.store import CacheEvent
-from apiserver.cacher.watcher import Dispatcher
-from apiserver.election.candidates import Candidate
-from apiserver.registry import binding, fencing
-from apiserver.registry.admission import Operation, Request
-from apiserver.registry.fencing import Fences
-from apiserver.registry.mutation import Effect, Mutation, Version
-from apiserver.registry.store import Store
-from apiserver.registry.strategies import pods
-from apiserver.services.sessions import LeaseSession
-from apiserver.storage.committer import NOT_DONE, Committer, Conflict, TransactionPipeline
-from apiserver.storage.interface import Changes, Committed, Guard, KeyValue, StorageError, Unavailable, Write
-from kubelet.run_log import LoggedRuntime
 from pinnace.api import fences, wellknown
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import ELECTIONS_PREFIX, PODS
 from pinnace.api.verbs_pb2 import DELETED
-from pinnace.chaos.workers import NOBODY
+from pinnace.apiserver.cacher.cacher import Cacher, ResourceCache
+from pinnace.apiserver.cacher.history import EventLog
+from pinnace.apiserver.cacher.listing import Lister
+from pinnace.apiserver.cacher.reflector import Reflector
+from pinnace.apiserver.cacher.store import CacheEvent
+from pinnace.apiserver.cacher.watcher import Dispatcher
+from pinnace.apiserver.election.candidates import Candidate
+from pinnace.apiserver.registry import binding, fencing
+from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.fencing import Fences
+from pinnace.apiserver.registry.mutation import Effect, Mutation, Version
+from pinnace.apiserver.registry.store import Store
+from pinnace.apiserver.registry.strategies import pods
+from pinnace.apiserver.services.sessions import LeaseSession
+from pinnace.apiserver.storage.committer import NOT_DONE, Committer, Conflict, TransactionPipeline
+from pinnace.apiserver.storage.interface import Changes, Committed, Guard, KeyValue, StorageError, Unavailable, Write
 from pinnace.client.election import Term
 from pinnace.client.informer import Informer
 from pinnace.client.standby import Standby
+from pinnace.kubelet.run_log import LoggedRuntime
 from pinnace.runtime.clock import SilenceTimer
-from scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.verification.chaos.workers import NOBODY
 from tests.simulation.workload import FOREIGN
 
 

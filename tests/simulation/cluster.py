@@ -5,20 +5,20 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from apiserver.assembly import Assembly
-from kubelet.fleet import Fleet
-from kubelet.registration import Machine
-from kubelet.run_log import BEAT, LoggedRuntime
-from kubelet.runtime.fake import FakeRuntime
-from kubelet.runtime.stages import Behaviour
 from pinnace.api.machines import MachineShape
-from pinnace.check.history import Ran
+from pinnace.apiserver.assembly import Assembly
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.informer import OtherHistory, RestartSupervisor
 from pinnace.client.standby import TermFailed
-from scheduler.config import Configuration
-from scheduler.scheduler import Scheduler
+from pinnace.history.records import Ran
+from pinnace.kubelet.fleet import Fleet
+from pinnace.kubelet.registration import Machine
+from pinnace.kubelet.run_log import BEAT, LoggedRuntime
+from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.runtime.stages import Behaviour
+from pinnace.scheduler.config import Configuration
+from pinnace.scheduler.scheduler import Scheduler
 from tests.simulation.etcd import SimEtcd
 from tests.simulation.etcd_port import Odds, Port
 from tests.simulation.journal import MemoryJournal

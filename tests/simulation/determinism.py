@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kubelet import registration
 from pinnace.client import connection
+from pinnace.kubelet import registration
 from tests.simulation.channel import SimPeer
 from tests.simulation.loop import SimLoop
 from tests.simulation.network import Network

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from typing import Any
 
-from apiserver.storage.interface import Changes, Committed, CompareFailed, OutOfSpace, StorageError, Write
+from pinnace.apiserver.storage.interface import Changes, Committed, CompareFailed, OutOfSpace, StorageError, Write
 from pinnace.runtime.clock import Clock
 from tests.storage.mvcc import Mvcc
 

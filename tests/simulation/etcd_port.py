@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeVar
 
-from apiserver.storage.etcd.storage import IMPATIENCE, PROBE_INTERVAL, SILENCE_LIMIT
-from apiserver.storage.interface import (
+from pinnace.apiserver.storage.etcd.storage import IMPATIENCE, PROBE_INTERVAL, SILENCE_LIMIT
+from pinnace.apiserver.storage.interface import (
     Change,
     Changes,
     Committed,

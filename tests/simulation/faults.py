@@ -7,12 +7,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from itertools import count
 
-from apiserver.storage.etcd.storage import SILENCE_LIMIT
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import PODS, election_key
-from pinnace.chaos.workers import LOAD
-from pinnace.check.history import Fault
+from pinnace.apiserver.storage.etcd.storage import SILENCE_LIMIT
 from pinnace.cluster.spec import ELECTION
+from pinnace.history.records import Fault
+from pinnace.verification.chaos.workers import LOAD
 from tests.simulation.cluster import Cluster, Member
 from tests.simulation.etcd_port import TIMEOUT
 from tests.simulation.plan import ENDING, Blow

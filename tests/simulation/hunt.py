@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from pinnace.check.history import encode
+from pinnace.history.records import encode
 from tests.simulation.bugs import BUGS, named
 from tests.simulation.run import Outcome, play
 

@@ -4,19 +4,20 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from apiserver.storage.interface import Changes
 from pinnace.api.resources import PODS, Resource
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
-from pinnace.check.history import Compaction, PodFacts, Record, Stored, Told, Word, digest, digest_of, facts_of
+from pinnace.apiserver.storage.interface import Changes
 from pinnace.client.informer import Delta, Informer
 from pinnace.client.resource import ResourceClient
+from pinnace.history.records import Compaction, PodFacts, Record, Stored, Told, Word, digest, digest_of, facts_of
 from pinnace.runtime.clock import Clock
 
 _WORDS: Mapping[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "deleted"}
 
 
 class MemoryJournal:
-    """What pinnace.chaos.clients.Journal is to real processes: `write` takes records, in order. Also says what etcd has."""
+    """What pinnace.verification.chaos.clients.Journal is to real processes: `write` takes records, in order. Also says what
+    etcd has."""
 
     def __init__(self, clock: Clock) -> None:
         self.records: list[Record] = []

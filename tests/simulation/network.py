@@ -31,7 +31,7 @@ CLOSED: Frame = ("closed",)
 DIALLER_KEEPALIVE = (1.0, 3.2)
 """Seconds after which the end that dialled gives up a silent connection: see pinnace.client.channel.OPTIONS."""
 LISTENER_KEEPALIVE = (2.0, 4.2)
-"""The other end: see apiserver.server.options."""
+"""The other end: see pinnace.apiserver.server.options."""
 RETRANSMISSION = 0.4
 """Seconds, at most, after which what was kept arrives when a link is free again."""
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pinnace.api.resources import PODS
-from pinnace.chaos.load import FENCED
-from pinnace.chaos.workers import ANOTHER, CONTESTED
-from pinnace.check.check import NAMES, check
-from pinnace.check.history import Phase, Record, Run
-from pinnace.check.verdict import Verdict
+from pinnace.history.records import Phase, Record, Run
+from pinnace.history.verdict import Verdict
+from pinnace.verification.chaos.load import FENCED
+from pinnace.verification.chaos.workers import ANOTHER, CONTESTED
+from pinnace.verification.check.check import NAMES, check
 from tests.simulation.cluster import Cluster
 from tests.simulation.determinism import sealed
 from tests.simulation.etcd import SimEtcd
@@ -30,7 +30,7 @@ SETTLING = 2.5
 """Seconds, at least, between the last fault and the end: whoever is going to lead leads by then."""
 LEADERLESS = 3.0
 """Seconds without a leader, at most: a lease that runs out, and a little more."""
-ENDINGS = ("pinnace.client.standby", "scheduler.scheduler")
+ENDINGS = ("pinnace.client.standby", "pinnace.scheduler.scheduler")
 """The loggers that tell of a term that has ended by itself."""
 JUDGED: dict[Kind, tuple[str, ...]] = {
     Kind.ELECTION: tuple(name for name in NAMES if name not in ("I2", "L1")),  # candidates bind to nodes that nobody has

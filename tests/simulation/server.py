@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from apiserver.assembly import Assembly
-from apiserver.auth.authentication import User
-from apiserver.errors import Rejected
-from apiserver.registry import fencing
-from apiserver.services.methods import Method
 from pinnace.api.status import encode
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry import fencing
+from pinnace.apiserver.services.methods import Method
 from tests.credentials import Shown
 from tests.simulation.network import CLOSED, Frame, Network, Socket
 from tests.simulation.process import Process

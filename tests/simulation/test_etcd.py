@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
-from apiserver.storage.etcd.storage import SILENCE_LIMIT
-from apiserver.storage.interface import Compacted, CompareFailed, LeaseNotFound, OutcomeUnknown, OutOfSpace, Unavailable, Write
+from pinnace.apiserver.storage.etcd.storage import SILENCE_LIMIT
+from pinnace.apiserver.storage.interface import (
+    Compacted,
+    CompareFailed,
+    LeaseNotFound,
+    OutcomeUnknown,
+    OutOfSpace,
+    Unavailable,
+    Write,
+)
 from tests.contract.steps import done, put, take
 from tests.contract.test_storage_random import compare
 from tests.simulation.etcd import LEASE_LAG, SimEtcd

@@ -6,8 +6,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pinnace.check.check import check
-from pinnace.check.history import Run, read
+from pinnace.history.records import Run, read
+from pinnace.verification.check.check import check
 from tests.simulation.__main__ import main as simulate
 from tests.simulation.hunt import main as hunt
 from tests.simulation.run import JUDGED, play

@@ -10,7 +10,7 @@ from itertools import chain
 
 import pytest
 
-from kubelet import registration
+from pinnace.kubelet import registration
 from tests.simulation.__main__ import describe
 from tests.simulation.faults import FAULTS
 from tests.simulation.plan import COMMON, ENDING, OWN, Kind, plan

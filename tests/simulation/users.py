@@ -1,8 +1,8 @@
 """Who the processes of a simulated cluster are, as their certificates would say."""
 
-from apiserver.auth.authentication import MASTERS, NODES_GROUP, User
 from pinnace.api.names import NodeNames
 from pinnace.api.users import AUTHENTICATED
+from pinnace.apiserver.auth.authentication import MASTERS, NODES_GROUP, User
 from tests.simulation.process import Process
 
 FLEET = "fleet"

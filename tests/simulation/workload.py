@@ -1,7 +1,7 @@
 """Who uses a simulated cluster, and what becomes of it when all faults are over.
 
-Clients and watches are those of the chaos engine (pinnace.chaos): their every call and word is in the history. Candidates of an
-election bind pods by hand, under their token, and go on with it for a while after they have lost it.
+Clients and watches are those of the chaos engine (pinnace.verification.chaos): their every call and word is in the history.
+Candidates of an election bind pods by hand, under their token, and go on with it for a while after they have lost it.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from pinnace.api.core_v1_pb2 import Binding, Namespace, ObjectReference
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import NODES, PODS, Resource
-from pinnace.chaos.clients import RecordingConnection, RecordingWatcher
-from pinnace.chaos.workers import CONTESTED, LOAD, NOBODY, SEIZED, Adversary, Owner, Rival, Worker, pod
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate
 from pinnace.client.errors import AlreadyExists, ApiError
 from pinnace.client.informer import OtherHistory
-from scheduler.scheduler import Scheduler
+from pinnace.scheduler.scheduler import Scheduler
+from pinnace.verification.chaos.clients import RecordingConnection, RecordingWatcher
+from pinnace.verification.chaos.workers import CONTESTED, LOAD, NOBODY, SEIZED, Adversary, Owner, Rival, Worker, pod
 from tests.simulation.cluster import Cluster, Member
 from tests.simulation.journal import RecordedInformer
 from tests.simulation.plan import ROOM, Kind, Plan

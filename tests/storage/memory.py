@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 
-from apiserver.storage.interface import Changes, Committed, Compacted, CompareFailed, KeyValue, Page, Write
+from pinnace.apiserver.storage.interface import Changes, Committed, Compacted, CompareFailed, KeyValue, Page, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from tests.storage.mvcc import Mvcc
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from sortedcontainers import SortedDict
 
-from apiserver.storage.interface import (
+from pinnace.apiserver.storage.interface import (
     MAX_OPERATIONS,
     MAX_REQUEST_BYTES,
     Change,

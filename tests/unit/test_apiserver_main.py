@@ -5,7 +5,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from apiserver.main import main
+from pinnace.apiserver.main import main
 
 KUBELETS = [
     *("--kubelet-certificate-authority", __file__),

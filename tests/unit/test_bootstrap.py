@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.auth import rbac
-from apiserver.errors import Rejected
 from pinnace.api.core_v1_pb2 import NamespaceList
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
@@ -19,6 +16,9 @@ from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Resource
 from pinnace.api.status import Code
 from pinnace.api.users import AUTHENTICATED, UNAUTHENTICATED
 from pinnace.api.verbs_pb2 import ListRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.auth import rbac
+from pinnace.apiserver.errors import Rejected
 from pinnace.runtime.logs import BootstrapFailed
 from tests.logged import logged
 from tests.storage.memory import MemoryStorage

@@ -3,16 +3,16 @@
 import pytest
 from click.testing import CliRunner
 
-import apiserver.main
-import controllers.main
-import kubelet.main
-import scheduler.main
+import pinnace.apiserver.main
+import pinnace.controllers.main
+import pinnace.kubelet.main
+import pinnace.scheduler.main
 
 COMMANDS = {
-    "APISERVER": apiserver.main.main,
-    "SCHEDULER": scheduler.main.main,
-    "CONTROLLERS": controllers.main.main,
-    "KUBELET": kubelet.main.main,
+    "APISERVER": pinnace.apiserver.main.main,
+    "SCHEDULER": pinnace.scheduler.main.main,
+    "CONTROLLERS": pinnace.controllers.main.main,
+    "KUBELET": pinnace.kubelet.main.main,
 }
 GRACE = "PINNACE_CONTROLLERS_NODE_STARTUP_GRACE_PERIOD"
 OPTIONS = [(component, max(option.opts, key=len)) for component, command in COMMANDS.items() for option in command.params]
@@ -28,8 +28,10 @@ def test_variable_is_named_after_the_flag(component: str, flag: str) -> None:
 
 def test_variable_sets_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(GRACE, "7")
-    assert controllers.main.main.make_context("controllers", []).params["startup"] == 7.0
-    assert controllers.main.main.make_context("controllers", ["--node-startup-grace-period", "8"]).params["startup"] == 8.0
+    assert pinnace.controllers.main.main.make_context("controllers", []).params["startup"] == 7.0
+    assert (
+        pinnace.controllers.main.main.make_context("controllers", ["--node-startup-grace-period", "8"]).params["startup"] == 8.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,11 +47,11 @@ def test_variable_sets_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_unknown_variable_causes_a_warning(monkeypatch: pytest.MonkeyPatch, variable: str, warning: str) -> None:
     monkeypatch.setenv(variable, "s3cret")
-    output = CliRunner().invoke(controllers.main.main, ["--kubeconfig", __file__]).output
+    output = CliRunner().invoke(pinnace.controllers.main.main, ["--kubeconfig", __file__]).output
     assert warning in output and "s3cret" not in output
 
 
 def test_variables_of_other_components_cause_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KUBECONFIG", "PINNACE_SERVER", "PINNACE_SCHEDULER_XYZ", GRACE):
         monkeypatch.setenv(name, "1")
-    assert "in the environment" not in CliRunner().invoke(controllers.main.main, ["--kubeconfig", __file__]).output
+    assert "in the environment" not in CliRunner().invoke(pinnace.controllers.main.main, ["--kubeconfig", __file__]).output

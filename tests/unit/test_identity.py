@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.assembly import Assembly, ServerSettings
-from apiserver.startup import Claim, IdentityRecord, OtherCluster, authorities_in, compare
-from apiserver.storage.interface import Prefixed, Storage
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.namespaces_pb2 import CreateNamespaceRequest
 from pinnace.api.resources import CLUSTER_KEY, NAMESPACES
+from pinnace.apiserver.assembly import Assembly, ServerSettings
+from pinnace.apiserver.startup import Claim, IdentityRecord, OtherCluster, authorities_in, compare
+from pinnace.apiserver.storage.interface import Prefixed, Storage
 from pinnace.pki.authority import Authority
 from tests.contract.steps import put
 from tests.storage.memory import MemoryStorage

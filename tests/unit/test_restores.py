@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.storage.committer import TransactionPipeline, marker_keys
-from apiserver.storage.interface import Committed, CompareFailed, OutOfSpace, Storage, Write
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import COMMITS_PREFIX, RESTORES_KEY, election_key
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.storage.committer import TransactionPipeline, marker_keys
+from pinnace.apiserver.storage.interface import Committed, CompareFailed, OutOfSpace, Storage, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.flaky import FlakyStorage

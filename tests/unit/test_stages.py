@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from apiserver.stages import ADMIT, COMMIT, DECODE, ENCODE, HANDLE, SECTIONS, CpuStages
+from pinnace.apiserver.stages import ADMIT, COMMIT, DECODE, ENCODE, HANDLE, SECTIONS, CpuStages
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_pod

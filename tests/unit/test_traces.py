@@ -8,20 +8,20 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
-from apiserver.assembly import ServerSettings
-from apiserver.server import ApiServer
-from kubelet.fleet import Fleet
-from kubelet.registration import Machine
-from kubelet.runtime.fake import Behaviour, FakeRuntime
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.machines import MachineShape
 from pinnace.api.wellknown import TRACE_ANNOTATION
+from pinnace.apiserver.assembly import ServerSettings
+from pinnace.apiserver.server import ApiServer
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
+from pinnace.kubelet.fleet import Fleet
+from pinnace.kubelet.registration import Machine
+from pinnace.kubelet.runtime.fake import Behaviour, FakeRuntime
 from pinnace.runtime import tracing
 from pinnace.runtime.otel import OtelTracer, provider
-from scheduler.config import Configuration
-from scheduler.scheduler import Scheduler
+from pinnace.scheduler.config import Configuration
+from pinnace.scheduler.scheduler import Scheduler
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategy import StatusStrategy
 from pinnace.api import (
     apps_v1_pb2,
     batch_v1_pb2,
@@ -33,6 +31,8 @@ from pinnace.api import (
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import ALL, NAMESPACES, Resource
 from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.apiserver.registry.strategy import StatusStrategy
 
 PACKAGES = {
     "k8s.io.api.apps.v1": apps_v1_pb2,

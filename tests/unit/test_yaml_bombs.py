@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.webhooks import webhook as webhooks
-from kubelet.runtime.stages import StagesError
-from kubelet.runtime.stages import parse as parse_stages
 from pinnace.api import documents, manifest
+from pinnace.apiserver.webhooks import webhook as webhooks
 from pinnace.client import config
+from pinnace.kubelet.runtime.stages import StagesError
+from pinnace.kubelet.runtime.stages import parse as parse_stages
 from pinnace.runtime.configuration import ConfigurationError
-from scheduler.config import parse as parse_scheduler
+from pinnace.scheduler.config import parse as parse_scheduler
 
 LAUGHS = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
 BOMBS = {

@@ -1,33 +1,9 @@
-"""The strategies of all resources, by kind: defaults, validation and immutable fields (see `apiserver.registry.strategy`)."""
+"""The strategies of all resources, by kind: defaults, validation and immutable fields (see
+`pinnace.apiserver.registry.strategy`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
-from apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
-from apiserver.registry.strategies.pods import PodStrategy
-from apiserver.registry.strategies.policy import (
-    LimitRangeStrategy,
-    PodDisruptionBudgetStrategy,
-    PriorityClassStrategy,
-    ResourceQuotaStrategy,
-    RoleBindingStrategy,
-    RoleStrategy,
-)
-from apiserver.registry.strategies.services import (
-    EndpointSliceStrategy,
-    IPAddressStrategy,
-    ServiceCIDRStrategy,
-    ServiceStrategy,
-)
-from apiserver.registry.strategies.storage import (
-    CSINodeStrategy,
-    PersistentVolumeClaimStrategy,
-    PersistentVolumeStrategy,
-    StorageClassStrategy,
-)
-from apiserver.registry.strategies.workloads import DeploymentStrategy, JobStrategy, ReplicaSetStrategy
-from apiserver.registry.strategy import Strategy
 from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -56,6 +32,31 @@ from pinnace.api.resources import (
     SERVICES,
     STORAGE_CLASSES,
 )
+from pinnace.apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
+from pinnace.apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
+from pinnace.apiserver.registry.strategies.pods import PodStrategy
+from pinnace.apiserver.registry.strategies.policy import (
+    LimitRangeStrategy,
+    PodDisruptionBudgetStrategy,
+    PriorityClassStrategy,
+    ResourceQuotaStrategy,
+    RoleBindingStrategy,
+    RoleStrategy,
+)
+from pinnace.apiserver.registry.strategies.services import (
+    EndpointSliceStrategy,
+    IPAddressStrategy,
+    ServiceCIDRStrategy,
+    ServiceStrategy,
+)
+from pinnace.apiserver.registry.strategies.storage import (
+    CSINodeStrategy,
+    PersistentVolumeClaimStrategy,
+    PersistentVolumeStrategy,
+    StorageClassStrategy,
+)
+from pinnace.apiserver.registry.strategies.workloads import DeploymentStrategy, JobStrategy, ReplicaSetStrategy
+from pinnace.apiserver.registry.strategy import Strategy
 
 _ALL: Sequence[Strategy[Any]] = (
     PodStrategy(),

@@ -8,8 +8,19 @@ defaults.
 
 from collections.abc import Sequence
 
-from apiserver.registry.strategy import StatusStrategy, Strategy, carry_over
-from apiserver.registry.validation.fields import (
+from pinnace.api import names
+from pinnace.api.codec import to_dict
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Event, Namespace, Node, NodeSpec, NodeStatus
+from pinnace.api.meta_v1_pb2 import MicroTime, Time
+from pinnace.api.quantity import QuantityError, amounts, format_amount
+from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS_V1, SYSTEM_NAMESPACE
+from pinnace.api.scalars import format_rfc3339
+from pinnace.api.status import Violation
+from pinnace.api.verbs_pb2 import Disruption
+from pinnace.api.wellknown import NAMESPACE_FINALIZER, RESERVED_ANNOTATION
+from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy, carry_over
+from pinnace.apiserver.registry.validation.fields import (
     IMMUTABLE,
     NEGATIVE,
     duplicate,
@@ -22,18 +33,7 @@ from apiserver.registry.validation.fields import (
     validate_key,
     validate_network,
 )
-from apiserver.registry.validation.pods import validate_number, validate_taints
-from pinnace.api import names
-from pinnace.api.codec import to_dict
-from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import Event, Namespace, Node, NodeSpec, NodeStatus
-from pinnace.api.meta_v1_pb2 import MicroTime, Time
-from pinnace.api.quantity import QuantityError, amounts, format_amount
-from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS_V1, SYSTEM_NAMESPACE
-from pinnace.api.scalars import format_rfc3339
-from pinnace.api.status import Violation
-from pinnace.api.verbs_pb2 import Disruption
-from pinnace.api.wellknown import NAMESPACE_FINALIZER, RESERVED_ANNOTATION
+from pinnace.apiserver.registry.validation.pods import validate_number, validate_taints
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The label by which namespace selectors select one namespace by name."""

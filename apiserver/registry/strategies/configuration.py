@@ -9,11 +9,11 @@ Source: pkg/apis/core/validation and pkg/registry/core/secret of Kubernetes 1.36
 import json
 from collections.abc import Callable, Iterable, Mapping
 
-from apiserver.registry.strategy import Strategy
-from apiserver.registry.validation.fields import IMMUTABLE, forbidden, invalid, required, too_long
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import ConfigMap, Secret, ServiceAccount
 from pinnace.api.status import Violation
+from pinnace.apiserver.registry.strategy import Strategy
+from pinnace.apiserver.registry.validation.fields import IMMUTABLE, forbidden, invalid, required, too_long
 
 MAX_DATA = 1 << 20
 """Bytes of all values of an object (MaxSecretSize of Kubernetes)."""

@@ -27,17 +27,6 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from apiserver.registry.strategy import StatusStrategy
-from apiserver.registry.validation.fields import validate_pod_annotations
-from apiserver.registry.validation.pod_update import (
-    carry_over_resources,
-    validate_pod_status,
-    validate_pod_status_update,
-    validate_resize,
-    validate_spec_update,
-)
-from apiserver.registry.validation.pods import name_warnings, spec_warnings, validate_new_spec, validate_spec
-from apiserver.registry.validation.volumes import validate_generated_claims
 from pinnace.api import conditions, wellknown
 from pinnace.api.codec import says_more
 from pinnace.api.core_v1_pb2 import (
@@ -62,6 +51,17 @@ from pinnace.api.resources import PODS
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import DISRUPTION_TARGET, FENCE_ANNOTATION, NOT_READY_TAINT, UNREACHABLE_TAINT
+from pinnace.apiserver.registry.strategy import StatusStrategy
+from pinnace.apiserver.registry.validation.fields import validate_pod_annotations
+from pinnace.apiserver.registry.validation.pod_update import (
+    carry_over_resources,
+    validate_pod_status,
+    validate_pod_status_update,
+    validate_resize,
+    validate_spec_update,
+)
+from pinnace.apiserver.registry.validation.pods import name_warnings, spec_warnings, validate_new_spec, validate_spec
+from pinnace.apiserver.registry.validation.volumes import validate_generated_claims
 from pinnace.fit.requests import combine, is_pod_level
 
 NEGATIVE_GRACE = 1

@@ -11,28 +11,6 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TypeAlias
 
-from apiserver.registry.strategy import StatusStrategy, Strategy
-from apiserver.registry.validation.fields import (
-    IMMUTABLE,
-    WHOLE,
-    can_overcommit,
-    container_resource_problems,
-    duplicate,
-    forbidden,
-    invalid,
-    is_quota_resource,
-    not_negative,
-    quota_resource_problems,
-    required,
-    resource_name_problems,
-    unsupported,
-    validate_amount,
-    validate_bound,
-    validate_key,
-    validate_selector,
-)
-from apiserver.registry.validation.pods import PREEMPTION_POLICIES
-from apiserver.registry.validation.volumes import STORAGE
 from pinnace.api import names, quantity
 from pinnace.api.core_v1_pb2 import LimitRange, LimitRangeItem, ResourceQuota, ScopedResourceSelectorRequirement
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -51,6 +29,28 @@ from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.scalars import int_or_string
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.status import Violation
+from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy
+from pinnace.apiserver.registry.validation.fields import (
+    IMMUTABLE,
+    WHOLE,
+    can_overcommit,
+    container_resource_problems,
+    duplicate,
+    forbidden,
+    invalid,
+    is_quota_resource,
+    not_negative,
+    quota_resource_problems,
+    required,
+    resource_name_problems,
+    unsupported,
+    validate_amount,
+    validate_bound,
+    validate_key,
+    validate_selector,
+)
+from pinnace.apiserver.registry.validation.pods import PREEMPTION_POLICIES
+from pinnace.apiserver.registry.validation.volumes import STORAGE
 
 _TYPES = ("Container", "Pod", "PersistentVolumeClaim")
 _AMOUNTS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")

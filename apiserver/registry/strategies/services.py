@@ -9,8 +9,15 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Literal
 
-from apiserver.registry.strategy import StatusStrategy, Strategy
-from apiserver.registry.validation.fields import (
+from pinnace.api import names
+from pinnace.api.core_v1_pb2 import Service, ServicePort, ServiceSpec
+from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
+from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.api.networking_v1_pb2 import IPAddress, ServiceCIDR
+from pinnace.api.selectors import MAX_REQUIREMENTS
+from pinnace.api.status import Violation
+from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy
+from pinnace.apiserver.registry.validation.fields import (
     IMMUTABLE,
     between,
     duplicate,
@@ -28,13 +35,6 @@ from apiserver.registry.validation.fields import (
     validate_port,
     validate_port_or_name,
 )
-from pinnace.api import names
-from pinnace.api.core_v1_pb2 import Service, ServicePort, ServiceSpec
-from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
-from pinnace.api.intstr_v1_pb2 import IntOrString
-from pinnace.api.networking_v1_pb2 import IPAddress, ServiceCIDR
-from pinnace.api.selectors import MAX_REQUIREMENTS
-from pinnace.api.status import Violation
 
 HEADLESS = "None"
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
@@ -433,7 +433,8 @@ def _validate_endpoint_ports(ports: Sequence[EndpointPort], out: list[Violation]
 
 
 class IPAddressStrategy(Strategy[IPAddress]):
-    """The API server itself writes the addresses of services (apiserver.registry.allocation). A client can reserve others."""
+    """The API server itself writes the addresses of services (pinnace.apiserver.registry.allocation). A client can reserve
+    others."""
 
     @staticmethod
     def check_name(name: str) -> Sequence[str]:  # type: ignore[override]  # the base has a replaceable attribute

@@ -9,32 +9,6 @@ Source: pkg/apis/core/validation and pkg/apis/storage/validation of Kubernetes 1
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 
-from apiserver.registry.strategies.pods import default_claim, default_source
-from apiserver.registry.strategy import StatusStrategy, Strategy, carry_over
-from apiserver.registry.validation.fields import (
-    IMMUTABLE,
-    NEGATIVE,
-    duplicate,
-    forbidden,
-    invalid,
-    required,
-    too_long,
-    unsupported,
-    validate_capacity,
-    validate_key,
-)
-from apiserver.registry.validation.pods import amount_warnings, validate_node_selector
-from apiserver.registry.validation.volumes import (
-    STORAGE,
-    size_of,
-    validate_access_modes,
-    validate_claim_spec,
-    validate_class_name,
-    validate_driver,
-    validate_size,
-    validate_source,
-    validate_volume_mode,
-)
 from pinnace.api import names
 from pinnace.api.codec import says_more
 from pinnace.api.core_v1_pb2 import (
@@ -48,6 +22,32 @@ from pinnace.api.scalars import to_time
 from pinnace.api.status import Violation
 from pinnace.api.storage_v1_pb2 import CSINode, CSINodeDriver, StorageClass
 from pinnace.api.wellknown import CLASS_ANNOTATION
+from pinnace.apiserver.registry.strategies.pods import default_claim, default_source
+from pinnace.apiserver.registry.strategy import StatusStrategy, Strategy, carry_over
+from pinnace.apiserver.registry.validation.fields import (
+    IMMUTABLE,
+    NEGATIVE,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    unsupported,
+    validate_capacity,
+    validate_key,
+)
+from pinnace.apiserver.registry.validation.pods import amount_warnings, validate_node_selector
+from pinnace.apiserver.registry.validation.volumes import (
+    STORAGE,
+    size_of,
+    validate_access_modes,
+    validate_claim_spec,
+    validate_class_name,
+    validate_driver,
+    validate_size,
+    validate_source,
+    validate_volume_mode,
+)
 
 VOLUME_PHASES = ("Pending", "Available", "Bound", "Released", "Failed")
 _POLICIES = ("Delete", "Recycle", "Retain")

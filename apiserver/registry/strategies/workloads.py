@@ -18,26 +18,6 @@ Source: pkg/apis/apps/validation, pkg/apis/batch/validation, pkg/apis/core/valid
 
 from collections.abc import Iterable
 
-from apiserver.registry.strategies.pods import set_template_defaults
-from apiserver.registry.strategy import StatusStrategy
-from apiserver.registry.validation.fields import (
-    IMMUTABLE,
-    MAX_SHOWN,
-    WHOLE,
-    duplicate,
-    forbidden,
-    invalid,
-    is_nothing,
-    not_negative,
-    required,
-    unsupported,
-    validate_annotations,
-    validate_bound,
-    validate_labels,
-    validate_pod_annotations,
-    validate_selector,
-)
-from apiserver.registry.validation.pods import name_warnings, spec_warnings, validate_spec
 from pinnace.api import names
 from pinnace.api.apps_v1_pb2 import (
     Deployment,
@@ -57,6 +37,26 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.scalars import STRING, format_rfc3339, int_or_string, to_seconds
 from pinnace.api.selectors import from_message
 from pinnace.api.status import Violation
+from pinnace.apiserver.registry.strategies.pods import set_template_defaults
+from pinnace.apiserver.registry.strategy import StatusStrategy
+from pinnace.apiserver.registry.validation.fields import (
+    IMMUTABLE,
+    MAX_SHOWN,
+    WHOLE,
+    duplicate,
+    forbidden,
+    invalid,
+    is_nothing,
+    not_negative,
+    required,
+    unsupported,
+    validate_annotations,
+    validate_bound,
+    validate_labels,
+    validate_pod_annotations,
+    validate_selector,
+)
+from pinnace.apiserver.registry.validation.pods import name_warnings, spec_warnings, validate_spec
 
 
 class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):

@@ -5,20 +5,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from apiserver.registry.validation.fields import (
-    NEGATIVE,
-    between,
-    duplicate,
-    forbidden,
-    invalid,
-    required,
-    unsupported,
-    validate_no_null,
-    validate_port,
-    validate_port_or_name,
-    validate_requirements,
-)
-from apiserver.registry.validation.volumes import validate_amount_selector, validate_field_selector, validate_mounts
 from pinnace.api import names
 from pinnace.api.codec import says_more
 from pinnace.api.core_v1_pb2 import (
@@ -41,6 +27,20 @@ from pinnace.api.core_v1_pb2 import (
     SecurityContext,
 )
 from pinnace.api.status import Violation
+from pinnace.apiserver.registry.validation.fields import (
+    NEGATIVE,
+    between,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+    validate_no_null,
+    validate_port,
+    validate_port_or_name,
+    validate_requirements,
+)
+from pinnace.apiserver.registry.validation.volumes import validate_amount_selector, validate_field_selector, validate_mounts
 
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")

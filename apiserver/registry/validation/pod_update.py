@@ -21,7 +21,6 @@ from collections.abc import Sequence
 
 from google.protobuf.message import Message
 
-from apiserver.registry.validation.fields import IMMUTABLE, forbidden, invalid, unsupported, validate_ip, validate_key
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import (
     Container,
@@ -38,6 +37,7 @@ from pinnace.api.core_v1_pb2 import (
 )
 from pinnace.api.pods import qos_class
 from pinnace.api.status import Violation
+from pinnace.apiserver.registry.validation.fields import IMMUTABLE, forbidden, invalid, unsupported, validate_ip, validate_key
 
 _UPDATABLE = ",".join((
     "`spec.containers[*].image`",

@@ -10,31 +10,6 @@ Source: pkg/apis/core/validation, pkg/api/pod/warnings.go and the strategies of 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from apiserver.registry.validation.containers import (
-    PodContext,
-    validate_containers,
-    validate_init_containers,
-    validate_pod_security,
-)
-from apiserver.registry.validation.fields import (
-    NEGATIVE,
-    NOT_POSITIVE,
-    between,
-    duplicate,
-    forbidden,
-    invalid,
-    required,
-    too_many,
-    unsupported,
-    validate_ip,
-    validate_key,
-    validate_labels,
-    validate_overhead,
-    validate_pod_requirements,
-    validate_selector,
-    validate_values,
-)
-from apiserver.registry.validation.volumes import STORAGE, validate_volumes
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import (
     Affinity,
@@ -62,6 +37,31 @@ from pinnace.api.pods import EFFECTS
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.status import Violation
 from pinnace.api.wellknown import OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
+from pinnace.apiserver.registry.validation.containers import (
+    PodContext,
+    validate_containers,
+    validate_init_containers,
+    validate_pod_security,
+)
+from pinnace.apiserver.registry.validation.fields import (
+    NEGATIVE,
+    NOT_POSITIVE,
+    between,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_many,
+    unsupported,
+    validate_ip,
+    validate_key,
+    validate_labels,
+    validate_overhead,
+    validate_pod_requirements,
+    validate_selector,
+    validate_values,
+)
+from pinnace.apiserver.registry.validation.volumes import STORAGE, validate_volumes
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")

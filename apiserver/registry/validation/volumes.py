@@ -9,22 +9,6 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
-from apiserver.registry.validation.fields import (
-    MAX_SHOWN,
-    NOT_POSITIVE,
-    between,
-    duplicate,
-    forbidden,
-    invalid,
-    not_found,
-    required,
-    unsupported,
-    validate_amount,
-    validate_annotations,
-    validate_labels,
-    validate_no_null,
-    validate_selector,
-)
 from pinnace.api import names, quantity
 from pinnace.api.core_v1_pb2 import (
     DownwardAPIVolumeFile,
@@ -45,6 +29,22 @@ from pinnace.api.names import MAX_KEY
 from pinnace.api.quantity import QuantityError, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.status import Violation
+from pinnace.apiserver.registry.validation.fields import (
+    MAX_SHOWN,
+    NOT_POSITIVE,
+    between,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    required,
+    unsupported,
+    validate_amount,
+    validate_annotations,
+    validate_labels,
+    validate_no_null,
+    validate_selector,
+)
 
 _PROPAGATION = ("Bidirectional", "HostToContainer", "None")
 _RECURSIVE = ("Disabled", "Enabled", "IfPossible")

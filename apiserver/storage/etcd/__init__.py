@@ -1,5 +1,5 @@
 """Storage in etcd, with gRPC channels and etcd's generated messages. No other package uses etcd's API."""
 
-from apiserver.storage.etcd.storage import EtcdStorage
+from pinnace.apiserver.storage.etcd.storage import EtcdStorage
 
 __all__ = ["EtcdStorage"]

@@ -1,7 +1,7 @@
 """The baseline of benchmarks: the rate at which a Python client writes to this etcd with one key per transaction.
 
-`python -m apiserver.storage.etcd.calibrate --etcd HOST:PORT` prints JSON. It uses etcd's stubs and not EtcdStorage, so that
-changes of the measured code do not change the baseline.
+`python -m pinnace.apiserver.storage.etcd.calibrate --etcd HOST:PORT` prints JSON. It uses etcd's stubs and not EtcdStorage, so
+that changes of the measured code do not change the baseline.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import click
 import grpc.aio
 from aetcd.rpc import Compare, DeleteRangeRequest, KVStub, PutRequest, RequestOp, TxnRequest
 
-from apiserver.storage.etcd.members import credentials
+from pinnace.apiserver.storage.etcd.members import credentials
 from pinnace.runtime.tls import TlsFiles
 
 PREFIX = b"/calibration/"

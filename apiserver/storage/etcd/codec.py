@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from aetcd.rpc import Compare, TxnRequest
 
-from apiserver.storage.interface import (
+from pinnace.apiserver.storage.interface import (
     Change,
     Committed,
     CompareFailed,

@@ -1,8 +1,8 @@
-"""The recorder: writes every change of every key in etcd to a history file (pinnace.check.history).
+"""The recorder: writes every change of every key in etcd to a history file (pinnace.history.records).
 
-`python -m apiserver.storage.etcd.record --etcd HOST:PORT,... --output FILE` runs until SIGTERM, for a cluster that starts with
-an empty etcd. It has its own watch stream of etcd, from revision 1 on, and does not use the code that the history serves to
-check.
+`python -m pinnace.apiserver.storage.etcd.record --etcd HOST:PORT,... --output FILE` runs until SIGTERM, for a cluster that
+starts with an empty etcd. It has its own watch stream of etcd, from revision 1 on, and does not use the code that the history
+serves to check.
 
 Guarantees: every revision is written once, complete and in order, despite failures of members, connections and leaders. A
 broken stream is resumed at the last revision on another member. The last revision is requested again and dropped, because etcd
@@ -26,10 +26,10 @@ import click
 import grpc
 from aetcd.rpc import RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest
 
-from apiserver.storage.etcd.codec import RevisionCompacted, classify, describe
-from apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members, credentials
-from apiserver.storage.etcd.storage import oldest_revision
-from pinnace.check.history import Compaction, Record, Stored, digest_of, encode, facts_of
+from pinnace.apiserver.storage.etcd.codec import RevisionCompacted, classify, describe
+from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members, credentials
+from pinnace.apiserver.storage.etcd.storage import oldest_revision
+from pinnace.history.records import Compaction, Record, Stored, digest_of, encode, facts_of
 from pinnace.runtime import logs, process
 from pinnace.runtime.tls import TlsFiles
 

@@ -48,10 +48,10 @@ from aetcd.rpc import (
     WatchRequest,
 )
 
-from apiserver.storage.etcd import codec
-from apiserver.storage.etcd.codec import ALL_KEYS, RevisionCompacted, Trouble, classify, decode_event, describe
-from apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members
-from apiserver.storage.interface import (
+from pinnace.apiserver.storage.etcd import codec
+from pinnace.apiserver.storage.etcd.codec import ALL_KEYS, RevisionCompacted, Trouble, classify, decode_event, describe
+from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members
+from pinnace.apiserver.storage.interface import (
     Change,
     Changes,
     Committed,

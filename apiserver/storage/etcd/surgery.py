@@ -1,6 +1,6 @@
 """Operations on an etcd cluster, for tests of failures. The API server does not use this module.
 
-`python -m apiserver.storage.etcd.surgery --etcd HOST:PORT,...` reads requests from stdin (pinnace.runtime.process):
+`python -m pinnace.apiserver.storage.etcd.surgery --etcd HOST:PORT,...` reads requests from stdin (pinnace.runtime.process):
 
     leader                        return the address of the leader; null: there is none, or it is unknown
     transfer {to: HOST:PORT}      transfer the leadership to that member
@@ -28,8 +28,8 @@ from aetcd.rpc import (
     StatusResponse,
 )
 
-from apiserver.storage.etcd.codec import describe
-from apiserver.storage.etcd.members import Member, credentials
+from pinnace.apiserver.storage.etcd.codec import describe
+from pinnace.apiserver.storage.etcd.members import Member, credentials
 from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
 

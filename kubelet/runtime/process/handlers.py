@@ -20,11 +20,11 @@ from urllib.parse import quote, urljoin, urlsplit
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from kubelet.runtime.interface import Call, CallKind, CallView, Instant, read
-from kubelet.runtime.process.files import Plan
-from kubelet.runtime.process.plan import instead
-from kubelet.runtime.process.streams import run_command
 from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, HTTPHeader, TCPSocketAction
+from pinnace.kubelet.runtime.interface import Call, CallKind, CallView, Instant, read
+from pinnace.kubelet.runtime.process.files import Plan
+from pinnace.kubelet.runtime.process.plan import instead
+from pinnace.kubelet.runtime.process.streams import run_command
 from pinnace.runtime.clock import Clock
 
 REDIRECTS = 10

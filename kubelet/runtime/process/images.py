@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-import kubelet
+import pinnace
 from pinnace.api.core_v1_pb2 import Container, Pod
 from pinnace.runtime.configuration import ConfigurationError, fields, items
 
@@ -53,8 +53,8 @@ class Image(NamedTuple):
 
 def _own_program(module: str, *arguments: str) -> tuple[str, ...]:
     """Runs a module of this package. Its path is not a variable of the container."""
-    path = f"PYTHONPATH={Path(str(kubelet.__file__)).parents[1]}"
-    return ("env", path, sys.executable, "-S", "-P", "-m", f"kubelet.runtime.process.{module}", *arguments)
+    path = f"PYTHONPATH={Path(str(pinnace.__file__)).parents[1]}"
+    return ("env", path, sys.executable, "-S", "-P", "-m", f"pinnace.kubelet.runtime.process.{module}", *arguments)
 
 
 BUILT_IN: Mapping[str, Image] = {

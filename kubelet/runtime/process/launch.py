@@ -19,7 +19,7 @@ import signal
 import sys
 import termios
 
-from kubelet.runtime.process import mounts
+from pinnace.kubelet.runtime.process import mounts
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)

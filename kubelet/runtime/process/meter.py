@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from kubelet.runtime.process import files
-from kubelet.runtime.process.root import Root
-from kubelet.stats import Running, Usage
+from pinnace.kubelet.runtime.process import files
+from pinnace.kubelet.runtime.process.root import Root
+from pinnace.kubelet.stats import Running, Usage
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Entry
 

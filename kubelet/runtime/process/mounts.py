@@ -11,7 +11,7 @@ last process.
 This needs root (CAP_SYS_ADMIN), which a container of the machine may lack: `probe` tries it once. Without it, containers have
 links in their root directory only (see plan). It is not a sandbox: a process of root can leave the namespace.
 
-`python -m kubelet.runtime.process.mounts FOLDER` makes an empty namespace in FOLDER, and exits with 0 if that works.
+`python -m pinnace.kubelet.runtime.process.mounts FOLDER` makes an empty namespace in FOLDER, and exits with 0 if that works.
 
 Source: mount(2), pivot_root(2), mount_namespaces(7); bubblewrap and runc do the same.
 """
@@ -27,7 +27,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from kubelet.runtime.process.files import BindMount
+from pinnace.kubelet.runtime.process.files import BindMount
 
 _CLONE_NEWNS = 0x20000
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 8192, 16384, 1 << 18
@@ -45,7 +45,7 @@ def probe(environment: dict[str, str]) -> bool:
     if os.geteuid() != 0 or platform.machine() not in _PIVOT_ROOT:
         return False
     with tempfile.TemporaryDirectory(prefix="pinnace-mounts-") as folder:
-        command = [sys.executable, "-S", "-P", "-m", "kubelet.runtime.process.mounts", folder]
+        command = [sys.executable, "-S", "-P", "-m", "pinnace.kubelet.runtime.process.mounts", folder]
         try:
             done = subprocess.run(command, env=environment, capture_output=True, timeout=PROBE_TIMEOUT, check=False)
         except (OSError, subprocess.TimeoutExpired):

@@ -16,10 +16,6 @@ from types import MappingProxyType
 
 from google.protobuf.message import Message
 
-from kubelet.addresses import Addresses
-from kubelet.runtime.downward import field_value, resource_value
-from kubelet.runtime.interface import Unsupported
-from kubelet.runtime.process.atomic_writer import ProjectedFile
 from pinnace.api.core_v1_pb2 import (
     ConfigMap,
     Container,
@@ -34,6 +30,10 @@ from pinnace.api.core_v1_pb2 import (
     VolumeProjection,
 )
 from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.runtime.downward import field_value, resource_value
+from pinnace.kubelet.runtime.interface import Unsupported
+from pinnace.kubelet.runtime.process.atomic_writer import ProjectedFile
 
 Objects = Mapping[Reference, Message | None]
 """The objects of a pod. None: the object does not exist. A missing entry has not been read yet."""

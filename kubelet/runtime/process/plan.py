@@ -30,15 +30,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from kubelet.addresses import Addresses
-from kubelet.runtime.downward import field_value, resource_value
-from kubelet.runtime.interface import Unsupported
-from kubelet.runtime.process import files
-from kubelet.runtime.process.files import BindMount, Plan
-from kubelet.runtime.process.images import Image, ImageTable, container_command
-from kubelet.runtime.process.objects import NO_OBJECTS, Objects, claim_path, environment_from, has_files, object_value
 from pinnace.api.core_v1_pb2 import Container, EnvVar, Pod, Volume, VolumeMount
 from pinnace.api.quantity import amount
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.runtime.downward import field_value, resource_value
+from pinnace.kubelet.runtime.interface import Unsupported
+from pinnace.kubelet.runtime.process import files
+from pinnace.kubelet.runtime.process.files import BindMount, Plan
+from pinnace.kubelet.runtime.process.images import Image, ImageTable, container_command
+from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, Objects, claim_path, environment_from, has_files, object_value
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 LONGEST = 128 << 10

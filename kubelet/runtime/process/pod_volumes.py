@@ -23,16 +23,16 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
-from kubelet.runtime.interface import Instant, Progress, Unsupported
-from kubelet.runtime.process.atomic_writer import write_atomically
-from kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects, config_error, has_files, volume_files
-from kubelet.runtime.process.plan import make_volumes, places, unsupported_volume
-from kubelet.runtime.process.root import Root
-from kubelet.workqueue import DelayQueue
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod
 from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference, pod_references
 from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 from pinnace.client.errors import ApiError, NotFound, unavailable
+from pinnace.kubelet.runtime.interface import Instant, Progress, Unsupported
+from pinnace.kubelet.runtime.process.atomic_writer import write_atomically
+from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects, config_error, has_files, volume_files
+from pinnace.kubelet.runtime.process.plan import make_volumes, places, unsupported_volume
+from pinnace.kubelet.runtime.process.root import Root
+from pinnace.kubelet.workqueue import DelayQueue
 from pinnace.runtime.backoff import Backoffs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 

@@ -1,8 +1,9 @@
 """The root directory of a process runtime, and its shims: starts, finds, signals and removes them.
 
-`python -m kubelet.runtime.process.root [--keep] FOLDER` kills everything that a stopped kubelet has left in a root directory
-and removes the directory (as `kubeadm reset` does). With `--keep` the directory stays, and the next kubelet finds containers
-that were killed, as after a reboot. It does nothing if the directory is missing, and fails if no kubelet has created it.
+`python -m pinnace.kubelet.runtime.process.root [--keep] FOLDER` kills everything that a stopped kubelet has left in a root
+directory and removes the directory (as `kubeadm reset` does). With `--keep` the directory stays, and the next kubelet finds
+containers that were killed, as after a reboot. It does nothing if the directory is missing, and fails if no kubelet has created
+it.
 """
 
 import asyncio
@@ -17,12 +18,13 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-import kubelet
-from kubelet.runtime.process import files
+import pinnace
+from pinnace.kubelet.runtime.process import files
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.files import remove_tree
 
-SHIM_ENVIRONMENT = {"PYTHONPATH": str(Path(str(kubelet.__file__)).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
+SHIM = "pinnace.kubelet.runtime.process.shim"
+SHIM_ENVIRONMENT = {"PYTHONPATH": str(Path(str(pinnace.__file__)).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
 """Python options for processes that use only the standard library and this package."""
 _ERRORS = "shim.log"
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
@@ -39,7 +41,7 @@ def start_shim(folder: Path) -> tuple[int, int]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with (folder / _ERRORS).open("ab") as errors:
             child = subprocess.Popen(
-                [sys.executable, "-S", "-P", "-m", "kubelet.runtime.process.shim", str(folder), str(lock), str(writable)],
+                [sys.executable, "-S", "-P", "-m", SHIM, str(folder), str(lock), str(writable)],
                 env=SHIM_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=errors,
                 stderr=errors, pass_fds=(lock, writable), start_new_session=True,
             )  # fmt: skip

@@ -31,8 +31,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kubelet.addresses import Addresses
-from kubelet.runtime.interface import (
+from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Pod
+from pinnace.api.scalars import to_seconds
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.runtime.interface import (
     Call,
     ContainerState,
     ContainerView,
@@ -43,12 +45,12 @@ from kubelet.runtime.interface import (
     read,
     reported_exit,
 )
-from kubelet.runtime.process import files
-from kubelet.runtime.process.files import Ended, Plan, Running
-from kubelet.runtime.process.handlers import Calls
-from kubelet.runtime.process.images import ImageTable
-from kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects
-from kubelet.runtime.process.plan import (
+from pinnace.kubelet.runtime.process import files
+from pinnace.kubelet.runtime.process.files import Ended, Plan, Running
+from pinnace.kubelet.runtime.process.handlers import Calls
+from pinnace.kubelet.runtime.process.images import ImageTable
+from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects
+from pinnace.kubelet.runtime.process.plan import (
     NO_IMAGES,
     container_plan,
     link_volumes,
@@ -57,7 +59,7 @@ from kubelet.runtime.process.plan import (
     read_only_volumes,
     read_running_plan,
 )
-from kubelet.runtime.process.root import (
+from pinnace.kubelet.runtime.process.root import (
     ADDRESS,
     NODE,
     Root,
@@ -71,9 +73,7 @@ from kubelet.runtime.process.root import (
     start_shim,
     stop_shim,
 )
-from kubelet.service_variables import Variables, no_services
-from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Pod
-from pinnace.api.scalars import to_seconds
+from pinnace.kubelet.service_variables import Variables, no_services
 from pinnace.runtime import procfs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.procfs import Identity

@@ -37,8 +37,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from kubelet.runtime.process import files, launch, mounts
-from kubelet.runtime.process.files import Ended, Plan, Running, Stop
+from pinnace.kubelet.runtime.process import files, launch, mounts
+from pinnace.kubelet.runtime.process.files import Ended, Plan, Running, Stop
 
 MAX_LINE = 16 << 10
 """Maximum bytes of an entry, as in containerd."""

@@ -23,12 +23,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from kubelet.runtime.interface import StreamError
-from kubelet.runtime.process import files
-from kubelet.runtime.process.files import Plan
-from kubelet.runtime.process.plan import instead, read_running_plan
-from kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root, shim_lives
-from kubelet.runtime.process.shim import stamp
 from pinnace.api.pods_pb2 import (
     AttachRequest,
     ExecExit,
@@ -41,6 +35,12 @@ from pinnace.api.pods_pb2 import (
     PortForwardStart,
 )
 from pinnace.api.status import Code
+from pinnace.kubelet.runtime.interface import StreamError
+from pinnace.kubelet.runtime.process import files
+from pinnace.kubelet.runtime.process.files import Plan
+from pinnace.kubelet.runtime.process.plan import instead, read_running_plan
+from pinnace.kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root, shim_lives
+from pinnace.kubelet.runtime.process.shim import stamp
 
 CHUNK = 1 << 16
 CONNECT_TIMEOUT = 5.0
@@ -358,7 +358,7 @@ async def _launch(plan: Plan, command: Callable[[], C], stdin: int, output: int)
         with os.fdopen(os.dup(descriptor), "w") as file:
             json.dump(plan, file)
         os.lseek(descriptor, 0, os.SEEK_SET)
-        argv = [sys.executable, "-S", "-P", "-m", "kubelet.runtime.process.launch", str(descriptor), str(os.getpid())]
+        argv = [sys.executable, "-S", "-P", "-m", "pinnace.kubelet.runtime.process.launch", str(descriptor), str(os.getpid())]
         _, started = await asyncio.get_running_loop().subprocess_exec(
             command, *argv, env=SHIM_ENVIRONMENT, stdin=stdin, stdout=output, stderr=output,
             pass_fds=(descriptor,), start_new_session=True,

@@ -1,7 +1,7 @@
 """The container of the images "nginx" and "httpd": a small web server for static files. Standard library only.
 
-`python -m kubelet.runtime.process.web_server DOCUMENTS [PORT]` serves GET and HEAD on $POD_IP. DOCUMENTS is the path in the
-container. Where the process has no mount namespace, it is below $PINNACE_ROOT.
+`python -m pinnace.kubelet.runtime.process.web_server DOCUMENTS [PORT]` serves GET and HEAD on $POD_IP. DOCUMENTS is the path in
+the container. Where the process has no mount namespace, it is below $PINNACE_ROOT.
 
 A folder is answered with its index.html. Without one the root folder has a default page, and other folders are refused (403):
 files are never listed. Answers are not cached, so a changed ConfigMap is seen at the next request. Each request is one line on

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from pinnace.bench import BenchError
 from pinnace.cli.outcomes import ExitCode, Failure, first
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import err
 from pinnace.cluster import errors
 from pinnace.cluster.cluster import Cluster
+from pinnace.verification.bench import BenchError
 
 QUIET = 5.0
 """Seconds without output after which a line is printed if stderr is not a terminal."""

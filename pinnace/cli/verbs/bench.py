@@ -1,4 +1,4 @@
-"""`pinnace bench`: benchmarks on this machine. Each row is a subcommand; `pinnace.bench` implements the rows."""
+"""`pinnace bench`: benchmarks on this machine. Each row is a subcommand; `pinnace.verification.bench` implements the rows."""
 
 import json
 import secrets
@@ -12,18 +12,6 @@ from typing import Any
 import click
 
 from pinnace.api.machines import MachineOptions
-from pinnace.bench import load
-from pinnace.bench.calibration import Bench, calibrated_cluster
-from pinnace.bench.failover import SIGNALS, failover
-from pinnace.bench.flood import ALL, NOBODY, STRANGER, flood, flood_as
-from pinnace.bench.gateway import gateway
-from pinnace.bench.node_loss import node_loss
-from pinnace.bench.report import BenchReport, Run, this_machine
-from pinnace.bench.scale import scale
-from pinnace.bench.services import services
-from pinnace.bench.throughput import backlog, create, throughput
-from pinnace.bench.watch import crowd, watch
-from pinnace.bench.workloads import WORKLOADS
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import running
 from pinnace.cli.local.running import Steps
@@ -31,6 +19,18 @@ from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
 from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import PROCESS, ClusterSpec
+from pinnace.verification.bench import load
+from pinnace.verification.bench.calibration import Bench, calibrated_cluster
+from pinnace.verification.bench.failover import SIGNALS, failover
+from pinnace.verification.bench.flood import ALL, NOBODY, STRANGER, flood, flood_as
+from pinnace.verification.bench.gateway import gateway
+from pinnace.verification.bench.node_loss import node_loss
+from pinnace.verification.bench.report import BenchReport, Run, this_machine
+from pinnace.verification.bench.scale import scale
+from pinnace.verification.bench.services import services
+from pinnace.verification.bench.throughput import backlog, create, throughput
+from pinnace.verification.bench.watch import crowd, watch
+from pinnace.verification.bench.workloads import WORKLOADS
 
 POSITIVE = click.IntRange(min=1)
 RESULTS = "bench/results.jsonl"

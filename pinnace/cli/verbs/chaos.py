@@ -14,20 +14,6 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from pinnace.chaos import ChaosError
-from pinnace.chaos.faults.base import Kind
-from pinnace.chaos.faults.table import KINDS
-from pinnace.chaos.load import LoadError
-from pinnace.chaos.perform import SCENARIOS, Performance, perform
-from pinnace.chaos.run import Options
-from pinnace.chaos.run import run as run_chaos
-from pinnace.chaos.scenarios.base import PlayError, Scenario
-from pinnace.chaos.scenarios.etcd import EtcdQuorum
-from pinnace.chaos.scenarios.figures import Moment
-from pinnace.chaos.stage import STORED
-from pinnace.chaos.world import NotPossible
-from pinnace.check.history import HistoryError
-from pinnace.check.verdict import Status
 from pinnace.cli.command import Verb, VerbGroup, did_you_mean, verb
 from pinnace.cli.local import running
 from pinnace.cli.local.running import Steps, Story
@@ -37,6 +23,20 @@ from pinnace.cli.terminal import err
 from pinnace.client.errors import ApiError
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.spec import ClusterSpec
+from pinnace.history.records import HistoryError
+from pinnace.history.verdict import Status
+from pinnace.verification.chaos import ChaosError
+from pinnace.verification.chaos.faults.base import Kind
+from pinnace.verification.chaos.faults.table import KINDS
+from pinnace.verification.chaos.load import LoadError
+from pinnace.verification.chaos.perform import SCENARIOS, Performance, perform
+from pinnace.verification.chaos.run import Options
+from pinnace.verification.chaos.run import run as run_chaos
+from pinnace.verification.chaos.scenarios.base import PlayError, Scenario
+from pinnace.verification.chaos.scenarios.etcd import EtcdQuorum
+from pinnace.verification.chaos.scenarios.figures import Moment
+from pinnace.verification.chaos.stage import STORED
+from pinnace.verification.chaos.world import NotPossible
 
 
 class Report(Protocol):

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from pinnace.check import verdict as reports
-from pinnace.check.check import NAMES
-from pinnace.check.check import check as judge
-from pinnace.check.history import HistoryError, Record, is_cut_off, read
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import out
+from pinnace.history import verdict as reports
+from pinnace.history.records import HistoryError, Record, is_cut_off, read
+from pinnace.verification.check.check import NAMES
+from pinnace.verification.check.check import check as judge
 
 
 @verb(

@@ -18,23 +18,6 @@ import click
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.manifest import load as load_manifests
-from pinnace.bench.calibration import scratch_cluster
-from pinnace.bench.failover import (
-    LEADER_TIMEOUT,
-    Failover,
-    VacancyLog,
-    bring_back,
-    end_of_term,
-    hit_leader,
-    is_fenced,
-    present_leader,
-    timeline,
-    trickle,
-)
-from pinnace.bench.load import Load
-from pinnace.bench.node_loss import Loss, Outage, deploy, deployment, lose, nodes_of, observing, of_a_deployment
-from pinnace.bench.witness import BOUND, RUNNING, PodHistory, Witness, witnessing
-from pinnace.check.history import HistoryError
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import running
 from pinnace.cli.local.running import Judgement, Steps, Story
@@ -46,6 +29,23 @@ from pinnace.client.errors import ApiError
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.observer import ProcessRecorder
 from pinnace.cluster.spec import ELECTION, ClusterSpec
+from pinnace.history.records import HistoryError
+from pinnace.verification.bench.calibration import scratch_cluster
+from pinnace.verification.bench.failover import (
+    LEADER_TIMEOUT,
+    Failover,
+    VacancyLog,
+    bring_back,
+    end_of_term,
+    hit_leader,
+    is_fenced,
+    present_leader,
+    timeline,
+    trickle,
+)
+from pinnace.verification.bench.load import Load
+from pinnace.verification.bench.node_loss import Loss, Outage, deploy, deployment, lose, nodes_of, observing, of_a_deployment
+from pinnace.verification.bench.witness import BOUND, RUNNING, PodHistory, Witness, witnessing
 
 TIMES = 3
 TRICKLE = 10
@@ -242,6 +242,7 @@ async def recorded(cluster: Cluster, client: Client, html: Path | None) -> Async
     a file that cannot be written does not change the verdict. Does nothing if `html` is None."""
     from pinnace.timeline import recording, site
     from pinnace.timeline.source import KeyReader
+    from pinnace.verification.check.check import check
 
     written = list[Path]()
     if html is None:
@@ -265,7 +266,9 @@ async def recorded(cluster: Cluster, client: Client, html: Path | None) -> Async
         try:
             if not following.cancelled():
                 following.result()
-            await asyncio.to_thread(lambda: html.write_bytes(site.export(recording.RecordedSource([history, states]))))
+            await asyncio.to_thread(
+                lambda: html.write_bytes(site.export(recording.RecordedSource([history, states], check=check)))
+            )
             written.append(html)
         except (ApiError, HistoryError, OSError) as error:
             note(f"the timeline was not written to {html}: {error}")

@@ -23,9 +23,9 @@ from pinnace.cli.terminal import Table, note, out
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
-from pinnace.labs.checks import Wrong, checks, has_cluster
-from pinnace.labs.document import Document, Prediction, Step, passage, plain, read, texts
 from pinnace.runtime import process
+from pinnace.verification.labs.checks import Wrong, checks, has_cluster
+from pinnace.verification.labs.document import Document, Prediction, Step, passage, plain, read, texts
 
 STATE = "labs.json"
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from pinnace.check.history import HistoryError
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import clusters
 from pinnace.cli.local.clusters import data_dir_option
@@ -20,6 +19,7 @@ from pinnace.cli.servers import configuration
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import err, out
+from pinnace.history.records import HistoryError
 from pinnace.runtime import process
 
 _output = click.Path(path_type=Path, dir_okay=False)
@@ -124,9 +124,10 @@ def open_(
     """
     from pinnace.timeline import site
     from pinnace.timeline.recording import RecordedSource
+    from pinnace.verification.check.check import check
 
     try:
-        source = RecordedSource(files, title)
+        source = RecordedSource(files, title, check)
     except HistoryError as error:
         raise Failure(
             str(error), hint="give files that `pinnace timeline record` or --save wrote", code=ExitCode.INVALID

@@ -217,7 +217,7 @@ async def _check_scheduler(spec: ClusterSpec) -> None:
     arguments = ["--config", spec.scheduler_config] if spec.scheduler_config else []
     arguments += [f"--plugin={each}" for each in spec.scheduler_plugins]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "scheduler.main", *arguments, "--write-config-to", os.devnull,
+        sys.executable, "-m", "pinnace.scheduler.main", *arguments, "--write-config-to", os.devnull,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -1,6 +1,7 @@
 """The verb `why`: explains the scheduling of a pod.
 
-The explanation is computed by the process `scheduler.explaining`, because the client does not import the scheduler's code.
+The explanation is computed by the process `pinnace.scheduler.explaining`, because the client does not import the scheduler's
+code.
 """
 
 import asyncio
@@ -155,7 +156,7 @@ async def ask(
         arguments += ["--kept", kept.source, "--kept-config", kept.config, *plugins]
     python_path = ":".join(filter(None, (kept.python_path, os.environ.get("PYTHONPATH", ""))))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "scheduler.explaining", *arguments, "--", namespace, name,
+        sys.executable, "-m", "pinnace.scheduler.explaining", *arguments, "--", namespace, name,
         stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE,
         env=os.environ | ({"PYTHONPATH": python_path} if python_path else {}),
     )  # fmt: skip

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from apiserver.server import ApiServer
-from apiserver.storage.interface import Storage
+from pinnace.apiserver.server import ApiServer
+from pinnace.apiserver.storage.interface import Storage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError

@@ -14,7 +14,7 @@ from pinnace.cli.outcomes import ExitCode
 from pinnace.client import contexts
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
-from pinnace.labs.document import read, texts
+from pinnace.verification.labs.document import read, texts
 from tests.builders import make_node, make_pod
 from tests.integration.cli.commands import Commands, command
 

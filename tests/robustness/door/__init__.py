@@ -1,1 +1,2 @@
-"""Attacks on a gateway of a real cluster, and their effect on another user. See pinnace/chaos/attacks for the attacks."""
+"""Attacks on a gateway of a real cluster, and their effect on another user. See pinnace/verification/chaos/attacks for the
+attacks."""

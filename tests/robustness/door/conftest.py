@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.bench.load import Load
-from pinnace.chaos.attacks.table import Attack
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.links import Helper
 from pinnace.cluster.spec import ClusterSpec
+from pinnace.verification.bench.load import Load
+from pinnace.verification.chaos.attacks.table import Attack
 from tests.robustness.door.measure import Measured
 
 PODS = 5_000
@@ -41,7 +41,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
     """etcd, an API server and a gateway."""
     folder = tmp_path_factory.mktemp("door") / "cluster"
     cluster = Cluster(ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=1, gateways=1, data_dir=folder))
-    async with Helper("pinnace.chaos.reaper", "--data-dir", f"{folder}"):
+    async with Helper("pinnace.verification.chaos.reaper", "--data-dir", f"{folder}"):
         await cluster.up(timeout=START_TIMEOUT)
         try:
             async with cluster.client() as client:

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from pinnace.bench.report import percentile
-from pinnace.chaos.attacks.attacker import Attacker
-from pinnace.chaos.attacks.callers import provide_attackers
-from pinnace.chaos.attacks.table import Attack
-from pinnace.chaos.bystander import Bystander, provide_gateway_user
-from pinnace.check.history import Call, read
 from pinnace.client.client import Client
 from pinnace.cluster import processes, startup
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import APISERVER, GATEWAY, ProcessRecord
+from pinnace.history.records import Call, read
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
+from pinnace.verification.bench.report import percentile
+from pinnace.verification.chaos.attacks.attacker import Attacker
+from pinnace.verification.chaos.attacks.callers import provide_attackers
+from pinnace.verification.chaos.attacks.table import Attack
+from pinnace.verification.chaos.bystander import Bystander, provide_gateway_user
 
 READS, WRITES = 60.0, 6.0
 QUIET = 2.0

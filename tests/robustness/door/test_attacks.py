@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.chaos.attacks.table import ATTACKS, Attack
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
+from pinnace.verification.chaos.attacks.table import ATTACKS, Attack
 from tests.robustness.door.measure import Measured, measure
 
 pytestmark = pytest.mark.door

@@ -2,13 +2,13 @@
 
 import pytest
 
-from apiserver.admission.defaults import DefaultStorageClass
-from apiserver.cacher.cacher import Cacher
-from apiserver.storage.interface import KeyValue
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.wellknown import DEFAULT_CLASS_ANNOTATION
+from pinnace.apiserver.admission.defaults import DefaultStorageClass
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.storage.interface import KeyValue
 from tests.storage.memory import MemoryStorage
 
 

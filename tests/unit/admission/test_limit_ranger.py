@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from apiserver.admission.limits import ANNOTATION, LimitRanger
-from apiserver.auth.authentication import UNSECURED
-from apiserver.cacher.cacher import Cacher
-from apiserver.errors import Rejected
-from apiserver.registry.admission import Operation, Request
-from apiserver.registry.strategies import STRATEGIES
-from apiserver.storage.interface import Change, Changes, KeyValue
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS, Object
+from pinnace.apiserver.admission.limits import ANNOTATION, LimitRanger
+from pinnace.apiserver.auth.authentication import UNSECURED
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.apiserver.storage.interface import Change, Changes, KeyValue
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 

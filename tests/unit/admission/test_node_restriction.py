@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from apiserver.admission.authorization import NodeRestriction
-from apiserver.auth.authentication import MASTERS, NODES_GROUP, User
-from apiserver.errors import Rejected
-from apiserver.registry.admission import Operation, Request
 from pinnace.api.core_v1_pb2 import Event, Node, Taint
 from pinnace.api.names import NodeNames
 from pinnace.api.scalars import to_time
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
+from pinnace.apiserver.admission.authorization import NodeRestriction
+from pinnace.apiserver.auth.authentication import MASTERS, NODES_GROUP, User
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import Operation, Request
 from tests.builders import make_node, make_pod
 
 FLEET = User("system:node:edge", (NODES_GROUP,), NodeNames.parse(["edge-*"]))

@@ -2,18 +2,18 @@
 
 import pytest
 
-from apiserver.admission.defaults import PersistentVolumeClaimResize
-from apiserver.auth.authentication import UNSECURED
-from apiserver.cacher.cacher import Cacher
-from apiserver.errors import Rejected
-from apiserver.registry.admission import Operation, Request
-from apiserver.storage.interface import KeyValue
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import STORAGE_CLASSES
 from pinnace.api.status import Code
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.wellknown import CLASS_ANNOTATION
+from pinnace.apiserver.admission.defaults import PersistentVolumeClaimResize
+from pinnace.apiserver.auth.authentication import UNSECURED
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.storage.interface import KeyValue
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import OWN, serving
 from tests.unit.registry.test_creating import asked, call

@@ -4,19 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
-from apiserver.admission.defaults import Priority
-from apiserver.auth.authentication import UNSECURED
-from apiserver.cacher.cacher import Cacher
-from apiserver.errors import Rejected
-from apiserver.registry.admission import Operation, Request
-from apiserver.registry.strategies.policy import SYSTEM_CLASSES
-from apiserver.storage.interface import Change, Changes, KeyValue
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import PODS, PRIORITY_CLASSES
 from pinnace.api.scheduling_v1_pb2 import PriorityClass, PriorityClassList
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import DeleteRequest, ListRequest
+from pinnace.apiserver.admission.defaults import Priority
+from pinnace.apiserver.auth.authentication import UNSECURED
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.registry.strategies.policy import SYSTEM_CLASSES
+from pinnace.apiserver.storage.interface import Change, Changes, KeyValue
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import serving

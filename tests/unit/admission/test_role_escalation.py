@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from apiserver.admission.authorization import RoleEscalation
-from apiserver.auth.authentication import MASTERS, User
-from apiserver.errors import Rejected
-from apiserver.registry.admission import Operation, Request
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
+from pinnace.apiserver.admission.authorization import RoleEscalation
+from pinnace.apiserver.auth.authentication import MASTERS, User
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import Operation, Request
 from tests.unit.auth.test_rbac import EVE, World, rule
 
 

@@ -1,12 +1,12 @@
 """Which new nodes are kept free of pods until somebody plays them."""
 
-from apiserver.admission.defaults import TaintNodesByCondition
-from apiserver.auth.authentication import UNSECURED
-from apiserver.registry.admission import Request
-from kubelet.registration import Machine, new_node
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.machines import MachineShape
 from pinnace.api.wellknown import NOT_READY_TAINT
+from pinnace.apiserver.admission.defaults import TaintNodesByCondition
+from pinnace.apiserver.auth.authentication import UNSECURED
+from pinnace.apiserver.registry.admission import Request
+from pinnace.kubelet.registration import Machine, new_node
 from tests.builders import make_node
 
 NOT_READY = (NOT_READY_TAINT, "NoSchedule")

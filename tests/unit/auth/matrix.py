@@ -12,12 +12,6 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from apiserver.assembly import Assembly
-from apiserver.auth.authentication import MASTERS, NODES_GROUP, Credential, User
-from apiserver.errors import Rejected
-from apiserver.registry.strategies.policy import SYSTEM_CLASSES
-from apiserver.services.methods import Method
-from apiserver.storage.interface import Storage
 from pinnace.api import resources
 from pinnace.api.conversion import SERVED_VERSIONS
 from pinnace.api.core_v1_pb2 import Namespace, Node
@@ -37,6 +31,12 @@ from pinnace.api.status import Code
 from pinnace.api.users import AUTHENTICATED
 from pinnace.api.verbs_pb2 import BatchResponse, PatchRequest
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, FLEET_LABEL, SCHEDULER_ELECTION
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.auth.authentication import MASTERS, NODES_GROUP, Credential, User
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.strategies.policy import SYSTEM_CLASSES
+from pinnace.apiserver.services.methods import Method
+from pinnace.apiserver.storage.interface import Storage
 from tests.builders import make_node, make_pod
 from tests.credentials import Shown
 from tests.storage.memory import MemoryStorage

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.auth.authentication import User
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
 from pinnace.api.resources import CLUSTER_ROLES
 from pinnace.api.users import AUTHENTICATED
 from pinnace.api.verbs_pb2 import ListRequest, PatchRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.auth.authentication import User
 from tests.unit.auth.matrix import PEOPLE, Caller, may, serving
 from tests.unit.registry.test_creating import asked, call
 

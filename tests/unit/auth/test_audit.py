@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly, ServerSettings
-from apiserver.auth.audit import INTERVAL, MAX_NAME, AuditEvent, AuditLog
-from apiserver.auth.authentication import MASTERS, User
-from apiserver.auth.permissions import Action
-from apiserver.errors import Rejected
-from apiserver.services.methods import Method
-from apiserver.storage.interface import Committed, CompareFailed, Write
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.api.users import AUTHENTICATED
+from pinnace.apiserver.assembly import Assembly, ServerSettings
+from pinnace.apiserver.auth.audit import INTERVAL, MAX_NAME, AuditEvent, AuditLog
+from pinnace.apiserver.auth.authentication import MASTERS, User
+from pinnace.apiserver.auth.permissions import Action
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services.methods import Method
+from pinnace.apiserver.storage.interface import Committed, CompareFailed, Write
 from pinnace.runtime import logs
 from pinnace.runtime.logs import AuditLinesLost
 from tests.builders import make_pod

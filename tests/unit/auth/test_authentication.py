@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apiserver.auth.authentication import Authenticator, User
-from apiserver.errors import Rejected
 from pinnace.api.status import Code
 from pinnace.api.users import AUTHENTICATED
+from pinnace.apiserver.auth.authentication import Authenticator, User
+from pinnace.apiserver.errors import Rejected
 from pinnace.pki import Authority, Subject
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

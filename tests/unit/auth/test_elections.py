@@ -2,10 +2,10 @@
 
 import pytest
 
-from apiserver.assembly import Assembly
 from pinnace.api.authorization_pb2 import AccessReview, ResourceAttributes, SubjectAccessReviewRequest
 from pinnace.api.elections_pb2 import CampaignRequest, ElectionHistoryRequest, GetElectionRequest, TransferElectionRequest
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
+from pinnace.apiserver.assembly import Assembly
 from tests.unit.auth.matrix import PEOPLE, Caller, may, serving
 from tests.unit.registry.test_creating import asked, call
 

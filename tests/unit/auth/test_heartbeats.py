@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.auth.authentication import NODES_GROUP, User
-from apiserver.auth.authorizer import NodeAuthorizer
-from apiserver.auth.permissions import HEARTBEAT, Action, Decision, Target
-from apiserver.errors import Rejected
-from apiserver.services.nodes import AT_ONCE, MAX_NODES
-from apiserver.storage.interface import Committed, CompareFailed, KeyValue, Write
 from pinnace.api.names import NodeNames
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.rbac_v1_pb2 import PolicyRule, Role, RoleBinding, RoleRef, Subject
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.api.users import AUTHENTICATED
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.auth.authentication import NODES_GROUP, User
+from pinnace.apiserver.auth.authorizer import NodeAuthorizer
+from pinnace.apiserver.auth.permissions import HEARTBEAT, Action, Decision, Target
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services.nodes import AT_ONCE, MAX_NODES
+from pinnace.apiserver.storage.interface import Committed, CompareFailed, KeyValue, Write
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 

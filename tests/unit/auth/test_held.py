@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.auth.permissions import Action, Target
-from apiserver.auth.rbac import Held
 from pinnace.api.rbac_v1_pb2 import PolicyRule
+from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.auth.rbac import Held
 from tests.unit.auth.test_rbac import EVE, World, rule
 
 

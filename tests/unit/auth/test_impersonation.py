@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from apiserver.auth.authentication import User
-from apiserver.auth.authorizer import Impersonator, requested
-from apiserver.auth.permissions import Action, Target
-from apiserver.errors import Rejected
 from pinnace.api.users import Impersonation
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.auth.authorizer import Impersonator, requested
+from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.errors import Rejected
 from tests.credentials import Shown
 
 BUILDER = "system:serviceaccount:ci:builder"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
 from pinnace.api.selectors import MAX_LENGTH
+from pinnace.apiserver.assembly import Assembly
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OTHER, OTHER_NODE, OWN, OWN_NODE, PEOPLE, may, serving
 from tests.unit.registry.test_creating import asked, call

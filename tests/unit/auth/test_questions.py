@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.auth.authentication import User
-from apiserver.errors import Rejected
-from apiserver.services.discovery import MAX_QUESTION, AuthorizationService
 from pinnace.api.authorization_pb2 import SelfSubjectAccessReviewRequest, SubjectAccessReviewRequest, TokenReviewRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services.discovery import MAX_QUESTION, AuthorizationService
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller, serving
 

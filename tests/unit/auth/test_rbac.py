@@ -8,12 +8,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from apiserver.auth import rbac
-from apiserver.auth.authentication import User
-from apiserver.auth.permissions import Action, Target
-from apiserver.auth.rbac import Rbac
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
+from pinnace.apiserver.auth import rbac
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.auth.rbac import Rbac
 from tests.unit.auth.caches import Cache
 
 EVE = User("eve", ("developers",))

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.auth.authentication import Authenticator, TokenFile
-from apiserver.server import ApiServer
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Binding, PodList, Service
 from pinnace.api.meta_v1_pb2 import ListOptions
@@ -19,6 +17,8 @@ from pinnace.api.rbac_v1_pb2 import RoleBinding
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, ROLE_BINDINGS
 from pinnace.api.verbs_pb2 import Disruption, ListRequest
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
+from pinnace.apiserver.auth.authentication import Authenticator, TokenFile
+from pinnace.apiserver.server import ApiServer
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Forbidden, Invalid, NotFound, Unauthenticated, Unavailable, from_status
@@ -29,7 +29,7 @@ from pinnace.pki.authority import LIFETIME, Subject
 from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.tls import TlsFiles
-from scheduler.plugins.volume_binding import bind_volume
+from pinnace.scheduler.plugins.volume_binding import bind_volume
 from tests.builders import make_node, make_pod
 from tests.storage.memory import MemoryStorage
 

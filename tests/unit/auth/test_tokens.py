@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.auth.authentication import CHECK_INTERVAL, TokenFile, User
 from pinnace.api.users import AUTHENTICATED
+from pinnace.apiserver.auth.authentication import CHECK_INTERVAL, TokenFile, User
 from tests.clock import FakeClock
 
 

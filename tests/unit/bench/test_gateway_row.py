@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.bench import BenchError, haproxy
-from pinnace.bench.gateway import Measured, cpu_per_item
-from pinnace.bench.report import Work
 from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.procfs import ProcessUsage
+from pinnace.verification.bench import BenchError, haproxy
+from pinnace.verification.bench.gateway import Measured, cpu_per_item
+from pinnace.verification.bench.report import Work
 
 
 def test_each_work_has_the_mean_of_the_static_rates_around_it() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pinnace.api.elections_pb2 import Election
-from pinnace.bench import BenchError, throughput
-from pinnace.bench.failover import hit_leader
-from pinnace.bench.throughput import PlaceholderLeader
 from pinnace.client.connection import Connection
+from pinnace.verification.bench import BenchError, throughput
+from pinnace.verification.bench.failover import hit_leader
+from pinnace.verification.bench.throughput import PlaceholderLeader
 
 
 class FakeCandidate:

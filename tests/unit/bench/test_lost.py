@@ -11,11 +11,11 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.bench import throughput
-from pinnace.bench.calibration import Bench, Calibration
-from pinnace.bench.flood import Made, Probe, _violations
-from pinnace.bench.flooder import Flood
 from pinnace.client.resource import Listing
+from pinnace.verification.bench import throughput
+from pinnace.verification.bench.calibration import Bench, Calibration
+from pinnace.verification.bench.flood import Made, Probe, _violations
+from pinnace.verification.bench.flooder import Flood
 from tests.builders import make_pod
 
 

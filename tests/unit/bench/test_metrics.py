@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from pinnace.bench import BenchError, usage
 from pinnace.cluster.processes import Ports
 from pinnace.runtime.http import StatusServer
+from pinnace.verification.bench import BenchError, usage
 
 TEXT = """
 # HELP scheduler_bindings_total Completed binds, by result.

@@ -1,6 +1,6 @@
 """Each check accepts valid placements and counts violations."""
 
-from pinnace.bench import workloads
+from pinnace.verification.bench import workloads
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "c1": "c"}
 

@@ -3,9 +3,9 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from pinnace.bench.calibration import Calibration
-from pinnace.bench.report import BenchReport, Machine, Run, Work
 from pinnace.runtime.procfs import ProcessUsage
+from pinnace.verification.bench.calibration import Calibration
+from pinnace.verification.bench.report import BenchReport, Machine, Run, Work
 
 MACHINE = Machine(2, 24.0, "6.1", "3.11.7", "abc123")
 

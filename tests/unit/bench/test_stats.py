@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.bench.report import percentile, summarize
+from pinnace.verification.bench.report import percentile, summarize
 
 
 def test_nearest_rank_percentiles() -> None:

@@ -1,6 +1,6 @@
 from pinnace.api.elections_pb2 import Election, Term
 from pinnace.api.scalars import to_micro_time
-from pinnace.bench.failover import Failover, end_of_term, timeline
+from pinnace.verification.bench.failover import Failover, end_of_term, timeline
 
 OLD = Election(name="scheduler", holder="scheduler-0", token=7)
 NEW = Election(name="scheduler", holder="scheduler-2", token=20, since=to_micro_time(5000.01))

@@ -1,5 +1,5 @@
-from pinnace.bench.usage import difference
 from pinnace.runtime.procfs import ProcessUsage
+from pinnace.verification.bench.usage import difference
 
 
 def test_usage_is_the_cpu_difference_and_the_overall_peak() -> None:

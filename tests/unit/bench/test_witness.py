@@ -5,7 +5,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.api.wellknown import FENCE_ANNOTATION
-from pinnace.bench.witness import BOUND, RUNNING, PodHistory
+from pinnace.verification.bench.witness import BOUND, RUNNING, PodHistory
 from tests.builders import make_pod
 
 

@@ -1,5 +1,5 @@
 from pinnace.api.quantity import amounts
-from pinnace.bench import load
+from pinnace.verification.bench import load
 
 
 def test_node_fits_pods_per_node() -> None:

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.core_v1_pb2 import Pod, PodAffinityTerm
 from pinnace.api.quantity import amounts
 from pinnace.api.resources import (
@@ -18,9 +17,10 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.selectors import from_message
-from pinnace.bench import workloads
-from pinnace.bench.load import like, pod
-from pinnace.bench.workloads import BEFORE, MEASURED, TOO_LARGE, WORKLOADS, Group, Workload
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.verification.bench import workloads
+from pinnace.verification.bench.load import like, pod
+from pinnace.verification.bench.workloads import BEFORE, MEASURED, TOO_LARGE, WORKLOADS, Group, Workload
 
 EACH = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 

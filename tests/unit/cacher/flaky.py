@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from apiserver.storage.interface import Changes, Page, Unavailable
+from pinnace.apiserver.storage.interface import Changes, Page, Unavailable
 from tests.storage.memory import MemoryStorage
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import Expired
-from apiserver.storage.interface import Storage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import Expired
+from pinnace.apiserver.storage.interface import Storage
 from tests.unit.cacher import world as world_module
 from tests.unit.cacher.world import CASES, Case, Reader, World, pod, running
 

@@ -3,9 +3,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher import reflector as module
-from apiserver.cacher.reflector import batches
-from apiserver.storage.interface import Change, Changes
+from pinnace.apiserver.cacher import reflector as module
+from pinnace.apiserver.cacher.reflector import batches
+from pinnace.apiserver.storage.interface import Change, Changes
 
 
 def change(revision: int, size: int = 0) -> Change:

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from apiserver.cacher import cacher as module
-from apiserver.cacher import reflector as feed
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import CacheBehind, Expired, SelectionPredicate, ShuttingDown, SlowWatcher
-from apiserver.cacher.watcher import BATCH_DELAY, BURST
-from apiserver.storage.interface import Change, Changes, Committed, Unavailable, Write
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, election_key
+from pinnace.apiserver.cacher import cacher as module
+from pinnace.apiserver.cacher import reflector as feed
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import CacheBehind, Expired, SelectionPredicate, ShuttingDown, SlowWatcher
+from pinnace.apiserver.cacher.watcher import BATCH_DELAY, BURST
+from pinnace.apiserver.storage.interface import Change, Changes, Committed, Unavailable, Write
 from tests.builders import make_node
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
@@ -277,7 +277,7 @@ async def test_watches_of_one_resource_hear_nothing_of_another(storage: FlakySto
 async def test_a_reader_that_stops_costs_the_others_nothing(
     storage: FlakyStorage, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apiserver.cacher.watcher.SendBuffer.__init__.__defaults__", (50_000, 10_000))
+    monkeypatch.setattr("pinnace.apiserver.cacher.watcher.SendBuffer.__init__.__defaults__", (50_000, 10_000))
     async with running(Cacher(storage)) as cacher:
         start = cacher.revision
         stuck = Reader(cacher.of(PODS).watch(ALL_PODS, start), start)

@@ -6,12 +6,12 @@ from itertools import pairwise, repeat
 
 import pytest
 
-from apiserver.cacher.history import EncodedResponse, replay
-from apiserver.cacher.store import SelectionPredicate
-from apiserver.cacher.watcher import ReplayScheduler, Watcher
-from apiserver.flow import send_budget as flow
-from apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 from pinnace.api.resources import PODS
+from pinnace.apiserver.cacher.history import EncodedResponse, replay
+from pinnace.apiserver.cacher.store import SelectionPredicate
+from pinnace.apiserver.cacher.watcher import ReplayScheduler, Watcher
+from pinnace.apiserver.flow import send_budget as flow
+from pinnace.apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 from pinnace.runtime.tasks import SLICE, YIELDS
 from tests.clock import FakeClock
 from tests.unit.cacher.test_past import History

@@ -6,16 +6,16 @@ from itertools import product
 
 import pytest
 
-from apiserver.cacher import watcher as module
-from apiserver.cacher.history import HistoryFingerprints
-from apiserver.cacher.store import CacheEntry, CacheEvent, SelectionPredicate, ShuttingDown, SlowWatcher
-from apiserver.cacher.watcher import BATCH_DELAY, BURST, Dispatcher, SendBuffer, Watcher
-from apiserver.flow import send_budget as flow
-from apiserver.flow.send_budget import SendBudget, SendPool
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.apiserver.cacher import watcher as module
+from pinnace.apiserver.cacher.history import HistoryFingerprints
+from pinnace.apiserver.cacher.store import CacheEntry, CacheEvent, SelectionPredicate, ShuttingDown, SlowWatcher
+from pinnace.apiserver.cacher.watcher import BATCH_DELAY, BURST, Dispatcher, SendBuffer, Watcher
+from pinnace.apiserver.flow import send_budget as flow
+from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 from tests.clock import FakeClock
 from tests.unit.cacher.world import CASES, Case, pod
 

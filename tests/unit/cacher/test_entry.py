@@ -1,5 +1,5 @@
-from apiserver.cacher.store import CacheEntry
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.apiserver.cacher.store import CacheEntry
 from tests.unit.cacher.world import pod
 
 

@@ -12,13 +12,13 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver.cacher import watcher as watcher_module
-from apiserver.cacher.history import HistoryFingerprints
-from apiserver.cacher.store import CacheError, Expired, SelectionPredicate
-from apiserver.cacher.watcher import Dispatcher, Watcher
-from apiserver.flow import send_budget as module
-from apiserver.flow.send_budget import SendBudget, SendPool
 from pinnace.api.resources import PODS
+from pinnace.apiserver.cacher import watcher as watcher_module
+from pinnace.apiserver.cacher.history import HistoryFingerprints
+from pinnace.apiserver.cacher.store import CacheError, Expired, SelectionPredicate
+from pinnace.apiserver.cacher.watcher import Dispatcher, Watcher
+from pinnace.apiserver.flow import send_budget as module
+from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 from tests.clock import FakeClock
 from tests.unit.cacher.test_dispatch import event
 from tests.unit.cacher.world import pod

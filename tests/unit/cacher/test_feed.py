@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from apiserver.cacher import reflector as module
-from apiserver.cacher.reflector import Reflector
-from apiserver.storage.interface import Changes, KeyValue, Unavailable, Write
 from pinnace.api.resources import COMMITS_PREFIX
+from pinnace.apiserver.cacher import reflector as module
+from pinnace.apiserver.cacher.reflector import Reflector
+from pinnace.apiserver.storage.interface import Changes, KeyValue, Unavailable, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.flaky import FlakyStorage

@@ -3,8 +3,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from apiserver.cacher.store import Freshness
-from apiserver.storage.interface import Unavailable
+from pinnace.apiserver.cacher.store import Freshness
+from pinnace.apiserver.storage.interface import Unavailable
 from tests.storage.memory import MemoryStorage
 
 

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.reflector import skip
-from apiserver.cacher.store import END, CacheBehind, SelectionPredicate
-from apiserver.storage.interface import Committed, KeyValue, Page, Write
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import EVENTS, NODES, PODS
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.reflector import skip
+from pinnace.apiserver.cacher.store import END, CacheBehind, SelectionPredicate
+from pinnace.apiserver.storage.interface import Committed, KeyValue, Page, Write
 from tests.builders import make_node
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import eventually, running

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from apiserver.cacher import cacher as cacher_module
-from apiserver.cacher import listing
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.listing import ContinueToken, ListQuery
-from apiserver.cacher.store import BadToken, CacheBehind, Expired, FutureRevision, SelectionPredicate
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
+from pinnace.apiserver.cacher import cacher as cacher_module
+from pinnace.apiserver.cacher import listing
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.listing import ContinueToken, ListQuery
+from pinnace.apiserver.cacher.store import BadToken, CacheBehind, Expired, FutureRevision, SelectionPredicate
 from pinnace.runtime import tasks
 from tests.clock import FakeClock
 from tests.unit.cacher.flaky import FlakyStorage

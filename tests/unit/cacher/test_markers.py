@@ -2,8 +2,8 @@
 
 import pytest
 
-from apiserver.cacher.history import CommitMarkers
-from apiserver.storage.interface import Change, KeyValue
+from pinnace.apiserver.cacher.history import CommitMarkers
+from pinnace.apiserver.storage.interface import Change, KeyValue
 
 NOW = 20
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from random import Random
 
-from apiserver.cacher.history import HistoryCheck, HistoryFingerprints
-from apiserver.cacher.store import CacheProgress, HistoryChanged
-from apiserver.storage.committer import TransactionPipeline, marker_keys
-from apiserver.storage.interface import Write
 from pinnace.api.resources import COMMITS_PREFIX
+from pinnace.apiserver.cacher.history import HistoryCheck, HistoryFingerprints
+from pinnace.apiserver.cacher.store import CacheProgress, HistoryChanged
+from pinnace.apiserver.storage.committer import TransactionPipeline, marker_keys
+from pinnace.apiserver.storage.interface import Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
 

@@ -1,11 +1,11 @@
 import pytest
 
-from apiserver.cacher import history as past
-from apiserver.cacher.history import EncodedResponse, EventLog, HistoryFingerprints, initial_state, replay
-from apiserver.cacher.store import CacheEvent, CacheProgress, CacheStore, Expired, SelectionPredicate, Snapshot
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
+from pinnace.apiserver.cacher import history as past
+from pinnace.apiserver.cacher.history import EncodedResponse, EventLog, HistoryFingerprints, initial_state, replay
+from pinnace.apiserver.cacher.store import CacheEvent, CacheProgress, CacheStore, Expired, SelectionPredicate, Snapshot
 from tests.unit.cacher.world import pod, pod_change
 
 ALL_PODS = SelectionPredicate.parse(PODS, "", "", "")

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from apiserver.cacher.store import CacheBehind, CacheProgress
+from pinnace.apiserver.cacher.store import CacheBehind, CacheProgress
 
 
 async def test_reached_revision_needs_no_wait() -> None:

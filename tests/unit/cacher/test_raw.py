@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher.reflector import RawKeys, difference
-from apiserver.storage.interface import Change, KeyValue
+from pinnace.apiserver.cacher.reflector import RawKeys, difference
+from pinnace.apiserver.storage.interface import Change, KeyValue
 
 KEY = "/registry/elections/scheduler"
 

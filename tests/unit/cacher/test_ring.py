@@ -4,7 +4,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher.history import EventLog
+from pinnace.apiserver.cacher.history import EventLog
 
 LOTS = 1 << 30
 

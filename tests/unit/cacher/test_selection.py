@@ -1,9 +1,9 @@
 import pytest
 
-from apiserver.cacher.store import CacheEntry, SelectionPredicate
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.resources import NAMESPACES, NODES, PODS
 from pinnace.api.selectors import SelectorError
+from pinnace.apiserver.cacher.store import CacheEntry, SelectionPredicate
 from tests.unit.cacher.world import CASES, Case, pod
 
 

@@ -1,7 +1,7 @@
-from apiserver.cacher import watcher as buffer
-from apiserver.cacher.history import EncodedResponse
-from apiserver.cacher.watcher import SendBuffer, SharedResponse, uncharged
-from apiserver.flow.send_budget import SendBudget, SendPool
+from pinnace.apiserver.cacher import watcher as buffer
+from pinnace.apiserver.cacher.history import EncodedResponse
+from pinnace.apiserver.cacher.watcher import SendBuffer, SharedResponse, uncharged
+from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 
 
 def test_a_response_that_is_alone_is_passed_on_as_it_is() -> None:

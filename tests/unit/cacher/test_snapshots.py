@@ -5,13 +5,13 @@ from weakref import ref
 
 import pytest
 
-from apiserver.cacher import history as past
-from apiserver.cacher import store as snapshots
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import MAX_AGE, CacheEntry, Expired, SelectionPredicate, Snapshots
-from apiserver.storage.interface import KeyValue
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
+from pinnace.apiserver.cacher import history as past
+from pinnace.apiserver.cacher import store as snapshots
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import MAX_AGE, CacheEntry, Expired, SelectionPredicate, Snapshots
+from pinnace.apiserver.storage.interface import KeyValue
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import Reader, changes, pod, pod_change

@@ -1,10 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher.store import CacheStore, SelectionPredicate
-from apiserver.storage.interface import Change, KeyValue
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import NODES, PODS
+from pinnace.apiserver.cacher.store import CacheStore, SelectionPredicate
+from pinnace.apiserver.storage.interface import Change, KeyValue
 from tests.builders import make_node
 from tests.unit.cacher.world import CASES, pod, pod_change
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher.listing import ContinueToken
-from apiserver.cacher.store import BadToken, SelectionPredicate
 from pinnace.api.resources import PODS
+from pinnace.apiserver.cacher.listing import ContinueToken
+from pinnace.apiserver.cacher.store import BadToken, SelectionPredicate
 from tests.unit.cacher.world import CASES
 
 ALL_PODS = SelectionPredicate.parse(PODS, "", "", "")

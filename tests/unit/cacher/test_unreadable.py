@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.listing import ListQuery
-from apiserver.cacher.store import CacheStore, SelectionPredicate
-from apiserver.storage.interface import Change, Committed, KeyValue, Write
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS, SERVICES
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.listing import ListQuery
+from pinnace.apiserver.cacher.store import CacheStore, SelectionPredicate
+from pinnace.apiserver.storage.interface import Change, Committed, KeyValue, Write
 from tests.nesting import groups
 from tests.unit.cacher.world import Reader, World, pod, running
 

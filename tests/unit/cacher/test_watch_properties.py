@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis.errors import NoSuchExample
 
-from apiserver.cacher import cacher
-from apiserver.cacher import history as past
-from apiserver.cacher.cacher import ResourceCache
-from apiserver.cacher.history import EncodedResponse, EventLog
-from apiserver.cacher.store import CacheBehind, CacheEvent
-from apiserver.cacher.watcher import Dispatcher, ReplayScheduler
-from apiserver.storage.interface import Change
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
+from pinnace.apiserver.cacher import cacher
+from pinnace.apiserver.cacher import history as past
+from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.cacher.history import EncodedResponse, EventLog
+from pinnace.apiserver.cacher.store import CacheBehind, CacheEvent
+from pinnace.apiserver.cacher.watcher import Dispatcher, ReplayScheduler
+from pinnace.apiserver.storage.interface import Change
 from tests import virtualtime
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher import world as world_module

@@ -3,12 +3,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from apiserver.cacher.history import EncodedResponse
-from apiserver.cacher.store import Expired, SelectionPredicate, ShuttingDown, SlowWatcher
-from apiserver.cacher.watcher import SendBuffer, SharedResponse, Watcher, uncharged
-from apiserver.flow import send_budget as flow
-from apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 from pinnace.api.resources import PODS
+from pinnace.apiserver.cacher.history import EncodedResponse
+from pinnace.apiserver.cacher.store import Expired, SelectionPredicate, ShuttingDown, SlowWatcher
+from pinnace.apiserver.cacher.watcher import SendBuffer, SharedResponse, Watcher, uncharged
+from pinnace.apiserver.flow import send_budget as flow
+from pinnace.apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 
 ALL_PODS = SelectionPredicate.parse(PODS, "", "", "")
 

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import pytest
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import SelectionPredicate
-from apiserver.cacher.watcher import Watcher
-from apiserver.storage.interface import Change, Changes, Committed, Storage, Write
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import SelectionPredicate
+from pinnace.apiserver.cacher.watcher import Watcher
+from pinnace.apiserver.storage.interface import Change, Changes, Committed, Storage, Write
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 

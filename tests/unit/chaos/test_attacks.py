@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pinnace.chaos import engine, run
-from pinnace.chaos.attacks import wire
-from pinnace.chaos.attacks.table import ATTACKS, JSON_SIZE, STALLED_SIZE, YAML_SIZE, patches, pod_json, pod_yaml
-from pinnace.chaos.attacks.wire import CLOSED, RESET, SILENT, Door, endless, request
-from pinnace.chaos.faults.attacks import BODIES, CALLERS, CONNECTIONS, GROWTH, READS, GatewayAttack, attacking
-from pinnace.chaos.faults.base import Area, Need
-from pinnace.chaos.faults.table import ATTACKS as FAULTS
-from pinnace.chaos.faults.table import HARMLESS, KINDS, OBSERVING, TOLERATED
-from pinnace.check.history import Call, Outcome
 from pinnace.cluster.spec import ClusterSpec
+from pinnace.history.records import Call, Outcome
+from pinnace.verification.chaos import engine, run
+from pinnace.verification.chaos.attacks import wire
+from pinnace.verification.chaos.attacks.table import ATTACKS, JSON_SIZE, STALLED_SIZE, YAML_SIZE, patches, pod_json, pod_yaml
+from pinnace.verification.chaos.attacks.wire import CLOSED, RESET, SILENT, Door, endless, request
+from pinnace.verification.chaos.faults.attacks import BODIES, CALLERS, CONNECTIONS, GROWTH, READS, GatewayAttack, attacking
+from pinnace.verification.chaos.faults.base import Area, Need
+from pinnace.verification.chaos.faults.table import ATTACKS as FAULTS
+from pinnace.verification.chaos.faults.table import HARMLESS, KINDS, OBSERVING, TOLERATED
 from tests.robustness.door.measure import Measured, Phase, phase
 from tests.robustness.door.test_attacks import problems
 
@@ -165,7 +165,7 @@ async def test_attack_that_is_not_answered_as_expected_did_not_take_place(monkey
                 def find(name: str) -> None:
                     return None
 
-    monkeypatch.setattr("pinnace.chaos.faults.attacks.processes.running", lambda record: None)
+    monkeypatch.setattr("pinnace.verification.chaos.faults.attacks.processes.running", lambda record: None)
     fault = GatewayAttack(World, "gateway-0", ATTACKS["refusals"])  # type: ignore[arg-type]
     fault._attacker = FakeAttacker(Counter({"silent": 3}))  # type: ignore[assignment]
     await fault.end()

@@ -7,10 +7,10 @@ from pinnace.api.pods_pb2 import BindBatchRequest, CreatePodBatchRequest, Update
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse, GetRequest
-from pinnace.chaos.clients import answered, asked, outcome_of, parse
-from pinnace.check.history import Item, Outcome, digest, labels_digest
 from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, timed_out, unavailable
 from pinnace.client.resource import delete_request
+from pinnace.history.records import Item, Outcome, digest, labels_digest
+from pinnace.verification.chaos.clients import answered, asked, outcome_of, parse
 from tests.builders import make_pod
 
 KEY = "/registry/pods/default/a"

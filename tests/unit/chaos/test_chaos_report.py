@@ -4,11 +4,11 @@ import json
 from collections import Counter
 from xml.etree import ElementTree
 
-from pinnace.chaos.engine import Damage
-from pinnace.chaos.load import Settled
-from pinnace.chaos.run import ChaosReport, Traffic
-from pinnace.check.history import Call, Told
-from pinnace.check.verdict import CheckReport, Verdict, Violation
+from pinnace.history.records import Call, Told
+from pinnace.history.verdict import CheckReport, Verdict, Violation
+from pinnace.verification.chaos.engine import Damage
+from pinnace.verification.chaos.load import Settled
+from pinnace.verification.chaos.run import ChaosReport, Traffic
 
 SKIPPED = {"clock-kubelet": "no libfaketime"}
 HOLDS = Verdict("I1", "a pod is bound once", "holds", 100)

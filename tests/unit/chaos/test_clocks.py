@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pinnace.chaos.host import Clocks
+from pinnace.verification.chaos.host import Clocks
 
 
 def test_process_starts_with_its_own_correct_clock(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.chaos.log_scan import AFTERWARDS, SHOWN, Excuse, scan_logs
 from pinnace.runtime import logs
+from pinnace.verification.chaos.log_scan import AFTERWARDS, SHOWN, Excuse, scan_logs
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_log_errors_are_reported(write: logging.Logger, tmp_path: Path) -> None:
 
 def test_log_without_level_is_reported(tmp_path: Path) -> None:
     """Without `--logging-format json` the log has text lines, and the scan would find no errors in it."""
-    (tmp_path / "scheduler-0.log").write_text("2026-11-22T11:45:59.720Z C scheduler-0 scheduler.main: failed\n")
+    (tmp_path / "scheduler-0.log").write_text("2026-11-22T11:45:59.720Z C scheduler-0 pinnace.scheduler.main: failed\n")
     (tmp_path / "scheduler-1.log").touch()  # the process was killed before its first line
     assert scan_logs(tmp_path) == ["scheduler-0 contains no JSON lines and cannot be checked for errors; see scheduler-0.log"]
 

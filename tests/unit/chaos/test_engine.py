@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.chaos import ChaosError, clients, engine
-from pinnace.chaos.clients import Journal
-from pinnace.chaos.engine import Engine, Strike
-from pinnace.chaos.faults.base import Area, Kind, Measuring, roles
-from pinnace.chaos.world import NotPossible
-from pinnace.check import history
-from pinnace.check.history import Fault, Observed
+from pinnace.history import records
+from pinnace.history.records import Fault, Observed
+from pinnace.verification.chaos import ChaosError, clients, engine
+from pinnace.verification.chaos.clients import Journal
+from pinnace.verification.chaos.engine import Engine, Strike
+from pinnace.verification.chaos.faults.base import Area, Kind, Measuring, roles
+from pinnace.verification.chaos.world import NotPossible
 
 
 class FakeWorld:
@@ -66,7 +66,7 @@ class Scene:
         return made
 
     def faults(self) -> list[Fault]:
-        return [record for record in history.read(self.path) if isinstance(record, Fault)]
+        return [record for record in records.read(self.path) if isinstance(record, Fault)]
 
     def strike(self, at: float, seconds: float, draw: int = 1, area: Area = Area.NONE) -> Strike:
         def make(world: object, target: str, rng: random.Random) -> "Shake":
@@ -112,7 +112,7 @@ async def test_begin_and_end_of_a_fault_are_recorded(scene: Scene) -> None:
 
 async def test_values_read_by_a_fault_are_recorded_with_bounds(scene: Scene) -> None:
     await scene.run(scene.strike(0.0, 0.0))
-    (read,) = (record for record in history.read(scene.path) if isinstance(record, Observed))
+    (read,) = (record for record in records.read(scene.path) if isinstance(record, Observed))
     assert (read.fault, read.target, read.what, read.value, read.least, read.most) == (1, "it", "calls", 3, 1, 5)
 
 

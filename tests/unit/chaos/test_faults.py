@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from pinnace.chaos import host, run
-from pinnace.chaos.faults import clients, environment
-from pinnace.chaos.faults.base import Area, Need
-from pinnace.chaos.faults.environment import FULL, FewDescriptors, FullAudit, FullLog, LittleMemory, _Limit
-from pinnace.chaos.faults.table import KINDS, OBSERVING, TOLERATED
-from pinnace.chaos.saboteur import ACTION, CONFIG, PROFILE, REPORT, Saboteur
-from pinnace.check import history as history_of
-from pinnace.check import liveness
-from pinnace.check.index import History
-from pinnace.check.verdict import Findings
 from pinnace.cluster.spec import ClusterSpec, Plan
-from scheduler.config import parse
+from pinnace.history import records
+from pinnace.history.verdict import Findings
+from pinnace.scheduler.config import parse
+from pinnace.verification.chaos import host, run
+from pinnace.verification.chaos.faults import clients, environment
+from pinnace.verification.chaos.faults.base import Area, Need
+from pinnace.verification.chaos.faults.environment import FULL, FewDescriptors, FullAudit, FullLog, LittleMemory, _Limit
+from pinnace.verification.chaos.faults.table import KINDS, OBSERVING, TOLERATED
+from pinnace.verification.chaos.saboteur import ACTION, CONFIG, PROFILE, REPORT, Saboteur
+from pinnace.verification.check import liveness
+from pinnace.verification.check.index import History
 
 pytestmark = pytest.mark.processes
 
@@ -50,7 +50,7 @@ for command in sys.stdin:
 class FakeWorld:
     """One process, and the attributes of a World that faults use."""
 
-    def __init__(self, pid: int, argv: tuple[str, ...] = ("python", "-m", "apiserver.main")) -> None:
+    def __init__(self, pid: int, argv: tuple[str, ...] = ("python", "-m", "pinnace.apiserver.main")) -> None:
         plan = Plan("apiserver", NAME, "a:1", "a:1", argv)
         self.pid = pid
         self.reset: list[tuple[str, str]] = []
@@ -256,11 +256,8 @@ async def test_second_control_plane_must_exit_with_an_error(
     await fault.end()
     assert world.excused_logs == [f"{NAME}.stranger"], "only the log of the second server is excused"
     history = History(
-        [history_of.Fault(1, "second-control-plane", NAME, 0.0, 1.0)]
-        + [
-            history_of.Observed(each.at, 1, each.target, each.what, each.value, each.least, each.most)
-            for each in fault.readings
-        ]
+        [records.Fault(1, "second-control-plane", NAME, 0.0, 1.0)]
+        + [records.Observed(each.at, 1, each.target, each.what, each.value, each.least, each.most) for each in fault.readings]
     )
     found = Findings(*liveness.OBSERVATIONS)
     liveness.examine_observations(history, found)

@@ -5,14 +5,14 @@ from unittest.mock import Mock
 
 import aiohttp
 
-from gateway.api_resources import find
-from gateway.watch_events import ProtobufEncoder
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.chaos import run
-from pinnace.chaos.faults.base import Area, Need
-from pinnace.chaos.faults.table import HARMLESS, KINDS
-from pinnace.chaos.gateways import Event, events
 from pinnace.cluster.spec import ClusterSpec
+from pinnace.gateway.api_resources import find
+from pinnace.gateway.watch_events import ProtobufEncoder
+from pinnace.verification.chaos import run
+from pinnace.verification.chaos.faults.base import Area, Need
+from pinnace.verification.chaos.faults.table import HARMLESS, KINDS
+from pinnace.verification.chaos.gateways import Event, events
 
 
 def reader(*chunks: bytes) -> aiohttp.StreamReader:

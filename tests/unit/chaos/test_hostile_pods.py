@@ -2,13 +2,13 @@
 
 import pytest
 
-from apiserver.registry.strategies.pods import PodStrategy
-from apiserver.registry.strategy import MAX_PARTS, parts_exceeded
-from apiserver.storage.interface import MAX_BYTES
 from pinnace.api.core_v1_pb2 import Toleration
 from pinnace.api.status import Violation
-from pinnace.chaos import hostile_pods
-from pinnace.chaos.hostile_pods import HOSTILE
+from pinnace.apiserver.registry.strategies.pods import PodStrategy
+from pinnace.apiserver.registry.strategy import MAX_PARTS, parts_exceeded
+from pinnace.apiserver.storage.interface import MAX_BYTES
+from pinnace.verification.chaos import hostile_pods
+from pinnace.verification.chaos.hostile_pods import HOSTILE
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from pinnace.chaos.loop_report import Hot, LongStep, hot_stacks, long_steps
-from pinnace.check.history import Fault
-from pinnace.check.verdict import CheckReport, Verdict, Violation
+from pinnace.history.records import Fault
+from pinnace.history.verdict import CheckReport, Verdict, Violation
+from pinnace.verification.chaos.loop_report import Hot, LongStep, hot_stacks, long_steps
 
 
 def step_line(cpu: float, stack: str) -> str:

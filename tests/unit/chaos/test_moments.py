@@ -2,7 +2,9 @@
 
 import pytest
 
-from pinnace.chaos.scenarios.figures import (
+from pinnace.history.records import Call, ElectionFacts, Fault, Item, PodFacts, Ran, Record, Stored, Told
+from pinnace.runtime.logs import LeadershipLost, LogLine, TokenFenced
+from pinnace.verification.chaos.scenarios.figures import (
     Moment,
     broken_watches,
     first_bind,
@@ -16,9 +18,7 @@ from pinnace.chaos.scenarios.figures import (
     succeeded,
     wait_for_bind,
 )
-from pinnace.check.history import Call, ElectionFacts, Fault, Item, PodFacts, Ran, Record, Stored, Told
-from pinnace.check.index import History
-from pinnace.runtime.logs import LeadershipLost, LogLine, TokenFenced
+from pinnace.verification.check.index import History
 
 KEY = "/registry/elections/scheduler"
 
@@ -58,7 +58,7 @@ def test_timeline_contains_relevant_log_events_after_the_fault() -> None:
         LogLine(100.1, "WARNING", "s0", "pinnace.client.election", "token 5 is lost", before),
         LogLine(102.25, "WARNING", "s0", "pinnace.client.election", "in any words", lost),
         LogLine(103.0, "WARNING", "s0", "pinnace.client.election", "another event", TokenFenced(10)),
-        LogLine(103.0, "INFO", "s0", "scheduler.scheduler", "token 11 is lost"),
+        LogLine(103.0, "INFO", "s0", "pinnace.scheduler.scheduler", "token 11 is lost"),
     ]
     assert list(of_log(lines, "s0", 1.0, 100.0, (LeadershipLost,))) == [Moment(2.25, "s0: in any words")]
 

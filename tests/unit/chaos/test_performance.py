@@ -2,12 +2,12 @@
 
 import pytest
 
-from pinnace.chaos.perform import SCENARIOS, Performance
-from pinnace.chaos.scenarios.base import Expectation
-from pinnace.chaos.scenarios.figures import Moment
-from pinnace.check.check import NAMES
-from pinnace.check.verdict import Status, Verdict
 from pinnace.cli.verbs.chaos import moment_line
+from pinnace.history.verdict import Status, Verdict
+from pinnace.verification.chaos.perform import SCENARIOS, Performance
+from pinnace.verification.chaos.scenarios.base import Expectation
+from pinnace.verification.chaos.scenarios.figures import Moment
+from pinnace.verification.check.check import NAMES
 
 MET, FAILED = Expectation(True, "the gap", "20 ms"), Expectation(False, "binds refused", "0")
 

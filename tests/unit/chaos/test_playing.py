@@ -10,14 +10,14 @@ import pytest
 
 from pinnace.api.elections_pb2 import Election, TransferElectionResponse
 from pinnace.api.status import Code, Refusal
-from pinnace.chaos.engine import heading
-from pinnace.chaos.perform import _play
-from pinnace.chaos.scenarios.base import Act, PlayError
-from pinnace.chaos.scenarios.components import transfer_back
-from pinnace.chaos.scenarios.figures import Moment
-from pinnace.check.check import check
-from pinnace.check.history import ElectionFacts, Fault, Phase, Record, Stored
 from pinnace.client.errors import Unavailable
+from pinnace.history.records import ElectionFacts, Fault, Phase, Record, Stored
+from pinnace.verification.chaos.engine import heading
+from pinnace.verification.chaos.perform import _play
+from pinnace.verification.chaos.scenarios.base import Act, PlayError
+from pinnace.verification.chaos.scenarios.components import transfer_back
+from pinnace.verification.chaos.scenarios.figures import Moment
+from pinnace.verification.check.check import check
 
 OLD, NEW = Election(holder="s0", token=5), Election(holder="s1", token=9)
 

@@ -10,13 +10,13 @@ import pytest
 from pinnace.api.core_v1_pb2 import Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.resources import SERVICES
-from pinnace.chaos import run
-from pinnace.chaos.faults import services
-from pinnace.chaos.faults.base import Area, Need
-from pinnace.chaos.faults.services import KillProxy
-from pinnace.chaos.faults.table import HARMLESS, KINDS, OBSERVING
-from pinnace.chaos.world import NotPossible, World
 from pinnace.cluster.spec import ClusterSpec
+from pinnace.verification.chaos import run
+from pinnace.verification.chaos.faults import services
+from pinnace.verification.chaos.faults.base import Area, Need
+from pinnace.verification.chaos.faults.services import KillProxy
+from pinnace.verification.chaos.faults.table import HARMLESS, KINDS, OBSERVING
+from pinnace.verification.chaos.world import NotPossible, World
 
 
 class FakeWorld:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from pinnace.api.resources import PODS
-from pinnace.chaos.scenarios.etcd import Gone, Restore, lagging, strangers, without
-from pinnace.check.history import Call, Item, Phase, PodFacts, Ran, Record, Stored, Told
-from pinnace.check.index import History
+from pinnace.history.records import Call, Item, Phase, PodFacts, Ran, Record, Stored, Told
+from pinnace.verification.chaos.scenarios.etcd import Gone, Restore, lagging, strangers, without
+from pinnace.verification.check.index import History
 
 GONE = Gone(copied=10.0, killed=20.0, back=21.0, well=25.0)
 KEY = PODS.key("load", "a")

@@ -6,10 +6,10 @@ from functools import cache
 
 import pytest
 
-from pinnace.chaos.engine import AT_ONCE, Strike, schedule, without_turn
-from pinnace.chaos.faults.base import Area, Kind
-from pinnace.chaos.faults.table import KINDS
 from pinnace.cluster.spec import ClusterSpec
+from pinnace.verification.chaos.engine import AT_ONCE, Strike, schedule, without_turn
+from pinnace.verification.chaos.faults.base import Area, Kind
+from pinnace.verification.chaos.faults.table import KINDS
 
 SPEC = ClusterSpec(nodes=20, kubelets=2, etcd_members=3, gateways=2, proxy=True)
 SEEDS = range(10)

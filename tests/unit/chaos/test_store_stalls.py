@@ -8,7 +8,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pinnace.chaos.log_scan import StoreStall, store_stalls
+from pinnace.verification.chaos.log_scan import StoreStall, store_stalls
 
 
 def line(at: float, message: str, **fields: str) -> str:

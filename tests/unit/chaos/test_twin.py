@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pinnace.chaos.faults import processes
-from pinnace.chaos.faults.processes import Twin, twin_of
 from pinnace.cluster.etcd import EtcdBinary
 from pinnace.cluster.spec import KUBELET, ClusterSpec, Plan, plan
+from pinnace.verification.chaos.faults import processes
+from pinnace.verification.chaos.faults.processes import Twin, twin_of
 
 pytestmark = pytest.mark.processes
 

@@ -9,10 +9,10 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
-from pinnace.chaos.load import PODS_PER_OWNER, unwell
-from pinnace.chaos.workers import BATCH, LOAD, NOBODY, Owner, pod, succeeded
 from pinnace.client.errors import ApiError, Conflict, NotFound, outcome_unknown, unavailable
 from pinnace.client.resource import Listing
+from pinnace.verification.chaos.load import PODS_PER_OWNER, unwell
+from pinnace.verification.chaos.workers import BATCH, LOAD, NOBODY, Owner, pod, succeeded
 
 GONE = Refusal(Code.NOT_FOUND, "NotFound", "no such pod")
 

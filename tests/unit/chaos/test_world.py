@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from pinnace.chaos.faults.processes import Kill, Terminate
-from pinnace.chaos.world import NotPossible, World
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.spec import Plan
+from pinnace.verification.chaos.faults.processes import Kill, Terminate
+from pinnace.verification.chaos.world import NotPossible, World
 
 NAME = "apiserver-0"
 
 
-PLAN = Plan("apiserver", NAME, "a:1", "a:1", ("python", "-m", "apiserver.main"))
+PLAN = Plan("apiserver", NAME, "a:1", "a:1", ("python", "-m", "pinnace.apiserver.main"))
 
 
 class FakeCluster:

@@ -3,7 +3,7 @@
 import random
 from typing import TYPE_CHECKING
 
-from pinnace.check.history import PodFacts, Stored, Told, Word
+from pinnace.history.records import PodFacts, Stored, Told, Word
 
 if TYPE_CHECKING:
     from tests.unit.check.world import World

@@ -4,7 +4,7 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import LEASES, NODES, PODS, election_key
-from pinnace.check.history import (
+from pinnace.history.records import (
     UNSCHEDULABLE,
     ElectionFacts,
     LeaseFacts,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.check.history import (
+from pinnace.history.records import (
     Call,
     Compaction,
     Fault,

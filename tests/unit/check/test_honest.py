@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.check.check import NAMES, check
+from pinnace.verification.check.check import NAMES, check
 from tests.unit.check.world import World
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from pinnace.api.resources import election_key
-from pinnace.check.check import check
-from pinnace.check.history import ElectionFacts, Fault, Phase, Record, Run, Stored
+from pinnace.history.records import ElectionFacts, Fault, Phase, Record, Run, Stored
+from pinnace.verification.check.check import check
 
 RUN = Run(0.0, leaderless=3.0, bearable=("roll", "clock"), harmless=("compact",), freezing=("pause",))
 

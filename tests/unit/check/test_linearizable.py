@@ -6,8 +6,8 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinnace.check.check import check
-from pinnace.check.history import Call, Item, Run, Stored
+from pinnace.history.records import Call, Item, Run, Stored
+from pinnace.verification.check.check import check
 
 KEYS = ("/registry/namespaces/a", "/registry/namespaces/b")
 LATE = 1e9

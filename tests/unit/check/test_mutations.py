@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 
-from pinnace.check.check import NAMES, check
-from pinnace.check.history import Record
+from pinnace.history.records import Record
+from pinnace.verification.check.check import NAMES, check
 from tests.unit.check.mutations import MUTATIONS, Mutation
 from tests.unit.check.mutations.living import cut_short, unfired
 from tests.unit.check.mutations.serving import unobserved

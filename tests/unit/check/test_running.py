@@ -6,9 +6,9 @@ from typing import Literal
 import pytest
 
 from pinnace.api.resources import PODS
-from pinnace.check.check import check
-from pinnace.check.history import Fault, Phase, PodFacts, Ran, Record, Run, Stored
-from pinnace.check.pods import LINGER, STOP_TIMEOUT
+from pinnace.history.records import Fault, Phase, PodFacts, Ran, Record, Run, Stored
+from pinnace.verification.check.check import check
+from pinnace.verification.check.pods import LINGER, STOP_TIMEOUT
 
 KEY = PODS.key("default", "a")
 RUN = Run(0.0, doubling=("twin",))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from pinnace.api.resources import LEASES, NODES, PODS, PRIORITY_CLASSES, election_key
-from pinnace.check.history import (
+from pinnace.history.records import (
     Call,
     ElectionFacts,
     Facts,

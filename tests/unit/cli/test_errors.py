@@ -2,11 +2,11 @@
 
 import pytest
 
-from apiserver.cacher.store import Expired
-from apiserver.errors import to_refusal
 from pinnace.api.manifest import ManifestError
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import Code, Refusal, Violation
+from pinnace.apiserver.cacher.store import Expired
+from pinnace.apiserver.errors import to_refusal
 from pinnace.cli.errors import explain, guarded, tell
 from pinnace.cli.outcomes import ExitCode, Failure, Reported, worst
 from pinnace.cli.settings import Settings

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.names import OK, dns_subdomain
 from pinnace.api.resources import EVENTS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchResponse
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from pinnace.client import events
 from pinnace.client.client import EventClient
 from pinnace.client.events import MAX_MESSAGE, MAX_NAME, EventRecorder, event_name

@@ -8,14 +8,14 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from apiserver.server import ApiServer
-from apiserver.services import calls
-from apiserver.services.calls import MAX_ITEMS
 from pinnace.api.calls_pb2 import Call, CallBatch, ResultBatch
 from pinnace.api.core_v1_pb2 import ConfigMap, Namespace
 from pinnace.api.resources import CONFIG_MAPS, NAMESPACES
 from pinnace.api.verbs_pb2 import GetRequest, ListRequest
 from pinnace.api.wellknown import IMPERSONATE_USER_KEY, REQUEST_ID_KEY
+from pinnace.apiserver.server import ApiServer
+from pinnace.apiserver.services import calls
+from pinnace.apiserver.services.calls import MAX_ITEMS
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Forbidden, NotFound, OutcomeUnknown, Timeout, Unavailable

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from controllers.informers import Informers as ControllersInformers
 from pinnace.api.resources import DEPLOYMENTS, NODES, PODS, Resource
 from pinnace.client.errors import ApiError, unavailable
 from pinnace.client.informer import STALE_AFTER, Informer
 from pinnace.client.resource import WatchBatch
 from pinnace.client.standby import Informed, Standby
-from scheduler.informers import Informers as SchedulerInformers
+from pinnace.controllers.informers import Informers as ControllersInformers
+from pinnace.scheduler.informers import Informers as SchedulerInformers
 from tests.clock import FakeClock
 
 BEHIND = unavailable("API server a:1 is at revision 53, behind 107")

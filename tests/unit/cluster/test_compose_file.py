@@ -36,7 +36,9 @@ def words(services: dict[str, Any], component: str) -> list[str]:
 @pytest.mark.parametrize("component", [*COMPONENTS, "proxy", "processes"])
 def test_components_are_started_with_existing_options(services: dict[str, Any], component: str) -> None:
     known = {
-        name for each in importlib.import_module(f"{MODULES.get(component, component)}.main").main.params for name in each.opts
+        name
+        for each in importlib.import_module(f"pinnace.{MODULES.get(component, component)}.main").main.params
+        for name in each.opts
     }
     given = {each for each in words(services, component) if each.startswith("--")}
     assert given and given <= known

@@ -25,8 +25,10 @@ pytestmark = pytest.mark.processes
 
 OPEN = os.open
 PLANS = [
-    Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:2", ("python", "-m", "apiserver.main")),
-    Plan("scheduler", "scheduler-0", "127.0.0.1:3", "127.0.0.1:3", ("python", "-m", "scheduler.main"), (("TZ", "UTC"),)),
+    Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:2", ("python", "-m", "pinnace.apiserver.main")),
+    Plan(
+        "scheduler", "scheduler-0", "127.0.0.1:3", "127.0.0.1:3", ("python", "-m", "pinnace.scheduler.main"), (("TZ", "UTC"),)
+    ),
 ]
 PROCESS = Identity(7, 42, "boot")
 

@@ -17,7 +17,7 @@ from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary
 from pinnace.cluster.inputs import PREFIXES, differing, digests, gather, options, overruled, spawn_environment
 from pinnace.cluster.spec import FAKE, PROCESS, ClusterSpec, Inputs, Plan, plan
-from scheduler.config import parse
+from pinnace.scheduler.config import parse
 
 BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 21), fallback=False)
 PLUGIN = """
@@ -104,13 +104,15 @@ def test_plugins_of_the_command_line_are_copied(cwd: Path, spec: ClusterSpec) ->
     (cwd / "mine.py").write_text(PLUGIN)
     (cwd / "pack").mkdir()
     (cwd / "pack" / "deep.py").write_text(PLUGIN)
-    given = replace(spec, scheduler_plugins=("plugins/cheap.py:Cheap", "mine:Cheap", "pack.deep:Cheap", "scheduler.plugins:X"))
+    given = replace(
+        spec, scheduler_plugins=("plugins/cheap.py:Cheap", "mine:Cheap", "pack.deep:Cheap", "pinnace.scheduler.plugins:X")
+    )
     gathered = gather(given, {"PYTHONPATH": "lib:/usr/lib/x"}, cwd)
     assert set(gathered.files) == {"plugins/0/cheap.py", "modules/mine.py", "modules/pack/deep.py"}
     scheduler = plans(spec, gathered)["scheduler-0"]
     copied = f"{spec.data_dir}/config"
     assert options(scheduler) == {
-        "--plugin": [f"{copied}/plugins/0/cheap.py:Cheap", "mine:Cheap", "pack.deep:Cheap", "scheduler.plugins:X"],
+        "--plugin": [f"{copied}/plugins/0/cheap.py:Cheap", "mine:Cheap", "pack.deep:Cheap", "pinnace.scheduler.plugins:X"],
         "PYTHONPATH": f"{copied}/modules:{cwd}/lib:/usr/lib/x",
     }
     assert options(plans(spec, gathered)["apiserver-0"]) == {"PYTHONPATH": f"{cwd}/lib:/usr/lib/x"}
@@ -228,7 +230,7 @@ def test_every_file_option_of_a_component_is_handled(cwd: Path, spec: ClusterSpe
     by_up = {argument for each in plans(replace(spec, gateways=1), Inputs()).values() for argument in each.argv}
     known = {variable for _, variable in inputs.FLAGS.values()} | set(inputs.COPIED) | set(inputs.WRITTEN)
     for component, prefix in PREFIXES.items():
-        command = importlib.import_module(f"{component}.main").main
+        command = importlib.import_module(f"pinnace.{component}.main").main
         for param in command.params:
             if isinstance(param.type, click.Path) and by_up.isdisjoint(param.opts):
                 assert param.envvar in known, param.opts

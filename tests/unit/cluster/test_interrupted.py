@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from pinnace.bench.calibration import scratch_cluster
 from pinnace.cli.local import running
 from pinnace.cli.local.running import Steps
 from pinnace.cli.settings import Settings
@@ -31,6 +30,7 @@ from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import APISERVER, KUBELET, ClusterSpec, Plan
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
+from pinnace.verification.bench.calibration import scratch_cluster
 from tests.unit.cluster.test_processes import READY, RESISTS
 
 pytestmark = pytest.mark.processes

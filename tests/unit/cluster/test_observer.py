@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.check.history import ProcessState, read
 from pinnace.cluster.observer import ProcessObserver, ProcessRecorder
 from pinnace.cluster.spec import Plan, ProcessRecord
+from pinnace.history.records import ProcessState, read
 from pinnace.runtime import procfs
 
 NAME = "scheduler-0"

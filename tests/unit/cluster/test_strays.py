@@ -50,9 +50,9 @@ def some(running: Running, data: Path) -> dict[int, int]:
     return dict(
         running.start(*arguments)
         for arguments in (
-            ("-m", "scheduler.main", "--kubeconfig", f"{data}/pki/scheduler.conf"),
+            ("-m", "pinnace.scheduler.main", "--kubeconfig", f"{data}/pki/scheduler.conf"),
             ("--name=etcd-0", f"--data-dir={data}/etcd/etcd-0"),
-            ("-m", "kubelet.runtime.process.shim", f"{data}/pods/kubelet-0/pods/uid/containers/c/0", "3", "4"),
+            ("-m", "pinnace.kubelet.runtime.process.shim", f"{data}/pods/kubelet-0/pods/uid/containers/c/0", "3", "4"),
         )
     )
 
@@ -68,7 +68,7 @@ async def test_strays_are_ended_with_their_children(tmp_path: Path, running: Run
     others = dict(
         [
             running.start("-f", f"{data}/etcd/log"),
-            running.start("-m", "scheduler.main", "--kubeconfig", f"{data}-too/pki/scheduler.conf"),
+            running.start("-m", "pinnace.scheduler.main", "--kubeconfig", f"{data}-too/pki/scheduler.conf"),
             running.start("-m", "pinnace.cli.entry", "status", "--data-dir", f"{data}/pki"),
         ]
     )

@@ -1,9 +1,9 @@
 """Pods as the job controller creates them, with its finalizer."""
 
-from controllers.job import FINALIZER
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.scalars import to_time
+from pinnace.controllers.job import FINALIZER
 from tests.workloads import pod_of
 
 NOW = 10_000.0

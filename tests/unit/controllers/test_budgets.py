@@ -6,9 +6,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from controllers.disruption import UNCONFIRMED, DisruptionController, Scale, status_of
-from controllers.informers import LabelIndex, SelectorIndex, anything
-from controllers.pods import PodFacts, PodFactsCache, facts_of
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.intstr_v1_pb2 import IntOrString
@@ -16,6 +13,9 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
 from pinnace.api.scalars import MAX_INT32, STRING, to_time
+from pinnace.controllers.disruption import UNCONFIRMED, DisruptionController, Scale, status_of
+from pinnace.controllers.informers import LabelIndex, SelectorIndex, anything
+from pinnace.controllers.pods import PodFacts, PodFactsCache, facts_of
 from tests.builders import make_pod
 from tests.workloads import make_deployment, make_replica_set, pod_of, running
 

@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from controllers.deployment import (
+from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, DeploymentStrategy, ReplicaSet
+from pinnace.api.merge import LAST_APPLIED
+from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from pinnace.api.rollouts import DESIRED_ANNOTATION, HASH_LABEL, HISTORY_ANNOTATION, MAX_ANNOTATION, REVISION_ANNOTATION
+from pinnace.client.informer import Index
+from pinnace.controllers.deployment import (
     MAX_HISTORY,
     DeploymentController,
     DeploymentPlan,
@@ -16,12 +21,7 @@ from controllers.deployment import (
     plan,
     template_hash,
 )
-from controllers.informers import LabelIndex
-from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, DeploymentStrategy, ReplicaSet
-from pinnace.api.merge import LAST_APPLIED
-from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
-from pinnace.api.rollouts import DESIRED_ANNOTATION, HASH_LABEL, HISTORY_ANNOTATION, MAX_ANNOTATION, REVISION_ANNOTATION
-from pinnace.client.informer import Index
+from pinnace.controllers.informers import LabelIndex
 from tests.workloads import deleting, make_deployment, pod_of, running
 
 NOW = 1_000.0

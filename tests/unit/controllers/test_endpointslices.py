@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from controllers.endpointslice import CAPACITY, Changes, EndpointSliceController, changes, endpoint, grouped, selector_of
-from controllers.informers import LabelIndex, SelectorIndex, anything
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -16,6 +14,16 @@ from pinnace.api.scalars import STRING
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.api.wellknown import SERVICE_LABEL
 from pinnace.client.informer import Delta, Index
+from pinnace.controllers.endpointslice import (
+    CAPACITY,
+    Changes,
+    EndpointSliceController,
+    changes,
+    endpoint,
+    grouped,
+    selector_of,
+)
+from pinnace.controllers.informers import LabelIndex, SelectorIndex, anything
 from tests.builders import PodBuilder, make_node, make_pod
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from controllers.pods import node_of
-from controllers.runtime import Shared, WorkerPool
-from controllers.tainteviction import TaintEviction
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem, DeleteRequest
 from pinnace.client.informer import Delta, Index
+from pinnace.controllers.pods import node_of
+from pinnace.controllers.runtime import Shared, WorkerPool
+from pinnace.controllers.tainteviction import TaintEviction
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.refusals import denied

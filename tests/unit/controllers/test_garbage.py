@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from controllers import garbagecollector
-from controllers.garbagecollector import (
+from pinnace.api.core_v1_pb2 import Namespace, Pod
+from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
+from pinnace.api.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, Object, Resource
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
+from pinnace.client.errors import NotFound
+from pinnace.client.informer import Delta
+from pinnace.controllers import garbagecollector
+from pinnace.controllers.garbagecollector import (
     LATER,
     QUICK,
     Delete,
@@ -22,13 +29,6 @@ from controllers.garbagecollector import (
     waits_for,
     without_owners,
 )
-from pinnace.api.core_v1_pb2 import Namespace, Pod
-from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
-from pinnace.api.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, Object, Resource
-from pinnace.api.status import Code, Refusal
-from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
-from pinnace.client.errors import NotFound
-from pinnace.client.informer import Delta
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_node, make_pod
 from tests.workloads import deleting, make_deployment, make_replica_set, pod_of

@@ -6,12 +6,12 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from controllers.job import COMPLETE, ConditionReason, JobController, JobPlan, condition, plan, say, untracked
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import JOBS
 from pinnace.api.scalars import to_time
 from pinnace.client.informer import Index
+from pinnace.controllers.job import COMPLETE, ConditionReason, JobController, JobPlan, condition, plan, say, untracked
 from tests.unit.controllers.jobs import NOW, pod, pods
 from tests.workloads import deleting, make_job, named
 

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from controllers.job import INDEX, Indexes, counted, index_of, lacking, number, parsed, plan, surplus
+from pinnace.controllers.job import INDEX, Indexes, counted, index_of, lacking, number, parsed, plan, surplus
 from tests.unit.controllers.jobs import NOW, pod, pods
 from tests.workloads import make_job, named
 

@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from controllers import job as job_controller
-from controllers.informers import LabelIndex
-from controllers.job import (
+from pinnace.api.batch_v1_pb2 import Job, JobStatus
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PODS
+from pinnace.api.scalars import to_time
+from pinnace.api.verbs_pb2 import ADDED
+from pinnace.client.informer import Delta, Index
+from pinnace.controllers import job as job_controller
+from pinnace.controllers.informers import LabelIndex
+from pinnace.controllers.job import (
     FINALIZER,
     LONGEST_BACKOFF,
     MAX_UNCOUNTED,
@@ -22,12 +28,6 @@ from controllers.job import (
     tracked,
     untracked,
 )
-from pinnace.api.batch_v1_pb2 import Job, JobStatus
-from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import PODS
-from pinnace.api.scalars import to_time
-from pinnace.api.verbs_pb2 import ADDED
-from pinnace.client.informer import Delta, Index
 from tests.unit.controllers.jobs import NOW, pod, pods
 from tests.workloads import make_job, named
 

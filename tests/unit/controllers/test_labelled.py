@@ -3,9 +3,6 @@
 import random
 import time
 
-from controllers.disruption import selector_of
-from controllers.informers import LabelIndex, SelectorIndex
-from controllers.ownership import ownerless
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import LabelSelector
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
@@ -13,6 +10,9 @@ from pinnace.api.resources import store_key
 from pinnace.api.selectors import parse_labels
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
+from pinnace.controllers.disruption import selector_of
+from pinnace.controllers.informers import LabelIndex, SelectorIndex
+from pinnace.controllers.ownership import ownerless
 from tests.builders import make_pod
 from tests.workloads import named
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from controllers.nodelifecycle import LOOK_AGAIN, RECOVERY, NodeLifecycle, Options, Rates, ready
-from controllers.pods import node_of
-from controllers.runtime import Shared, WorkerPool
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, NODES
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem
 from pinnace.client.informer import Delta, Index
+from pinnace.controllers.nodelifecycle import LOOK_AGAIN, RECOVERY, NodeLifecycle, Options, Rates, ready
+from pinnace.controllers.pods import node_of
+from pinnace.controllers.runtime import Shared, WorkerPool
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.refusals import denied

@@ -6,15 +6,15 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from apiserver.errors import contended, from_storage, not_found
-from apiserver.storage.interface import OutcomeUnknown, OutOfSpace
-from controllers.namespace import OTHERS, NamespaceController, patience
 from pinnace.api.core_v1_pb2 import Namespace, NamespaceSpec
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES, PODS, Resource
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.apiserver.errors import contended, from_storage, not_found
+from pinnace.apiserver.storage.interface import OutcomeUnknown, OutOfSpace
 from pinnace.client.errors import ApiError, Expired, Forbidden, NotFound, Unavailable
+from pinnace.controllers.namespace import OTHERS, NamespaceController, patience
 from tests.refusals import denied
 from tests.workloads import deleting
 

@@ -4,7 +4,9 @@ import math
 
 import pytest
 
-from controllers.nodelifecycle import (
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Node, Taint, Toleration
+from pinnace.controllers.nodelifecycle import (
     RECOVERY,
     LeaseMonitor,
     Rates,
@@ -19,9 +21,7 @@ from controllers.nodelifecycle import (
     unreachable,
     zone_of,
 )
-from controllers.tainteviction import patience
-from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import Node, Taint, Toleration
+from pinnace.controllers.tainteviction import patience
 from tests.builders import NodeBuilder, make_node, make_pod
 
 NOW = 1_000.0

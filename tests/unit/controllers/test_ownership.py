@@ -6,10 +6,6 @@ from typing import Any
 
 import pytest
 
-from controllers.informers import LabelIndex, SelectorIndex
-from controllers.ownership import Claimer, adopted, claims, keeper, kept_by, ownerless, released
-from controllers.pods import PodFactsCache
-from controllers.replicaset import ReplicaSetController
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import JOBS, PODS, REPLICA_SETS
 from pinnace.api.selectors import from_message
@@ -17,6 +13,10 @@ from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import Forbidden, from_refusal
 from pinnace.client.informer import Index
+from pinnace.controllers.informers import LabelIndex, SelectorIndex
+from pinnace.controllers.ownership import Claimer, adopted, claims, keeper, kept_by, ownerless, released
+from pinnace.controllers.pods import PodFactsCache
+from pinnace.controllers.replicaset import ReplicaSetController
 from tests.builders import make_pod
 from tests.workloads import deleting, make_job, make_replica_set, named, pod_of, running
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from apiserver.errors import not_found
-from controllers.informers import Index
-from controllers.persistentvolume import PersistentVolumeController, claim_phase_of, phase_of
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource, store_key
 from pinnace.api.verbs_pb2 import DELETED
+from pinnace.apiserver.errors import not_found
 from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
+from pinnace.controllers.informers import Index
+from pinnace.controllers.persistentvolume import PersistentVolumeController, claim_phase_of, phase_of
 
 
 def volume(phase: str = "Bound", uid: str | None = "u1", name: str = "disk") -> PersistentVolume:

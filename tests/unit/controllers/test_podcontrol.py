@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from apiserver.server import MAX_REQUEST
-from controllers.podcontrol import MAX_EVENTS, PodControl, pod_from
-from controllers.writes import BATCH, Expectations
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, REPLICA_SETS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
+from pinnace.apiserver.server import MAX_REQUEST
 from pinnace.client.errors import Fenced, OutcomeUnknown, Timeout, from_refusal, outcome_unknown, unavailable
 from pinnace.client.resource import Listing
+from pinnace.controllers.podcontrol import MAX_EVENTS, PodControl, pod_from
+from pinnace.controllers.writes import BATCH, Expectations
 from tests.builders import make_pod
 from tests.workloads import make_replica_set
 

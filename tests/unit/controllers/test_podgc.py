@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from controllers.podgc import INTERVAL, QUARANTINE, PodGarbageCollector, doomed, failed, leaving, missed
-from controllers.runtime import Unfinished
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, BatchItem, DeleteRequest
 from pinnace.client.errors import ApiError, Forbidden, unavailable
 from pinnace.client.informer import Delta, Index
 from pinnace.client.resource import Listing
+from pinnace.controllers.podgc import INTERVAL, QUARANTINE, PodGarbageCollector, doomed, failed, leaving, missed
+from pinnace.controllers.runtime import Unfinished
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
 from tests.refusals import denied

@@ -2,11 +2,11 @@
 
 import pytest
 
-from controllers.podcontrol import those_that_lack
-from controllers.pods import namespace_of
 from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.client.informer import Delta, Index
+from pinnace.controllers.podcontrol import those_that_lack
+from pinnace.controllers.pods import namespace_of
 from tests.builders import quantities
 from tests.workloads import make_replica_set
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from controllers.deployment import PROGRESSING, DeploymentController, condition, plan
-from controllers.informers import LabelIndex, SelectorIndex
-from controllers.job import JobController
-from controllers.pods import PodFactsCache
-from controllers.replicaset import ReplicaSetController
-from controllers.runtime import Controller, Unfinished
 from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, Object, Resource
 from pinnace.api.scalars import to_time
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, from_refusal, unavailable
 from pinnace.client.informer import Index
+from pinnace.controllers.deployment import PROGRESSING, DeploymentController, condition, plan
+from pinnace.controllers.informers import LabelIndex, SelectorIndex
+from pinnace.controllers.job import JobController
+from pinnace.controllers.pods import PodFactsCache
+from pinnace.controllers.replicaset import ReplicaSetController
+from pinnace.controllers.runtime import Controller, Unfinished
 from tests.workloads import make_deployment, make_job, make_replica_set, pod_of, running
 
 NOW = 10_000.0

@@ -2,12 +2,12 @@
 
 import pytest
 
-from controllers.podcontrol import BURST, victims
-from controllers.pods import PodFacts, PodFactsCache, cost, facts_of
-from controllers.replicaset import BACKOFF_MAX, MEMORY, SKEW, ReplicaFailure, available_in, plan, status_of
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wellknown import COST_ANNOTATION
 from pinnace.client.informer import Delta
+from pinnace.controllers.podcontrol import BURST, victims
+from pinnace.controllers.pods import PodFacts, PodFactsCache, cost, facts_of
+from pinnace.controllers.replicaset import BACKOFF_MAX, MEMORY, SKEW, ReplicaFailure, available_in, plan, status_of
 from tests.builders import PodBuilder, make_pod
 from tests.workloads import deleting, make_replica_set, named, pod_of, running
 

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from controllers.deployment import bounds, is_complete, is_resized, new_size, plan, scaled, step
-from controllers.runtime import scaled_value
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStrategy, ReplicaSet
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.rollouts import DESIRED_ANNOTATION, MAX_ANNOTATION
 from pinnace.api.scalars import MAX_INT32, STRING
+from pinnace.controllers.deployment import bounds, is_complete, is_resized, new_size, plan, scaled, step
+from pinnace.controllers.runtime import scaled_value
 from tests.workloads import make_deployment, make_replica_set
 
 

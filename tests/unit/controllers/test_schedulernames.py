@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from controllers import schedulernames
-from controllers.schedulernames import INTERVAL, SchedulerNameController, missing, waits_for
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.client.informer import Delta, Index
+from pinnace.controllers import schedulernames
+from pinnace.controllers.schedulernames import INTERVAL, SchedulerNameController, missing, waits_for
 from tests.builders import PodBuilder, make_pod
 
 USUAL = Election(name="scheduler", holder="s", scheduler_names=["default-scheduler"])

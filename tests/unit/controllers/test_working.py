@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from controllers.runtime import DEADLINE, GRACE, SLOW, Unfinished, Watch, WorkerPool, its_controller, itself
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, Resource
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.errors import unavailable
 from pinnace.client.informer import Delta
+from pinnace.controllers.runtime import DEADLINE, GRACE, SLOW, Unfinished, Watch, WorkerPool, its_controller, itself
 from pinnace.runtime.logs import SyncAbandoned, SyncSlow, SyncTimedOut
 from pinnace.runtime.tasks import SLICE
 from tests.builders import make_node, make_pod

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from controllers.runtime import WorkQueue
+from pinnace.controllers.runtime import WorkQueue
 from tests.clock import FakeClock
 
 

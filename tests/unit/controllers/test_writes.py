@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from apiserver.server import MAX_REQUEST
-from controllers.writes import BATCH, Batcher, in_batches
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.apiserver.server import MAX_REQUEST
 from pinnace.client.errors import ApiError, Fenced, Forbidden, fenced, unavailable
+from pinnace.controllers.writes import BATCH, Batcher, in_batches
 from tests.builders import make_node
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from apiserver.flow import send_budget as module
-from apiserver.flow.send_budget import SendBudget, SendPool
+from pinnace.apiserver.flow import send_budget as module
+from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 
 MIB = 1 << 20
 

@@ -6,10 +6,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.flow import control
-from apiserver.flow.levels import LEADER_ELECTION, MAX_IDLE_FLOWS, NODE_HIGH, SECONDS_PER_BYTE, SYSTEM, WORKLOAD, LazyRequest
 from pinnace.api.status import Code
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow import control
+from pinnace.apiserver.flow.levels import (
+    LEADER_ELECTION,
+    MAX_IDLE_FLOWS,
+    NODE_HIGH,
+    SECONDS_PER_BYTE,
+    SYSTEM,
+    WORKLOAD,
+    LazyRequest,
+)
 from tests.unit.flow.world import Request, World
 
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from apiserver.flow import control
-from apiserver.flow.control import FlowControl
-from apiserver.flow.levels import WORKLOAD
-from pinnace.bench.report import percentile
+from pinnace.apiserver.flow import control
+from pinnace.apiserver.flow.control import FlowControl
+from pinnace.apiserver.flow.levels import WORKLOAD
+from pinnace.verification.bench.report import percentile
 from tests.clock import FakeClock
 from tests.unit.flow.world import World
 

@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from apiserver.flow.levels import MAX_IDLE_FLOWS, Flow, PriorityLevel
-from apiserver.flow.send_budget import SendPool
+from pinnace.apiserver.flow.levels import MAX_IDLE_FLOWS, Flow, PriorityLevel
+from pinnace.apiserver.flow.send_budget import SendPool
 
 SEATS = 100
 

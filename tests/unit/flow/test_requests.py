@@ -9,11 +9,11 @@ import grpc.aio
 import pytest
 from google.protobuf.message import Message
 
-from apiserver.flow import control, send_budget
-from apiserver.server import MAX_REQUEST, ApiServer
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.tables_pb2 import ListTableRequest
 from pinnace.api.verbs_pb2 import ListRequest
+from pinnace.apiserver.flow import control, send_budget
+from pinnace.apiserver.server import MAX_REQUEST, ApiServer
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_pod

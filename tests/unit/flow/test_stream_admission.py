@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.flow import control
-from apiserver.flow.control import EXEMPT, Exempt, FlowControl, Seat, StreamAdmission
-from apiserver.flow.levels import BYTES_PER_SEAT, LazyRequest
-from apiserver.services import methods
 from pinnace.api.nodes_pb2 import HeartbeatRequest
 from pinnace.api.pods_pb2 import ExecRequest
 from pinnace.api.status import Code
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow import control
+from pinnace.apiserver.flow.control import EXEMPT, Exempt, FlowControl, Seat, StreamAdmission
+from pinnace.apiserver.flow.levels import BYTES_PER_SEAT, LazyRequest
+from pinnace.apiserver.services import methods
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 read = ExecRequest.FromString

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.errors import Rejected
-from apiserver.flow import control
-from apiserver.flow.control import FlowControl, Seat
-from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SHARES, SYSTEM, WORKLOAD
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow import control
+from pinnace.apiserver.flow.control import FlowControl, Seat
+from pinnace.apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SHARES, SYSTEM, WORKLOAD
 
 SEATS, GAP = 40, 2
 TURN = 0.001

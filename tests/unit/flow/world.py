@@ -4,9 +4,9 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from apiserver.errors import Rejected
-from apiserver.flow.control import Exempt, FlowControl, Seat
-from apiserver.flow.levels import WORKLOAD
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow.control import Exempt, FlowControl, Seat
+from pinnace.apiserver.flow.levels import WORKLOAD
 from tests.clock import FakeClock
 
 TURNS = 20

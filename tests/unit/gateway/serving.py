@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from apiserver.server import ApiServer
-from gateway.backend import Backend, add_warning, note_created
-from gateway.dispatch import Dispatcher
-from gateway.exec import Upgrade
-from gateway.http import JSON, ApiStatus, Request, Response, User
-from gateway.server import error_response
-from gateway.workers import Workers
 from pinnace.api.users import Impersonation
+from pinnace.apiserver.server import ApiServer
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
+from pinnace.gateway.backend import Backend, add_warning, note_created
+from pinnace.gateway.dispatch import Dispatcher
+from pinnace.gateway.exec import Upgrade
+from pinnace.gateway.http import JSON, ApiStatus, Request, Response, User
+from pinnace.gateway.server import error_response
+from pinnace.gateway.workers import Workers
 from tests.storage.memory import MemoryStorage
 
 DEADLINE = 60.0

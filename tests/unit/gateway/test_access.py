@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gateway.access import ALLOWED_FOR, Access
-from gateway.http import ApiStatus, Request, User
-from gateway.routes import resolve
 from pinnace.api.authorization_pb2 import AccessReview, SelfSubjectAccessReviewRequest
+from pinnace.gateway.access import ALLOWED_FOR, Access
+from pinnace.gateway.http import ApiStatus, Request, User
+from pinnace.gateway.routes import resolve
 
 EVE = User("eve", ("system:authenticated",))
 

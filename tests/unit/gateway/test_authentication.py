@@ -2,10 +2,10 @@
 
 import pytest
 
-from gateway.authentication import INVALID_FOR, MAX_TOKEN, VALID_FOR, Authenticator
-from gateway.http import ANONYMOUS, ApiStatus, User
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import ApiError, Forbidden, Unavailable
+from pinnace.gateway.authentication import INVALID_FOR, MAX_TOKEN, VALID_FOR, Authenticator
+from pinnace.gateway.http import ANONYMOUS, ApiStatus, User
 
 EVE = User("eve", ("developers", "system:authenticated"))
 
@@ -83,7 +83,7 @@ async def test_failed_review_is_not_cached(error: ApiError, code: int) -> None:
 
 
 async def test_number_of_cached_tokens_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.authentication.MAX_REMEMBERED", 2)
+    monkeypatch.setattr("pinnace.gateway.authentication.MAX_REMEMBERED", 2)
     world = World()
     for token in ("s3cret", "a", "b"):
         world.reviewer.users[token] = EVE

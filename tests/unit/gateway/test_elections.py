@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.http import User
-from gateway.watch_events import INITIAL_EVENTS_END
 from pinnace.client.client import ElectionClient
 from pinnace.client.election import Candidate
+from pinnace.gateway.http import User
+from pinnace.gateway.watch_events import INITIAL_EVENTS_END
 from tests.contract.servers import PATIENCE
 from tests.contract.voters import ELECTION
 from tests.unit.client.fakeserver import connect

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.media_types import PROTOBUF
-from gateway.watch_events import INITIAL_EVENTS_END
-from gateway.watches import STREAM_PROTOBUF
+from pinnace.gateway.media_types import PROTOBUF
+from pinnace.gateway.watch_events import INITIAL_EVENTS_END
+from pinnace.gateway.watches import STREAM_PROTOBUF
 from tests.unit.gateway.serving import Gateway, gateway
 
 WATCHED = [

@@ -1,9 +1,9 @@
 """The Status objects that HTTP clients receive for errors of the API servers."""
 
-from apiserver.registry.eviction import refused
-from gateway.errors import to_status
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from pinnace.apiserver.registry.eviction import refused
 from pinnace.client.errors import from_refusal
+from pinnace.gateway.errors import to_status
 
 
 def test_refused_eviction_contains_the_budget() -> None:

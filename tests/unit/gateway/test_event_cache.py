@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from gateway.api_resources import ApiResource, find
-from gateway.json_codec import JsonCache
-from gateway.watch_events import EventCache, JsonEncoder, ProtobufEncoder
-from gateway.wire import WireError, list_parts
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.gateway.api_resources import ApiResource, find
+from pinnace.gateway.json_codec import JsonCache
+from pinnace.gateway.watch_events import EventCache, JsonEncoder, ProtobufEncoder
+from pinnace.gateway.wire import WireError, list_parts
 
 
 def pods() -> ApiResource:

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor
 
-from gateway.http import User
-from gateway.media_types import PROTOBUF, YAML, unwrap
-from gateway.openapi import document_v3
 from pinnace.api.codec import from_dict, of_field, to_dict
 from pinnace.api.conversion import conversion_of, conversion_to, renamed_fields
 from pinnace.api.events_v1_pb2 import Event, EventList, EventSeries
 from pinnace.api.resources import EVENTS, EVENTS_V1, PODS
 from pinnace.api.wire import kubernetes_envelope
+from pinnace.gateway.http import User
+from pinnace.gateway.media_types import PROTOBUF, YAML, unwrap
+from pinnace.gateway.openapi import document_v3
 from tests.unit.gateway.serving import Gateway, gateway
 
 V1 = "/api/v1/namespaces/default/events"

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from gateway import exec as exec_module
-from gateway.exec import PROTOCOLS, Exec, Upgrade
-from gateway.http import ApiStatus, Request
-from gateway.portforward import PortForward
-from gateway.routes import resolve
 from pinnace.api.pods_pb2 import AttachRequest, ExecRequest, PortForwardRequest
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import ApiError, from_refusal
+from pinnace.gateway import exec as exec_module
+from pinnace.gateway.exec import PROTOCOLS, Exec, Upgrade
+from pinnace.gateway.http import ApiStatus, Request
+from pinnace.gateway.portforward import PortForward
+from pinnace.gateway.routes import resolve
 
 DEADLINE = 10.0
 VERBS = ("exec", "attach", "portforward")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway.http import Response
-from gateway.server import response_head
+from pinnace.gateway.http import Response
+from pinnace.gateway.server import response_head
 from tests.unit.gateway.serving import gateway
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from gateway import flow
-from gateway.flow import FairPool
-from gateway.http import ApiStatus
+from pinnace.gateway import flow
+from pinnace.gateway.flow import FairPool
+from pinnace.gateway.http import ApiStatus
 
 
 def pool(total: int = 8, alone: int = 6, share: int = 2, waiting: int = 100) -> FairPool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.http import ANONYMOUS
+from pinnace.gateway.http import ANONYMOUS
 from tests import golden
 from tests.golden_differences import ACCEPTED, WAIT_FOR_MANAGED_FIELDS
 from tests.unit.gateway.serving import ADMIN, gateway

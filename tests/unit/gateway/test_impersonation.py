@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gateway.authentication import impersonation
-from gateway.http import ApiStatus, User
 from pinnace.api.users import MAX_GROUPS, Impersonation
+from pinnace.gateway.authentication import impersonation
+from pinnace.gateway.http import ApiStatus, User
 from tests.unit.gateway.serving import Gateway, gateway
 
 EVE = User("eve", ("system:authenticated",))

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from apiserver.cacher import cacher
+from pinnace.apiserver.cacher import cacher
 from tests.unit.gateway.serving import gateway
 
 FUTURE = 10**12

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway import listener
-from gateway.listener import Listener
-from gateway.server import tls_context
 from pinnace.cluster import certificates
+from pinnace.gateway import listener
+from pinnace.gateway.listener import Listener
+from pinnace.gateway.server import tls_context
 
 DEADLINE = 20.0
 

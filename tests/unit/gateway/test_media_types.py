@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http import ApiStatus
-from gateway.media_types import MAGIC, PROTOBUF, Format, body_type, envelope, negotiate, parse_body, unwrap
+from pinnace.gateway.http import ApiStatus
+from pinnace.gateway.media_types import MAGIC, PROTOBUF, Format, body_type, envelope, negotiate, parse_body, unwrap
 
 JSON = "application/json"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.media_types import YAML
+from pinnace.gateway.media_types import YAML
 from tests.unit.gateway.serving import gateway
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

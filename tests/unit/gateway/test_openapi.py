@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gateway.http import ApiStatus, Request
-from gateway.openapi import OpenApi, document_v2, document_v3
-from gateway.openapi_protobuf import MEDIA_TYPES
-from gateway.wire import fields
+from pinnace.gateway.http import ApiStatus, Request
+from pinnace.gateway.openapi import OpenApi, document_v2, document_v3
+from pinnace.gateway.openapi_protobuf import MEDIA_TYPES
+from pinnace.gateway.wire import fields
 
 
 def body(accept: str) -> bytes:

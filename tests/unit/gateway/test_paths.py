@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.http import ANONYMOUS, User
+from pinnace.gateway.http import ANONYMOUS, User
 from tests.unit.gateway.serving import ADMIN, Gateway, gateway
 
 EVE = User("eve", ("system:authenticated",))

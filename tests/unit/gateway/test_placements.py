@@ -11,12 +11,12 @@ import pytest
 
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import NODES, PODS
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework.profile import Enabled, everywhere, make
-from scheduler.framework.runtime import Framework
-from scheduler.plugins.registry import DEFAULT_PLUGINS
-from scheduler.scheduling_cycle import Unschedulable, schedule_one
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework.profile import Enabled, everywhere, make
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
+from pinnace.scheduler.scheduling_cycle import Unschedulable, schedule_one
 from tests.unit.gateway.serving import Gateway, gateway
 from tests.unit.scheduler.preempting import Bench
 from tests.unit.scheduler.test_kube_scheduler import CLUSTERS, seed_of, with_unnamed_taints

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from gateway.exec import Upgrade
-from gateway.http import ApiStatus, Request
-from gateway.portforward import CHANNELS, PortForward
-from gateway.routes import resolve
 from pinnace.api.pods_pb2 import PortForwardRequest, PortForwardResponse
 from pinnace.client.errors import unavailable
+from pinnace.gateway.exec import Upgrade
+from pinnace.gateway.http import ApiStatus, Request
+from pinnace.gateway.portforward import CHANNELS, PortForward
+from pinnace.gateway.routes import resolve
 
 PATH = "/api/v1/namespaces/default/pods/a/portforward"
 DEADLINE = 10.0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.http import ApiStatus, Request
-from gateway.routes import resolve
+from pinnace.gateway.http import ApiStatus, Request
+from pinnace.gateway.routes import resolve
 
 
 def route(method: str, target: str) -> tuple[str, str, str, str, str]:

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from gateway import connection, server
-from gateway.authentication import Authenticator
-from gateway.backend import opening
-from gateway.dispatch import ReadBody
-from gateway.flow import FlowControl
-from gateway.http import ApiStatus, Request, Response, User
-from gateway.server import Server, tls_context
 from pinnace.client.errors import Unavailable, unavailable
 from pinnace.cluster import certificates
+from pinnace.gateway import connection, server
+from pinnace.gateway.authentication import Authenticator
+from pinnace.gateway.backend import opening
+from pinnace.gateway.dispatch import ReadBody
+from pinnace.gateway.flow import FlowControl
+from pinnace.gateway.http import ApiStatus, Request, Response, User
+from pinnace.gateway.server import Server, tls_context
 
 DEADLINE = 10.0
 HALF = b"GET /api HTTP/1.1\r\nHo"

@@ -7,10 +7,6 @@ from typing import Any
 
 import pytest
 
-from gateway import shared_watches
-from gateway.backend import Raw
-from gateway.http import Request, User
-from gateway.shared_watches import SharedWatches, Watch
 from pinnace.api import wire
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ListOptions
@@ -18,6 +14,10 @@ from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import ADDED, WatchRequest
 from pinnace.client.errors import ApiError, Forbidden, Unavailable, from_refusal, unavailable
+from pinnace.gateway import shared_watches
+from pinnace.gateway.backend import Raw
+from pinnace.gateway.http import Request, User
+from pinnace.gateway.shared_watches import SharedWatches, Watch
 
 DEADLINE = 20.0
 ALICE, BOB = User("alice", ("system:authenticated",)), User("bob", ("system:authenticated",))

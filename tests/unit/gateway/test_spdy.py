@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.spdy import DATA, DICTIONARY, FIN, MAX_FRAME, PING, SYN_STREAM, Decoder, Encoder, SpdyError
+from pinnace.gateway.spdy import DATA, DICTIONARY, FIN, MAX_FRAME, PING, SYN_STREAM, Decoder, Encoder, SpdyError
 
 
 class Client:

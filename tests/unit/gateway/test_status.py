@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from gateway import api_resources, http
-from gateway.errors import invalid, invalid_options, to_status
-from gateway.http import ApiStatus, success
-from gateway.media_types import PROTOBUF, unsupported, unwrap
-from gateway.status import encode_status
 from pinnace.api import resources
 from pinnace.api.codec import to_dict
 from pinnace.api.meta_v1_pb2 import Status
 from pinnace.api.status import APPLY_CONFLICT, UNTYPED, Code, Refusal, Violation
 from pinnace.client.errors import OutcomeUnknown, Timeout, from_refusal
+from pinnace.gateway import api_resources, http
+from pinnace.gateway.errors import invalid, invalid_options, to_status
+from pinnace.gateway.http import ApiStatus, success
+from pinnace.gateway.media_types import PROTOBUF, unsupported, unwrap
+from pinnace.gateway.status import encode_status
 from tests.unit.gateway.serving import gateway
 
 PODS = api_resources.of_resource(resources.PODS)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gateway.http import User
-from gateway.media_types import PROTOBUF, envelope
 from pinnace.api.autoscaling_v1_pb2 import Scale
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.gateway.http import User
+from pinnace.gateway.media_types import PROTOBUF, envelope
 from tests.unit.gateway.serving import Answer, Gateway, gateway
 
 PODS = "/api/v1/namespaces/default/pods"

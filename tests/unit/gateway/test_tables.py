@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from gateway import api_resources
-from gateway.tables import table
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.core_v1_pb2 import Secret
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS, SECRETS
+from pinnace.gateway import api_resources
+from pinnace.gateway.tables import table
 from tests.builders import make_pod
 
 

@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from gateway.backend import Backend
-from gateway.http import Request
-from gateway.timeline import Actions, LocalCluster
 from pinnace.api.authorization_pb2 import AccessReview, SelfSubjectAccessReviewRequest
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.elections_pb2 import Election, TransferElectionRequest, TransferElectionResponse
@@ -17,9 +14,12 @@ from pinnace.api.resources import election_key
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest, PatchRequest
 from pinnace.api.wellknown import FLEET_LABEL
-from pinnace.check.history import ElectionFacts, Stored
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Forbidden
+from pinnace.gateway.backend import Backend
+from pinnace.gateway.http import Request
+from pinnace.gateway.timeline import Actions, LocalCluster
+from pinnace.history.records import ElectionFacts, Stored
 from pinnace.timeline.site import ActionError, Viewer
 from pinnace.timeline.source import LiveSource
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
-from gateway.authentication import Authenticator
-from gateway.http import User
-from gateway.server import Server, tls_context
-from gateway.watch_events import PACKET
-from pinnace.bench.load import pod
 from pinnace.cluster import certificates
+from pinnace.gateway.authentication import Authenticator
+from pinnace.gateway.http import User
+from pinnace.gateway.server import Server, tls_context
+from pinnace.gateway.watch_events import PACKET
+from pinnace.verification.bench.load import pod
 from tests.unit.gateway.serving import Gateway, gateway
 
 DEADLINE = 30.0

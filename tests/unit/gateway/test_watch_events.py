@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from gateway.api_resources import ApiResource, find
-from gateway.json_codec import JsonCache
-from gateway.watch_events import PACKET, Encoded, JsonEncoder, ProtobufEncoder, encode, packed
+from pinnace.gateway.api_resources import ApiResource, find
+from pinnace.gateway.json_codec import JsonCache
+from pinnace.gateway.watch_events import PACKET, Encoded, JsonEncoder, ProtobufEncoder, encode, packed
 from tests.unit.gateway.test_shared_watches import response
 from tests.unit.gateway.test_watch_cuts import Event
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway import why
-from gateway.http import User
+from pinnace.gateway import why
+from pinnace.gateway.http import User
 from tests.unit.gateway.serving import Gateway, gateway
 
 pytestmark = pytest.mark.processes

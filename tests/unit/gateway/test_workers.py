@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway import workers
-from gateway.http import ApiStatus
-from gateway.media_types import json_to_yaml, parse_body
-from gateway.workers import Workers, is_large_json
+from pinnace.gateway import workers
+from pinnace.gateway.http import ApiStatus
+from pinnace.gateway.media_types import json_to_yaml, parse_body
+from pinnace.gateway.workers import Workers, is_large_json
 
 DEADLINE = 30.0
 pytestmark = pytest.mark.processes

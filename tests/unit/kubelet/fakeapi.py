@@ -5,19 +5,19 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from apiserver.registry.strategies import STRATEGIES
-from kubelet.lifecycle import Phase
-from kubelet.node import VirtualNodes
-from kubelet.pod_manager import PodManager
-from kubelet.runtime.fake import NO_STAGES, FakeRuntime
-from kubelet.runtime.stages import Behaviour, Stages
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import PODS
 from pinnace.api.scalars import to_time
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, WatchEventType
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from pinnace.client.errors import unavailable
 from pinnace.client.informer import Delta
+from pinnace.kubelet.lifecycle import Phase
+from pinnace.kubelet.node import VirtualNodes
+from pinnace.kubelet.pod_manager import PodManager
+from pinnace.kubelet.runtime.fake import NO_STAGES, FakeRuntime
+from pinnace.kubelet.runtime.stages import Behaviour, Stages
 from tests.builders import PodBuilder, make_node
 from tests.clock import FakeClock
 

@@ -7,16 +7,16 @@ Time advances only in `wait`, from one change to the next. `log` has the actions
 
 from collections.abc import Sequence
 
-from kubelet.addresses import Addresses
-from kubelet.lifecycle import BeginCall, Phase, PodState, RecordEvent, RemovePod, Start, Stop, accept, adopt, advance
-from kubelet.lifecycle.plan import template_of
-from kubelet.pod_record import wanted
-from kubelet.runtime.fake import FakeRuntime
-from kubelet.runtime.interface import ContainerView, Instant
-from kubelet.runtime.stages import Behaviour
-from kubelet.status import render
 from pinnace.api.core_v1_pb2 import ContainerStatus, PodCondition, PodStatus
 from pinnace.api.scalars import to_time
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.lifecycle import BeginCall, Phase, PodState, RecordEvent, RemovePod, Start, Stop, accept, adopt, advance
+from pinnace.kubelet.lifecycle.plan import template_of
+from pinnace.kubelet.pod_record import wanted
+from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.runtime.interface import ContainerView, Instant
+from pinnace.kubelet.runtime.stages import Behaviour
+from pinnace.kubelet.status import render
 from tests.builders import PodBuilder
 
 ADDRESSES = Addresses("192.0.2.1", "192.0.2.2")

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from kubelet.addresses import AddressPool, host_ip, node_index, pod_cidr
+from pinnace.kubelet.addresses import AddressPool, host_ip, node_index, pod_cidr
 
 
 def test_numbered_nodes_are_distinct() -> None:

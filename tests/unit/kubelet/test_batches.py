@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from kubelet.status_manager import BatchWriter
-from kubelet.workqueue import FIRST_PAUSE, LONGEST_PAUSE
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wire import MAX_BYTES
 from pinnace.client.errors import from_refusal
+from pinnace.kubelet.status_manager import BatchWriter
+from pinnace.kubelet.workqueue import FIRST_PAUSE, LONGEST_PAUSE
 from tests.clock import FakeClock
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kubelet import pod_record
-from kubelet.status_manager import OVERWRITE_INTERVAL
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import PodStatus
 from pinnace.api.verbs_pb2 import MODIFIED
+from pinnace.kubelet import pod_record
+from pinnace.kubelet.status_manager import OVERWRITE_INTERVAL
 from tests.builders import make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 

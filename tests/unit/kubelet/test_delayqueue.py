@@ -1,6 +1,6 @@
 import asyncio
 
-from kubelet.workqueue import DelayQueue
+from pinnace.kubelet.workqueue import DelayQueue
 from tests.clock import FakeClock
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kubelet.eviction import (
+from pinnace.api.wellknown import PRESSURE_ANNOTATION
+from pinnace.kubelet.eviction import (
     CRITICAL,
     THRESHOLD,
     Consumer,
@@ -15,7 +16,6 @@ from kubelet.eviction import (
     shortages,
     victim,
 )
-from pinnace.api.wellknown import PRESSURE_ANNOTATION
 from tests.builders import PodBuilder, make_node, make_pod
 
 GI = 1 << 30

@@ -2,12 +2,14 @@
 
 import pytest
 
-from kubelet.addresses import Addresses
-from kubelet.lifecycle import accept, advance
-from kubelet.lifecycle.plan import template_of
-from kubelet.pod_record import wanted
-from kubelet.runtime.fake import KILLED, FakeRuntime
-from kubelet.runtime.interface import (
+from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
+from pinnace.api.core_v1_pb2 import Pod, SleepAction
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.lifecycle import accept, advance
+from pinnace.kubelet.lifecycle.plan import template_of
+from pinnace.kubelet.pod_record import wanted
+from pinnace.kubelet.runtime.fake import KILLED, FakeRuntime
+from pinnace.kubelet.runtime.interface import (
     Call,
     CallKind,
     ContainerState,
@@ -16,10 +18,8 @@ from kubelet.runtime.interface import (
     Unsupported,
     reported_exit,
 )
-from kubelet.runtime.stages import Behaviour, script
-from kubelet.status import render
-from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
-from pinnace.api.core_v1_pb2 import Pod, SleepAction
+from pinnace.kubelet.runtime.stages import Behaviour, script
+from pinnace.kubelet.status import render
 from tests.builders import make_pod
 
 NOW = Instant(100.0, 5_000.0)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kubelet.node import Crash, Fault, crashes, fault_of
 from pinnace.api.core_v1_pb2 import ContainerStatus
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
+from pinnace.kubelet.node import Crash, Fault, crashes, fault_of
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 

@@ -6,17 +6,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kubelet import workqueue
-from kubelet.fleet import Fleet
-from kubelet.registration import Machine
-from kubelet.runtime.fake import FakeRuntime
-from kubelet.runtime.stages import Behaviour
-from kubelet.service_variables import ServiceVariables
 from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.api.machines import MachineShape
 from pinnace.api.resources import SERVICES
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.client import Client
+from pinnace.kubelet import workqueue
+from pinnace.kubelet.fleet import Fleet
+from pinnace.kubelet.registration import Machine
+from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.runtime.stages import Behaviour
+from pinnace.kubelet.service_variables import ServiceVariables
 from tests.builders import make_node, make_pod
 from tests.refusals import denied
 from tests.regression.servers import serving

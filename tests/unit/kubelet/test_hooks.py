@@ -2,8 +2,8 @@
 
 import pytest
 
-from kubelet.lifecycle import Phase, evict
 from pinnace.api.pods import EVICTED
+from pinnace.kubelet.lifecycle import Phase, evict
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import Machine
 

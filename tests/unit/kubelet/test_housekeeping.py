@@ -6,14 +6,14 @@ from contextlib import suppress
 
 import pytest
 
-from kubelet import eviction
-from kubelet.eviction import Kind
-from kubelet.lifecycle.container import MIN_GRACE
-from kubelet.node import MONITORING_INTERVAL, PRESSURE_TRANSITION_PERIOD, EvictionManager
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.wellknown import PRESSURE_ANNOTATION
 from pinnace.fit import Requests, pod_requests
+from pinnace.kubelet import eviction
+from pinnace.kubelet.eviction import Kind
+from pinnace.kubelet.lifecycle.container import MIN_GRACE
+from pinnace.kubelet.node import MONITORING_INTERVAL, PRESSURE_TRANSITION_PERIOD, EvictionManager
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubelet.lifecycle import Phase
+from pinnace.kubelet.lifecycle import Phase
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import Machine
 

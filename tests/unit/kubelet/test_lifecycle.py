@@ -2,7 +2,8 @@
 
 import pytest
 
-from kubelet.lifecycle import (
+from pinnace.api.scalars import to_time
+from pinnace.kubelet.lifecycle import (
     TRANSITIONS,
     Condition,
     ContainerPlan,
@@ -22,9 +23,8 @@ from kubelet.lifecycle import (
     format_duration,
     refuse,
 )
-from kubelet.lifecycle.container import BACKOFF, BACKOFF_MAX, BACKOFF_RESET
-from kubelet.runtime.interface import ContainerState, ContainerView, Exit, Instant, past
-from pinnace.api.scalars import to_time
+from pinnace.kubelet.lifecycle.container import BACKOFF, BACKOFF_MAX, BACKOFF_RESET
+from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Exit, Instant, past
 from tests.builders import make_pod
 
 NOW = Instant(100.0, 5_000.0)

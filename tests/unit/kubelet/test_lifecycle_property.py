@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubelet.lifecycle import TRANSITIONS, Condition, DesiredState, Phase, PodState, advance
-from kubelet.runtime.interface import ContainerState, ContainerView, Exit
+from pinnace.kubelet.lifecycle import TRANSITIONS, Condition, DesiredState, Phase, PodState, advance
+from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Exit
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import BEGIN, Machine
 

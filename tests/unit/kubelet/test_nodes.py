@@ -1,13 +1,13 @@
 from ipaddress import IPv4Address, IPv4Network
 
-from kubelet.addresses import Addresses, host_ip, pod_cidr
-from kubelet.eviction import Kind
-from kubelet.lifecycle.plan import template_of
-from kubelet.node import VirtualNode
-from kubelet.registration import Endpoint, Machine, needs_spec, needs_status, new_node, with_spec, with_status
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.machines import MachineShape
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
+from pinnace.kubelet.addresses import Addresses, host_ip, pod_cidr
+from pinnace.kubelet.eviction import Kind
+from pinnace.kubelet.lifecycle.plan import template_of
+from pinnace.kubelet.node import VirtualNode
+from pinnace.kubelet.registration import Endpoint, Machine, needs_spec, needs_status, new_node, with_spec, with_status
 from tests.builders import make_node, make_pod
 
 MACHINE = Machine(MachineShape({"cpu": "4", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}))

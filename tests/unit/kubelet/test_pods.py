@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from kubelet.lifecycle import Phase
-from kubelet.runtime.fake import FakeRuntime
-from kubelet.runtime.interface import Instant
-from kubelet.runtime.stages import parse
-from kubelet.workqueue import LONGEST_PAUSE
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code
 from pinnace.api.wellknown import CRASH_ANNOTATION
+from pinnace.kubelet.lifecycle import Phase
+from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.runtime.interface import Instant
+from pinnace.kubelet.runtime.stages import parse
+from pinnace.kubelet.workqueue import LONGEST_PAUSE
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 

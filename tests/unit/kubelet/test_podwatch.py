@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kubelet.pod_manager import GATHER, PodWatch
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.errors import unavailable
 from pinnace.client.informer import STALE_AFTER, Delta
 from pinnace.client.resource import WatchBatch
+from pinnace.kubelet.pod_manager import GATHER, PodWatch
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.unit.kubelet.fakeapi import FakeApi

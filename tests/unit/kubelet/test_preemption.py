@@ -5,12 +5,12 @@ from unittest.mock import patch
 
 import pytest
 
-from kubelet.admission import PREEMPTING, preempted
-from kubelet.eviction import CRITICAL
-from kubelet.runtime.fake import FakeRuntime
-from kubelet.runtime.interface import Instant
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.kubelet.admission import PREEMPTING, preempted
+from pinnace.kubelet.eviction import CRITICAL
+from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.runtime.interface import Instant
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from kubelet.lifecycle import Phase, plan_of
-from kubelet.lifecycle.container import ProbeResult, probe
-from kubelet.lifecycle.plan import ProbeMemory, ProbePlan
-from kubelet.runtime.interface import Call, CallKind, CallView, ContainerState, ContainerView
 from pinnace.api.core_v1_pb2 import ExecAction, Pod, Probe
 from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.kubelet.lifecycle import Phase, plan_of
+from pinnace.kubelet.lifecycle.container import ProbeResult, probe
+from pinnace.kubelet.lifecycle.plan import ProbeMemory, ProbePlan
+from pinnace.kubelet.runtime.interface import Call, CallKind, CallView, ContainerState, ContainerView
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import BEGIN, Machine
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubelet.lifecycle import TRANSITIONS, Phase
-from kubelet.runtime.interface import read
 from pinnace.api.pods import ended
+from pinnace.kubelet.lifecycle import TRANSITIONS, Phase
+from pinnace.kubelet.runtime.interface import read
 from tests.builders import make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 

@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from apiserver.server import MAX_REQUEST
-from kubelet.eviction import Kind
-from kubelet.registration import CHUNK, Machine, Registrar, needs_spec, needs_status
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.machines import MachineShape
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
+from pinnace.apiserver.server import MAX_REQUEST
 from pinnace.client.errors import Forbidden, Unavailable, from_refusal, unavailable
+from pinnace.kubelet.eviction import Kind
+from pinnace.kubelet.registration import CHUNK, Machine, Registrar, needs_spec, needs_status
 from tests.builders import make_node
 from tests.clock import FakeClock
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kubelet import run_log
-from kubelet.addresses import Addresses
-from kubelet.run_log import LoggedRuntime, RunLog
-from kubelet.runtime.fake import FakeRuntime
-from kubelet.runtime.interface import Runtime, read
-from kubelet.runtime.stages import Behaviour
-from pinnace.check.history import Ran
-from pinnace.check.history import read as read_history
+from pinnace.history.records import Ran
+from pinnace.history.records import read as read_history
+from pinnace.kubelet import run_log
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.run_log import LoggedRuntime, RunLog
+from pinnace.kubelet.runtime.fake import FakeRuntime
+from pinnace.kubelet.runtime.interface import Runtime, read
+from pinnace.kubelet.runtime.stages import Behaviour
 from tests.builders import PodBuilder, make_pod
 from tests.clock import FakeClock
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kubelet.admission import RETRY_INTERVAL, STALE_NODE_TIMEOUT
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.kubelet.admission import RETRY_INTERVAL, STALE_NODE_TIMEOUT
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 

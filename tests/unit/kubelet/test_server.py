@@ -9,16 +9,16 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.services import kubelets
-from apiserver.services.kubelets import GrpcKubelets, KubeletEndpoint
-from kubelet.runtime.interface import StreamError, Streams
-from kubelet.server import SERVICE, KubeletServer
 from pinnace.api import kubelet_pb2
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecExit, ExecRequest, ExecResponse, ExecStart, LogsRequest, LogsResponse
 from pinnace.api.status import Code, Refusal
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services import kubelets
+from pinnace.apiserver.services.kubelets import GrpcKubelets, KubeletEndpoint
 from pinnace.cluster import certificates
+from pinnace.kubelet.runtime.interface import StreamError, Streams
+from pinnace.kubelet.server import SERVICE, KubeletServer
 from pinnace.pki.authority import SERVER_NAME
 from pinnace.pki.folder import ADMIN, KUBELET_CLIENT
 from pinnace.runtime.tls import TlsFiles

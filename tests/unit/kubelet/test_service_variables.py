@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from kubelet.service_variables import ServiceVariables, variables
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.resources import SERVICES
 from pinnace.client.client import Client
+from pinnace.kubelet.service_variables import ServiceVariables, variables
 from tests.builders import make_pod
 from tests.regression.servers import serving
 from tests.storage.memory import MemoryStorage

@@ -6,14 +6,6 @@ from contextlib import aclosing
 
 import pytest
 
-from kubelet.addresses import Addresses
-from kubelet.runtime import simulated
-from kubelet.runtime.fake import NO_STAGES, FakeRuntime
-from kubelet.runtime.interface import StreamError, read
-from kubelet.runtime.simulated import CHUNK, SimulatedStreams
-from kubelet.runtime.simulated_machine import PodSnapshot
-from kubelet.runtime.simulated_terminal import MAX_INPUT, CommandIo, TerminalLine
-from kubelet.runtime.stages import Behaviour, Stages, parse
 from pinnace.api.pods_pb2 import (
     AttachRequest,
     ExecResponse,
@@ -24,6 +16,14 @@ from pinnace.api.pods_pb2 import (
     PortForwardStart,
 )
 from pinnace.api.status import Code
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.runtime import simulated
+from pinnace.kubelet.runtime.fake import NO_STAGES, FakeRuntime
+from pinnace.kubelet.runtime.interface import StreamError, read
+from pinnace.kubelet.runtime.simulated import CHUNK, SimulatedStreams
+from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
+from pinnace.kubelet.runtime.simulated_terminal import MAX_INPUT, CommandIo, TerminalLine
+from pinnace.kubelet.runtime.stages import Behaviour, Stages, parse
 from tests.builders import make_pod
 from tests.clock import FakeClock
 
@@ -215,7 +215,7 @@ async def test_command_with_a_stalled_client_reads_no_more_input() -> None:
 
 
 async def test_output_of_a_command_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubelet.runtime.simulated_terminal.MAX_OUTPUT", 100_000)
+    monkeypatch.setattr("pinnace.kubelet.runtime.simulated_terminal.MAX_OUTPUT", 100_000)
     code, output = code_and_output(await Node().exec("cat", stdin=[b"x" * 1_000_000]))
     assert code == 137 and len(output) <= 100_000
 

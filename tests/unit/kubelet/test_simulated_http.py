@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubelet.runtime.simulated_http import MAX_HEAD, HttpPage
+from pinnace.kubelet.runtime.simulated_http import MAX_HEAD, HttpPage
 
 
 def page() -> HttpPage:

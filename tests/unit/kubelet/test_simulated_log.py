@@ -2,8 +2,8 @@
 
 import pytest
 
-from kubelet.runtime import simulated_log
-from kubelet.runtime.simulated_log import SECOND, ContainerLog, LogLine, default_lines, problem_of, rfc3339
+from pinnace.kubelet.runtime import simulated_log
+from pinnace.kubelet.runtime.simulated_log import SECOND, ContainerLog, LogLine, default_lines, problem_of, rfc3339
 
 STARTED = 1_000_000_000
 VALUES = {"container": "app", "pod": "web-1", "namespace": "shop", "image": "app:1", "node": "n", "ip": "10.0.0.1", "host": "h"}

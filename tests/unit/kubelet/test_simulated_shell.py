@@ -2,12 +2,12 @@
 
 import pytest
 
-from kubelet.addresses import Addresses
-from kubelet.runtime.interface import ContainerView
-from kubelet.runtime.simulated_machine import Machine, PodSnapshot
-from kubelet.runtime.simulated_programs import BUILTINS, PROGRAMS
-from kubelet.runtime.simulated_shell import Shell
 from pinnace.api.core_v1_pb2 import Pod, VolumeMount
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.runtime.interface import ContainerView
+from pinnace.kubelet.runtime.simulated_machine import Machine, PodSnapshot
+from pinnace.kubelet.runtime.simulated_programs import BUILTINS, PROGRAMS
+from pinnace.kubelet.runtime.simulated_shell import Shell
 from tests.builders import make_pod
 
 

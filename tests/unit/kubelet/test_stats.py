@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from kubelet.stats import Declared, Running, Stats, Usage
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics
 from pinnace.api.quantity import amounts
+from pinnace.kubelet.stats import Declared, Running, Stats, Usage
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 

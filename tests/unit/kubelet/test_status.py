@@ -2,14 +2,14 @@
 
 import pytest
 
-from kubelet.addresses import Addresses
-from kubelet.lifecycle import Condition, Phase, PodPlan, PodState, accept, evict, refuse
-from kubelet.lifecycle.plan import template_of
-from kubelet.runtime.interface import ContainerState, ContainerView, Exit, Instant
-from kubelet.status import render
 from pinnace.api.core_v1_pb2 import Pod, PodCondition, PodStatus
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.pods import EVICTED
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.lifecycle import Condition, Phase, PodPlan, PodState, accept, evict, refuse
+from pinnace.kubelet.lifecycle.plan import template_of
+from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, Exit, Instant
+from pinnace.kubelet.status import render
 from tests.builders import make_pod
 
 EARLIER, NOW = Instant(50.0, 4_950.0), Instant(100.0, 5_000.0)

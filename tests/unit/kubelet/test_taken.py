@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from kubelet.fleet import INTERVAL, NodeOwnership
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.client.errors import unavailable
 from pinnace.client.resource import Listing
+from pinnace.kubelet.fleet import INTERVAL, NodeOwnership
 from tests.clock import FakeClock
 
 

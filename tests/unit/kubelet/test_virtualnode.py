@@ -2,10 +2,10 @@
 
 import pytest
 
-from kubelet.addresses import Addresses
-from kubelet.lifecycle.plan import template_of
-from kubelet.node import VirtualNode
 from pinnace.fit import Refusal
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.lifecycle.plan import template_of
+from pinnace.kubelet.node import VirtualNode
 from tests.builders import PodBuilder, make_node, make_pod
 
 GPU = "example.com/gpu"

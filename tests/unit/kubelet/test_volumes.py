@@ -1,6 +1,6 @@
 """Claims are attached to a node and mounted for a pod before any of its containers starts."""
 
-from kubelet.runtime.interface import Progress
+from pinnace.kubelet.runtime.interface import Progress
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 from tests.unit.kubelet.machine import Machine

@@ -9,9 +9,9 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import ConfigMap, Event
 from pinnace.api.resources import CONFIG_MAPS, EVENTS, PODS
-from pinnace.check.history import Record, Run, encode
-from pinnace.labs import lab09, lab11
-from pinnace.labs.checks import Wrong
+from pinnace.history.records import Record, Run, encode
+from pinnace.verification.labs import lab09, lab11
+from pinnace.verification.labs.checks import Wrong
 from tests.builders import make_pod
 from tests.unit.check.mutations.binding import a_bind_by_a_deposed_leader
 from tests.unit.check.world import World

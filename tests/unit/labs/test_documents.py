@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.labs.checks import checks, has_cluster
-from pinnace.labs.document import Document, passage, plain, read, texts
+from pinnace.verification.labs.checks import checks, has_cluster
+from pinnace.verification.labs.document import Document, passage, plain, read, texts
 
 DOCUMENTS = [read(path) for path in texts().values()]
 HEAD = "# Lab 3: You\n\n| question | Why? |\n\n<!-- step: a -->\n## 1. First\n\n"

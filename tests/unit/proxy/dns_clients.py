@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from proxy.dns import DnsServer
+from pinnace.proxy.dns import DnsServer
 from tests.unit.proxy.dns_objects import RESOLVER
 
 SEARCH = "search default.svc.cluster.local svc.cluster.local cluster.local"

@@ -6,8 +6,8 @@ from pinnace.api.core_v1_pb2 import Namespace, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.verbs_pb2 import ADDED
 from pinnace.client.informer import Delta
-from proxy.dns_records import AddressIndex, Resolver
-from proxy.plan import service_of
+from pinnace.proxy.dns_records import AddressIndex, Resolver
+from pinnace.proxy.plan import service_of
 from tests.unit.proxy.objects import make_service, make_slice
 
 PORTS = [{"name": "http", "port": 80, "protocol": "TCP"}]

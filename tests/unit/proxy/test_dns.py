@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
-from proxy.dns import respond
-from proxy.dns_message import encode_name
-from proxy.dns_records import TTL, AddressIndex
+from pinnace.proxy.dns import respond
+from pinnace.proxy.dns_message import encode_name
+from pinnace.proxy.dns_records import TTL, AddressIndex
 from tests.unit.proxy.dns_objects import RESOLVER
 from tests.unit.proxy.objects import make_service, make_slice
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from dnslib import RCODE, DNSRecord
 
-from proxy import dns
-from proxy.dns import DnsServer, respond
-from proxy.plan import Frontend
+from pinnace.proxy import dns
+from pinnace.proxy.dns import DnsServer, respond
+from pinnace.proxy.plan import Frontend
 from tests.conftest import free_port
 from tests.unit.proxy.dns_objects import RESOLVER
 

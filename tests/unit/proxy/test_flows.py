@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy import userspace
-from proxy.flows import Flow, FlowTable
-from proxy.limits import DESCRIPTORS_PER_CONNECTION, MAX_FLOWS, Budget
-from proxy.plan import Endpoint
+from pinnace.proxy import userspace
+from pinnace.proxy.flows import Flow, FlowTable
+from pinnace.proxy.limits import DESCRIPTORS_PER_CONNECTION, MAX_FLOWS, Budget
+from pinnace.proxy.plan import Endpoint
 from tests.unit.proxy.test_userspace import ADDRESS, endpoint, free_port, proxy, rules, udp_server
 from tests.unit.proxy.test_userspace import ask as ask_tcp
 

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pinnace.proxy import handover
+from pinnace.proxy.handover import Handover, Predecessor
+from pinnace.proxy.plan import Endpoint, Frontend
+from pinnace.proxy.userspace import Userspace
 from pinnace.runtime.process import Fatal
-from proxy import handover
-from proxy.handover import Handover, Predecessor
-from proxy.plan import Endpoint, Frontend
-from proxy.userspace import Userspace
 from tests.unit.proxy.test_userspace import ADDRESS, ask, endpoint, free_port, proxy, rules
 
 STATUS = f"test-{os.getpid()}:1"

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from proxy import healthcheck
-from proxy.healthcheck import HealthChecks
-from proxy.plan import NO_RULES, HealthCheck, ServiceRules
+from pinnace.proxy import healthcheck
+from pinnace.proxy.healthcheck import HealthChecks
+from pinnace.proxy.plan import NO_RULES, HealthCheck, ServiceRules
 from tests.conftest import free_port
 
 

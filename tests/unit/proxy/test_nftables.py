@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from proxy.nftables import Objects, base, objects, transaction
-from proxy.plan import NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
+from pinnace.proxy.nftables import Objects, base, objects, transaction
+from pinnace.proxy.plan import NODE_ADDRESS, Endpoint, Frontend, Rule, ServiceRules
 
 WEB = Frontend("10.96.0.1", 80, "TCP")
 ENDPOINTS = tuple(Endpoint(f"10.0.0.{each}", 8080) for each in (1, 2, 3))

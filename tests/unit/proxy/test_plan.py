@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, HealthCheck, NodeInfo, plan, plan_service
+from pinnace.proxy.plan import NO_RULES, NODE_ADDRESS, Endpoint, Frontend, HealthCheck, NodeInfo, plan, plan_service
 from tests.unit.proxy.objects import make_service, make_slice
 
 READY = {"ready": True, "serving": True}

@@ -9,9 +9,9 @@ import pytest
 from pinnace.api.resources import ENDPOINT_SLICES, NODES, SERVICES, store_key
 from pinnace.client.client import Client
 from pinnace.client.resource import ResourceClient
-from proxy import proxier
-from proxy.plan import NO_RULES, ServiceRules, plan_service
-from proxy.proxier import BackendError, Proxier
+from pinnace.proxy import proxier
+from pinnace.proxy.plan import NO_RULES, ServiceRules, plan_service
+from pinnace.proxy.proxier import BackendError, Proxier
 from tests.builders import make_node
 from tests.unit.proxy.objects import make_service, make_slice
 

@@ -11,9 +11,9 @@ from typing import cast
 
 import pytest
 
-from proxy import userspace
-from proxy.plan import NO_RULES, Endpoint, Frontend, Rule, ServiceRules
-from proxy.userspace import Balancer, Userspace
+from pinnace.proxy import userspace
+from pinnace.proxy.plan import NO_RULES, Endpoint, Frontend, Rule, ServiceRules
+from pinnace.proxy.userspace import Balancer, Userspace
 
 ADDRESS = "127.251.7.1"
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

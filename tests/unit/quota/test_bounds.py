@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from apiserver.quota.usage import QuotaLimits, Usage, use_of
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, SERVICES
+from pinnace.apiserver.quota.usage import QuotaLimits, Usage, use_of
 from tests.builders import make_pod
 
 NOW = 1_000.0

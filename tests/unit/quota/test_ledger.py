@@ -3,10 +3,10 @@
 import asyncio
 from random import Random
 
-from apiserver.storage.committer import MAX_GROUP_BYTES, Conflict, Denied
-from apiserver.storage.interface import MAX_OPERATIONS, StorageError, Unavailable, Write
 from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.resources import COMMITS_PREFIX, NODES, PODS, RESOURCE_QUOTAS
+from pinnace.apiserver.storage.committer import MAX_GROUP_BYTES, Conflict, Denied
+from pinnace.apiserver.storage.interface import MAX_OPERATIONS, StorageError, Unavailable, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.clock import FakeClock
 from tests.contract.steps import DEADLINE, put

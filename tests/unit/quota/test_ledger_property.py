@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apiserver.quota.ledger import Ledger, QuotaState, Recount
-from apiserver.storage.committer import Answer, CommitOutcome, Denied, PartialOutcome, TransactionPipeline
-from apiserver.storage.interface import Committed, CompareFailed, Write, failure_of
+from pinnace.apiserver.quota.ledger import Ledger, QuotaState, Recount
+from pinnace.apiserver.storage.committer import Answer, CommitOutcome, Denied, PartialOutcome, TransactionPipeline
+from pinnace.apiserver.storage.interface import Committed, CompareFailed, Write, failure_of
 from tests.contract.steps import put
 from tests.storage.memory import MemoryStorage
 from tests.unit.quota.world import QUOTA, Charger, chargers, pods, quota, used, violations

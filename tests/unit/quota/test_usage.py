@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from apiserver.quota import usage
-from apiserver.quota.usage import use_of
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import (
     DEPLOYMENTS,
@@ -18,6 +16,8 @@ from pinnace.api.resources import (
     SERVICES,
     Resource,
 )
+from pinnace.apiserver.quota import usage
+from pinnace.apiserver.quota.usage import use_of
 from tests.builders import PodBuilder, make_pod
 
 NOW = 1_000.0

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.quota.ledger import Quotas
-from apiserver.storage.committer import CommitOutcome, Committer
-from apiserver.storage.interface import KeyValue, Storage, Write
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.resources import PODS, RESOURCE_QUOTAS
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.quota.ledger import Quotas
+from pinnace.apiserver.storage.committer import CommitOutcome, Committer
+from pinnace.apiserver.storage.interface import KeyValue, Storage, Write
 from pinnace.runtime.clock import Clock
 from tests.builders import make_pod
 

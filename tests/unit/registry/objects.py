@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, Object, Resource
+from pinnace.apiserver.registry.strategies import STRATEGIES
 
 Data = dict[str, Any]
 

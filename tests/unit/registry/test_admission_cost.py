@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
-from apiserver.quota.usage import stated, use_of
-from apiserver.registry.strategies.pods import PodStrategy
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.chaos.hostile_pods import HOSTILE
+from pinnace.apiserver.quota.usage import stated, use_of
+from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.fit.requests import spec_limits
+from pinnace.verification.chaos.hostile_pods import HOSTILE
 
 BOUND = 1.0
 """CPU seconds of one step."""

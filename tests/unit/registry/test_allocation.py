@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly, ServerSettings
-from apiserver.errors import Rejected
-from apiserver.registry.allocation import Ranges, free_address, parse_networks, parse_node_ports, set_families
-from apiserver.storage.interface import Write
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Service, ServiceSpec
 from pinnace.api.networking_v1_pb2 import IPAddress
 from pinnace.api.resources import IP_ADDRESSES, NODE_PORTS_PREFIX, SERVICES
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, PatchRequest
+from pinnace.apiserver.assembly import Assembly, ServerSettings
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.allocation import Ranges, free_address, parse_networks, parse_node_ports, set_families
+from pinnace.apiserver.storage.interface import Write
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 

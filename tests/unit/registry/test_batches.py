@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from apiserver.assembly import Assembly
 from pinnace.api.core_v1_pb2 import Event, Pod
 from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.verbs_pb2 import BatchResponse, GetRequest
+from pinnace.apiserver.assembly import Assembly
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 

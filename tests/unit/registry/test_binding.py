@@ -1,14 +1,14 @@
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.registry.binding import bind
-from apiserver.registry.fencing import HeldTerm
-from apiserver.registry.mutation import Mutation, Put, Version
-from apiserver.storage.interface import Guard
 from pinnace.api.core_v1_pb2 import Binding, ObjectReference, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import FENCE_ANNOTATION
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.binding import bind
+from pinnace.apiserver.registry.fencing import HeldTerm
+from pinnace.apiserver.registry.mutation import Mutation, Put, Version
+from pinnace.apiserver.storage.interface import Guard
 from tests.builders import make_pod
 
 NOW = 1_700_000_000.0

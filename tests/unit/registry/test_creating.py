@@ -6,10 +6,6 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.errors import Rejected
-from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategy import gathering
 from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.codec import from_dict
@@ -21,6 +17,10 @@ from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.api.storage_v1_pb2 import CSINode
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest, PatchRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.apiserver.registry.strategy import gathering
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, OWN_NODE, PEOPLE, Caller, serving
 

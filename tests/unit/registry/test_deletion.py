@@ -2,18 +2,18 @@ from typing import Any
 
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.registry.deletion import delete_step
-from apiserver.registry.mutation import Effect, Final, Put, Remove, Version
-from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategies.pods import MAX_GRACE
-from controllers.garbagecollector import WATCHED
 from pinnace.api.core_v1_pb2 import Namespace, NamespaceSpec, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta, Preconditions
 from pinnace.api.resources import ALL, Resource
 from pinnace.api.scalars import to_seconds
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import Disruption
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.deletion import delete_step
+from pinnace.apiserver.registry.mutation import Effect, Final, Put, Remove, Version
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.apiserver.registry.strategies.pods import MAX_GRACE
+from pinnace.controllers.garbagecollector import WATCHED
 from tests.builders import PodBuilder, make_pod
 
 NOW = 1_700_000_000.0

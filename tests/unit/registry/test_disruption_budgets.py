@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.unit.registry.objects import Data, created, labels
 
 

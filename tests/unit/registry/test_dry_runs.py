@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.errors import Rejected
-from apiserver.storage.interface import Changes, Committed, Write
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest, PatchRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.storage.interface import Changes, Committed, Write
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.errors import Rejected
-from apiserver.registry.events import LEASE_REUSE, MAX_EVENT_COUNT, TTL, Expiring, merge
-from apiserver.storage.interface import OutOfSpace, Write
 from pinnace.api.core_v1_pb2 import Event, EventList
 from pinnace.api.events_pb2 import CreateEventBatchRequest, CreateEventRequest, UpdateEventRequest
 from pinnace.api.resources import EVENTS
 from pinnace.api.status import decode
 from pinnace.api.verbs_pb2 import BatchResponse, ListRequest, PatchRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.events import LEASE_REUSE, MAX_EVENT_COUNT, TTL, Expiring, merge
+from pinnace.apiserver.storage.interface import OutOfSpace, Write
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import OTHER, OTHER_NODE, OWN, OWN_NODE, PEOPLE, Caller, serving

@@ -2,12 +2,12 @@
 
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.registry.eviction import deleting
-from apiserver.registry.mutation import Put, Version
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.eviction import deleting
+from pinnace.apiserver.registry.mutation import Put, Version
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.builders import PodBuilder, make_pod
 
 NOW = 1_700_000_000.0

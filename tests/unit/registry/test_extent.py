@@ -1,9 +1,9 @@
 import pytest
 from google.protobuf.message import Message
 
-from apiserver.registry import strategy
-from apiserver.registry.strategy import MAX_PARTS, USUAL, parts_exceeded
 from pinnace.api.core_v1_pb2 import EnvVar, LimitRange, Pod
+from pinnace.apiserver.registry import strategy
+from pinnace.apiserver.registry.strategy import MAX_PARTS, USUAL, parts_exceeded
 
 PAD = "x" * USUAL
 

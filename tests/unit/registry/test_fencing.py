@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from apiserver.auth.authentication import User
-from apiserver.auth.permissions import Action, Target
-from apiserver.errors import Rejected, forbidden
-from apiserver.registry.fencing import Fences, HeldTerm, hashed
-from apiserver.storage.interface import Guard, KeyValue, Unavailable
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import election_key
 from pinnace.api.status import Code
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.errors import Rejected, forbidden
+from pinnace.apiserver.registry.fencing import Fences, HeldTerm, hashed
+from pinnace.apiserver.storage.interface import Guard, KeyValue, Unavailable
 
 KEY = election_key("scheduler")
 SECRET, OTHER_SECRET = b"sixteen bytes ..", b"sixteen others.."

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from apiserver.startup import FORMAT
-from apiserver.storage.interface import Committed, Write
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import DEPLOYMENTS, PODS, STORAGE_FORMAT_KEY
+from pinnace.apiserver.startup import FORMAT
+from pinnace.apiserver.storage.interface import Committed, Write
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.registry.test_stored_before import serving

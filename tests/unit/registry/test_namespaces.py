@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.errors import Rejected
-from apiserver.storage.interface import Committed, CompareFailed, Write
 from pinnace.api.core_v1_pb2 import Namespace, NamespaceSpec, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta
 from pinnace.api.namespaces_pb2 import CreateNamespaceRequest, UpdateNamespaceRequest
@@ -16,6 +13,9 @@ from pinnace.api.pods_pb2 import CreatePodBatchRequest, CreatePodRequest
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.storage.interface import Committed, CompareFailed, Write
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller

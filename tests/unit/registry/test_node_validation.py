@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.names import _NO_KEY, _NO_VALUE
 from pinnace.api.resources import NODES
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.unit.registry.objects import Data, created
 
 STRATEGY = STRATEGIES["nodes"]

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.names import _NO_LABEL
 from pinnace.api.resources import EVENTS, EVENTS_V1, LEASES, NAMESPACES, PRIORITY_CLASSES, Object, Resource
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.unit.registry.objects import Data, created
 
 EVENT: Data = {

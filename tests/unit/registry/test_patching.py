@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.registry.mutation import patching
-from apiserver.registry.strategy import gathering
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import PatchRequest
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.mutation import patching
+from pinnace.apiserver.registry.strategy import gathering
 from tests.builders import make_pod
 
 

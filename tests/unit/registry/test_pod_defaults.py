@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
 from pinnace.api import wire
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.wellknown import NOT_READY_TAINT, UNREACHABLE_TAINT
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
 from tests.unit.registry.objects import Data, copy, pod
 
 STAYS: list[Data] = [

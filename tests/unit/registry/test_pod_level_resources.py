@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from apiserver.quota.usage import use_of
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods import qos_class
 from pinnace.api.resources import PODS
+from pinnace.apiserver.quota.usage import use_of
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from pinnace.fit import pod_requests
 from pinnace.fit.requests import spec_limits
 from tests.unit.registry.objects import CONTAINER, Data, pod

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from apiserver.auth.permissions import permission_of
-from apiserver.registry.mutation import patching
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api import pods_pb2
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import PatchRequest
+from pinnace.apiserver.auth.permissions import permission_of
+from pinnace.apiserver.registry.mutation import patching
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.unit.registry.objects import copy, pod, ready, updated
 
 STRATEGY: Any = STRATEGIES[PODS.plural]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod, PodStatus
 from pinnace.api.names import _NO_SUBDOMAIN
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.unit.registry.objects import CONTAINER, Data, copy, pod, ready, status_updated
 
 PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.manifest import load
 from pinnace.api.names import _NO_LABEL, _NO_SEARCH, _NO_SUBDOMAIN
 from pinnace.api.resources import PODS
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.unit.registry.objects import created, pod
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

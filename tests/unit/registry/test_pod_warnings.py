@@ -5,14 +5,14 @@ import asyncio
 import pytest
 from google.protobuf.json_format import ParseDict
 
-from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategy import MAX_WARNINGS, gathering, warn
-from apiserver.registry.validation.pods import spec_warnings
-from apiserver.server import ApiServer
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import PodSpec
 from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.apiserver.registry.strategy import MAX_WARNINGS, gathering, warn
+from pinnace.apiserver.registry.validation.pods import spec_warnings
+from pinnace.apiserver.server import ApiServer
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_pod

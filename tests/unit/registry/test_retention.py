@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import CacheEntry
-from apiserver.registry import events
-from apiserver.registry.events import MAX_DELETES, EventLimits, EventUsage, Retention
-from apiserver.storage.interface import Committed, CompareFailed, Storage, Write
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import EVENTS, namespace_of
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.cacher.store import CacheEntry
+from pinnace.apiserver.registry import events
+from pinnace.apiserver.registry.events import MAX_DELETES, EventLimits, EventUsage, Retention
+from pinnace.apiserver.storage.interface import Committed, CompareFailed, Storage, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
 from tests.unit.storage.faults import FullStorage

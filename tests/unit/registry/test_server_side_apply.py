@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.errors import Rejected
-from apiserver.registry import managed_fields
-from apiserver.registry.strategy import gathering
 from pinnace.api.codec import from_dict, to_dict
 from pinnace.api.resources import CLUSTER_ROLES, DEPLOYMENTS, PODS, ROLE_BINDINGS, Resource
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest, PatchRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry import managed_fields
+from pinnace.apiserver.registry.strategy import gathering
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 KUBECTL_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.names import _NO_LABEL, label_key
 from pinnace.api.resources import SERVICES
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.unit.registry.objects import Data, changed, created, labels, status_changed
 
 PORTS: list[Data] = [{"port": 80}]

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import PersistentVolume
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.wellknown import CLASS_ANNOTATION
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.unit.auth.matrix import serving
 from tests.unit.registry.objects import Data, changed, created, status_changed
 from tests.unit.registry.test_creating import asked, call

@@ -7,12 +7,6 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.cacher.store import SelectionPredicate
-from apiserver.errors import Rejected
-from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategy import MAX_PARTS, StatusStrategy, added
-from apiserver.storage.interface import Committed, Write
 from pinnace.api.core_v1_pb2 import Pod, ResourceQuota, Service
 from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.pods_pb2 import BindRequest
@@ -32,6 +26,12 @@ from pinnace.api.resources import (
 )
 from pinnace.api.status import Code, Violation
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest, PatchRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.cacher.store import SelectionPredicate
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.apiserver.registry.strategy import MAX_PARTS, StatusStrategy, added
+from pinnace.apiserver.storage.interface import Committed, Write
 from tests.builders import make_pod
 from tests.fuzz.sound import objects
 from tests.nesting import nested

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.resources import ALL, Resource
+from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.messages import messages
 
 every_resource = pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)

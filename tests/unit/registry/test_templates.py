@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from apiserver.registry.strategies import pods
-from apiserver.registry.strategies.pods import PodStrategy
-from apiserver.registry.validation.pods import validate_new_spec
 from pinnace.api.core_v1_pb2 import Container, Pod, PodSpec, Volume
 from pinnace.api.status import Violation
+from pinnace.apiserver.registry.strategies import pods
+from pinnace.apiserver.registry.strategies.pods import PodStrategy
+from pinnace.apiserver.registry.validation.pods import validate_new_spec
 from tests.builders import make_pod
 
 

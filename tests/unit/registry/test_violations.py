@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.validation.fields import MAX_SHOWN, duplicate, invalid
+from pinnace.apiserver.registry.validation.fields import MAX_SHOWN, duplicate, invalid
 
 
 class Counted(list[str]):

@@ -35,11 +35,11 @@ INTERRUPTING = """
     {function}()
 """
 RUNNING = """
-import {component}.main as program
+import pinnace.{component}.main as program
 program.process.run = lambda main, **options: os.kill(os.getpid(), signal.SIGINT)
 """
 SERVING = """
-import {component}.main as program
+import pinnace.{component}.main as program
 async def serve(stop, *others):
     os.kill(os.getpid(), signal.SIGINT)
     await stop.wait()

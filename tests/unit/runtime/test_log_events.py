@@ -81,7 +81,12 @@ def _emitted(path: Path, kinds: set[str]) -> set[str]:
     return {call.func.id for call in made if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)} & kinds
 
 
-READERS = ("pinnace/chaos", "pinnace/check", "pinnace/bench", "pinnace/cli/verbs/demo.py")
+READERS = (
+    "pinnace/verification/chaos",
+    "pinnace/verification/check",
+    "pinnace/verification/bench",
+    "pinnace/cli/verbs/demo.py",
+)
 SEARCHES = (
     "startswith",
     "endswith",

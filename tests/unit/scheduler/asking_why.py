@@ -8,8 +8,8 @@ from typing import Any
 from pinnace.api.records import Explanation, from_json, to_json
 from pinnace.api.resources import ALL, NODES, PODS, Object
 from pinnace.cli.verbs.why import lines
-from scheduler.config import Configuration, parse
-from scheduler.explaining import SelectedConfiguration, explanation
+from pinnace.scheduler.config import Configuration, parse
+from pinnace.scheduler.explaining import SelectedConfiguration, explanation
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
 NO_PREEMPTION = parse(

@@ -8,10 +8,10 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import from_refusal
-from scheduler.binding_cycle import RESOLVE_DELAY, Binder
-from scheduler.framework.results import PluginError, PluginRejection
-from scheduler.queue import QueuedPod
-from scheduler.scheduling_cycle import Decision
+from pinnace.scheduler.binding_cycle import RESOLVE_DELAY, Binder
+from pinnace.scheduler.framework.results import PluginError, PluginRejection
+from pinnace.scheduler.queue import QueuedPod
+from pinnace.scheduler.scheduling_cycle import Decision
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.pods import cache_of, info

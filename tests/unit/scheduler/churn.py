@@ -16,12 +16,12 @@ from unittest.mock import patch
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods import ended
 from pinnace.api.resources import NODES, PODS, Resource
-from scheduler import scheduling_cycle
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.config import Configuration
-from scheduler.scheduler import Scheduler
-from scheduler.scheduling_cycle import AttemptFailed, Placed, Unschedulable
+from pinnace.scheduler import scheduling_cycle
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.config import Configuration
+from pinnace.scheduler.scheduler import Scheduler
+from pinnace.scheduler.scheduling_cycle import AttemptFailed, Placed, Unschedulable
 from tests.unit.scheduler import churn_oracle as oracle
 from tests.unit.scheduler.churn_events import GRACE, WEIGHTS, Events
 from tests.unit.scheduler.churn_oracle import View
@@ -65,7 +65,7 @@ class Churn:
         self.events = Events(self.rng, self.api, self._unsettle, self._later)
 
     def play(self) -> list[str]:
-        with patch("scheduler.scheduler.schedule_one", self._schedule_one):
+        with patch("pinnace.scheduler.scheduler.schedule_one", self._schedule_one):
             self.stage.play(self._story())
         return self.problems
 

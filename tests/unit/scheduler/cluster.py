@@ -5,17 +5,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from apiserver.server import ApiServer
-from apiserver.storage.interface import Write
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import election_key
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
+from pinnace.apiserver.server import ApiServer
+from pinnace.apiserver.storage.interface import Write
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import NotFound
-from scheduler.config import Configuration
-from scheduler.scheduler import Scheduler
+from pinnace.scheduler.config import Configuration
+from pinnace.scheduler.scheduler import Scheduler
 from tests.builders import NodeBuilder, PodBuilder, make_node
 from tests.storage.memory import MemoryStorage
 

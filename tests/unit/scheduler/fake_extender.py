@@ -6,8 +6,8 @@ from typing import Any
 
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.pods_pb2 import Fence
-from scheduler.extenders.extender import Extender
-from scheduler.extenders.interface import (
+from pinnace.scheduler.extenders.extender import Extender
+from pinnace.scheduler.extenders.interface import (
     BIND,
     FILTER,
     PREEMPT,

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework.profile import Enabled, Offline, everywhere, make
-from scheduler.framework.runtime import Framework
-from scheduler.plugins.registry import DEFAULT_PLUGINS
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework.profile import Enabled, Offline, everywhere, make
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
 from tests.builders import NodeBuilder, PodBuilder
 
 

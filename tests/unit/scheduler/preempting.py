@@ -5,13 +5,13 @@ from typing import Any
 
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import Resource
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PlacedPod, PodInfo
-from scheduler.framework import Diagnosis, Nominated, Status
-from scheduler.framework.profile import Offline
-from scheduler.framework.results import Proposed
-from scheduler.framework.runtime import Framework
-from scheduler.plugins.default_preemption import DefaultPreemption
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo
+from pinnace.scheduler.framework import Diagnosis, Nominated, Status
+from pinnace.scheduler.framework.profile import Offline
+from pinnace.scheduler.framework.results import Proposed
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
 from tests.builders import PodBuilder, label_selector
 from tests.unit.scheduler.pods import framework, info
 

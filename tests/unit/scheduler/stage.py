@@ -16,8 +16,8 @@ from typing import Any
 from unittest.mock import patch
 
 from pinnace.api.resources import PODS
-from scheduler.config import Configuration
-from scheduler.scheduler import Scheduler
+from pinnace.scheduler.config import Configuration
+from pinnace.scheduler.scheduler import Scheduler
 from tests.simulation.loop import SimLoop
 from tests.simulation.process import Process
 from tests.unit.scheduler.fake_api import FakeApi, FakeCandidate

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pinnace.fit.room import AFFINITY_REASON
-from scheduler.cache.cache import Change, ClusterEvent
-from scheduler.config import Configuration, ConfigurationError, check, parse, write
-from scheduler.framework import SKIP
-from scheduler.plugins.node_affinity import ENFORCED, NodeAffinity
+from pinnace.scheduler.cache.cache import Change, ClusterEvent
+from pinnace.scheduler.config import Configuration, ConfigurationError, check, parse, write
+from pinnace.scheduler.framework import SKIP
+from pinnace.scheduler.plugins.node_affinity import ENFORCED, NodeAffinity
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.asking_why import remedies
 from tests.unit.scheduler.pods import cache_of, info

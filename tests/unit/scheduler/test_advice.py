@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.resources import Object
-from scheduler.config import parse
+from pinnace.scheduler.config import parse
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.asking_why import BUSY, THREE, details, explained, remedies, why
 from tests.unit.scheduler.volume_objects import claim, storage_class, volume

@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin, ResourceFilterPlugin
-from scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin, ResourceFilterPlugin
+from pinnace.scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, default_plugins, framework

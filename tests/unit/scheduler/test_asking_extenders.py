@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pinnace.runtime.logs import ExtenderIgnored
-from scheduler.extenders.extender import Extender, query_extenders
-from scheduler.extenders.interface import ExtenderError, ExtenderRejections, ExtenderResult, Filtered
-from scheduler.framework import Diagnosis, FilterResult
+from pinnace.scheduler.extenders.extender import Extender, query_extenders
+from pinnace.scheduler.extenders.interface import ExtenderError, ExtenderRejections, ExtenderResult, Filtered
+from pinnace.scheduler.framework import Diagnosis, FilterResult
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.logged import logged
 from tests.unit.scheduler.fake_extender import URL, FakeTransport, failing

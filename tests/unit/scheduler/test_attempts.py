@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from apiserver.election import history as terms
 from pinnace.api import conditions
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.scalars import to_micro_time
-from scheduler import attempts
-from scheduler.attempts import FIRST, MARK, MOST, AttemptMarks, ended_soon, held_back, is_marked, marked, take_back
-from scheduler.queue import SchedulingQueue
-from scheduler.scheduler import Scheduler
+from pinnace.apiserver.election import history as terms
+from pinnace.scheduler import attempts
+from pinnace.scheduler.attempts import FIRST, MARK, MOST, AttemptMarks, ended_soon, held_back, is_marked, marked, take_back
+from pinnace.scheduler.queue import SchedulingQueue
+from pinnace.scheduler.scheduler import Scheduler
 from tests.builders import make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.cluster import Cluster, small

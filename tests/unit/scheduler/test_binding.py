@@ -20,7 +20,7 @@ from pinnace.client.errors import (
     Timeout,
     Unavailable,
 )
-from scheduler.binding_cycle import BATCH, IN_FLIGHT, MAX_PENDING, RESOLVING, BindResult, bind_result
+from pinnace.scheduler.binding_cycle import BATCH, IN_FLIGHT, MAX_PENDING, RESOLVING, BindResult, bind_result
 from tests.builders import make_pod
 from tests.unit.scheduler.binder_world import CONFLICT, FENCED, NOT_FOUND, TOKEN, UNKNOWN, World, refusal
 from tests.unit.scheduler.pods import info

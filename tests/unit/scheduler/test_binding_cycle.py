@@ -7,10 +7,10 @@ import pytest
 
 from pinnace.api.pods_pb2 import Fence
 from pinnace.runtime.logs import PluginFailed
-from scheduler.framework import SKIP, Status, Wait
-from scheduler.framework.profile import Enabled, everywhere
-from scheduler.framework.results import PluginError, PluginRejection
-from scheduler.framework.runtime import BindingCycle, Framework
+from pinnace.scheduler.framework import SKIP, Status, Wait
+from pinnace.scheduler.framework.profile import Enabled, everywhere
+from pinnace.scheduler.framework.results import PluginError, PluginRejection
+from pinnace.scheduler.framework.runtime import BindingCycle, Framework
 from tests.builders import make_pod
 from tests.logged import logged
 from tests.unit.scheduler.pods import default_plugins, framework, info

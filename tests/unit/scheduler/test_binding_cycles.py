@@ -10,13 +10,13 @@ import pytest
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import from_refusal
 from pinnace.runtime.logs import PluginAbandoned, PluginSlow
-from scheduler import binding_cycle
-from scheduler.binding_cycle import CYCLES, MAX_QUEUED
-from scheduler.framework import SKIP, Status, Wait, WaitingPod
-from scheduler.framework.profile import Enabled
-from scheduler.framework.results import PluginRejection
-from scheduler.queue import QueuedPod
-from scheduler.scheduling_cycle import Decision
+from pinnace.scheduler import binding_cycle
+from pinnace.scheduler.binding_cycle import CYCLES, MAX_QUEUED
+from pinnace.scheduler.framework import SKIP, Status, Wait, WaitingPod
+from pinnace.scheduler.framework.profile import Enabled
+from pinnace.scheduler.framework.results import PluginRejection
+from pinnace.scheduler.queue import QueuedPod
+from pinnace.scheduler.scheduling_cycle import Decision
 from tests.builders import make_pod
 from tests.logged import logged
 from tests.unit.scheduler import binder_world as binding

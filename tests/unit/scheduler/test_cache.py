@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from scheduler.cache.cache import Cache, Change, ClusterEvent
+from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 

@@ -7,10 +7,10 @@ import pytest
 
 from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, STORAGE_CLASSES
 from pinnace.client.errors import from_refusal
-from scheduler.binding_cycle import CYCLES
-from scheduler.config import Configuration, with_plugin
-from scheduler.framework import CycleState, PodInfo, Status, Wait
-from scheduler.framework.results import PluginRejection
+from pinnace.scheduler.binding_cycle import CYCLES
+from pinnace.scheduler.config import Configuration, with_plugin
+from pinnace.scheduler.framework import CycleState, PodInfo, Status, Wait
+from pinnace.scheduler.framework.results import PluginRejection
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler import binder_world as binding
 from tests.unit.scheduler.pods import info

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.plugins.inter_pod_affinity import InterPodAffinity
-from scheduler.plugins.node_resources import NodeResourcesFit
+from pinnace.scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
 from tests.unit.scheduler.churn import Churn
 
 FIRST = int(os.environ.get("PINNACE_FIRST", "0"))

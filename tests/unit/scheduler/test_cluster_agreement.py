@@ -9,12 +9,12 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
 from pinnace.api.resources import NAMESPACES, POD_DISRUPTION_BUDGETS, Resource
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework.profile import Enabled, everywhere, make
-from scheduler.framework.runtime import Framework
-from scheduler.plugins.registry import DEFAULT_PLUGINS
-from scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework.profile import Enabled, everywhere, make
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
+from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import PodBuilder, label_selector, make_node, make_pod
 from tests.unit.scheduler import reference, volumes_reference
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.cache.columns import Coded, Column
+from pinnace.scheduler.cache.columns import Coded, Column
 
 steps = st.lists(
     st.one_of(

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from pinnace.api.resources import PRIORITY_CLASSES
-from scheduler import config
-from scheduler.config import (
+from pinnace.scheduler import config
+from pinnace.scheduler.config import (
     Configuration,
     ConfigurationError,
     ProfileConfiguration,
@@ -19,10 +19,10 @@ from scheduler.config import (
     with_plugin,
     write,
 )
-from scheduler.framework import Handle, PodInfo, Status
-from scheduler.framework.profile import Offline, Point, takes_part
-from scheduler.plugins.registry import DEFAULT_PLUGINS
-from scheduler.scheduling_cycle import Placed, schedule_one
+from pinnace.scheduler.framework import Handle, PodInfo, Status
+from pinnace.scheduler.framework.profile import Offline, Point, takes_part
+from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
+from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 
@@ -344,6 +344,6 @@ def test_plugins_that_make_no_profile_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="CheapestNode is enabled twice"):
         with_plugin(with_plugin(Configuration(), EXAMPLE), EXAMPLE)
     with pytest.raises(ConfigurationError, match="duplicate plugin name NodeName, also used by NodeName"):
-        with_plugin(Configuration(), "scheduler.plugins.nodes:NodeName")
+        with_plugin(Configuration(), "pinnace.scheduler.plugins.nodes:NodeName")
     with pytest.raises(ConfigurationError, match="must sort the queue"):
         check(parse(HEAD + "profiles: [{plugins: {multiPoint: {disabled: [{name: PrioritySort}]}}}]"))

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scheduler.config import ConfigurationError, build, check, parse, write
-from scheduler.extenders.extender import Extenders
-from scheduler.extenders.interface import ExtenderConfiguration, Tls
-from scheduler.framework.profile import Offline
-from scheduler.scheduling_cycle import Placed, schedule_one
+from pinnace.scheduler.config import ConfigurationError, build, check, parse, write
+from pinnace.scheduler.extenders.extender import Extenders
+from pinnace.scheduler.extenders.interface import ExtenderConfiguration, Tls
+from pinnace.scheduler.framework.profile import Offline
+from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 

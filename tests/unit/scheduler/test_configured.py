@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pinnace.api.elections_pb2 import Election
-from scheduler.config import Configuration, ConfigurationError, digest, parse
-from scheduler.explaining import DEFAULT, ConfigurationSource, select_configuration
+from pinnace.scheduler.config import Configuration, ConfigurationError, digest, parse
+from pinnace.scheduler.explaining import DEFAULT, ConfigurationSource, select_configuration
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 PACKING = "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}]}]\n"

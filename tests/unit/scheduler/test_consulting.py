@@ -6,14 +6,14 @@ from collections.abc import Callable
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
-from scheduler.cache.cache import Cache, Change, ClusterEvent
-from scheduler.extenders.extender import Extender
-from scheduler.extenders.interface import ExtenderError, Filtered
-from scheduler.framework.profile import Enabled, everywhere
-from scheduler.framework.runtime import Framework
-from scheduler.plugins.default_preemption import DefaultPreemption
-from scheduler.queue import SchedulingQueue
-from scheduler.scheduling_cycle import AttemptFailed, CycleResult, ExtenderScheduling, Placed, Unschedulable
+from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
+from pinnace.scheduler.extenders.extender import Extender
+from pinnace.scheduler.extenders.interface import ExtenderError, Filtered
+from pinnace.scheduler.framework.profile import Enabled, everywhere
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
+from pinnace.scheduler.queue import SchedulingQueue
+from pinnace.scheduler.scheduling_cycle import AttemptFailed, CycleResult, ExtenderScheduling, Placed, Unschedulable
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.fake_extender import URL, FakeTransport, failing
 from tests.unit.scheduler.pods import cache_of, framework, info

@@ -9,13 +9,13 @@ import pytest
 
 from pinnace.api.manifest import load
 from pinnace.api.resources import NODES, PODS
-from scheduler import explaining
-from scheduler.config import Configuration, ConfigurationError, build, needs, parse
-from scheduler.explaining import SelectedConfiguration
-from scheduler.framework.profile import Offline
-from scheduler.framework.reuse import EquivalenceCache
-from scheduler.plugins.coscheduling import MIN_AVAILABLE, NAME, Coscheduling
-from scheduler.scheduling_cycle import schedule_one
+from pinnace.scheduler import explaining
+from pinnace.scheduler.config import Configuration, ConfigurationError, build, needs, parse
+from pinnace.scheduler.explaining import SelectedConfiguration
+from pinnace.scheduler.framework.profile import Offline
+from pinnace.scheduler.framework.reuse import EquivalenceCache
+from pinnace.scheduler.plugins.coscheduling import MIN_AVAILABLE, NAME, Coscheduling
+from pinnace.scheduler.scheduling_cycle import schedule_one
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.fake_api import Weather
 from tests.unit.scheduler.pods import cache_of, info
@@ -182,7 +182,7 @@ def test_room_is_no_reason_to_try_a_group_that_is_not_complete(stage: Stage) -> 
         put_nodes(stage, 4)
         put(stage, *group("g", 3)[:2])
         await asyncio.sleep(5.0)
-        with patch("scheduler.scheduler.schedule_one", wraps=schedule_one) as tried:
+        with patch("pinnace.scheduler.scheduler.schedule_one", wraps=schedule_one) as tried:
             for number in range(20):
                 put(stage, make_pod(f"other{number}").req(cpu=1).node("n0").scheduler("other"))
                 await asyncio.sleep(1.0)

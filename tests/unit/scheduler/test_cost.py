@@ -20,16 +20,16 @@ from pinnace.api.core_v1_pb2 import PersistentVolume, Pod
 from pinnace.api.resources import ALL, PERSISTENT_VOLUMES, POD_DISRUPTION_BUDGETS, STORAGE_CLASSES, Resource
 from pinnace.api.resources import NODES as NODE_RESOURCE
 from pinnace.api.wellknown import ZONE_LABEL
-from pinnace.chaos.hostile_pods import HOSTILE, LABEL, VALUE
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PlacedPod, PodInfo
-from scheduler.config import Configuration, build
-from scheduler.explaining import SelectedConfiguration, explanation
-from scheduler.framework.filtering import BUDGET
-from scheduler.framework.profile import Offline
-from scheduler.framework.reuse import EquivalenceCache
-from scheduler.framework.runtime import Framework
-from scheduler.scheduling_cycle import CycleResult, Placed, Unschedulable, schedule_one
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PlacedPod, PodInfo
+from pinnace.scheduler.config import Configuration, build
+from pinnace.scheduler.explaining import SelectedConfiguration, explanation
+from pinnace.scheduler.framework.filtering import BUDGET
+from pinnace.scheduler.framework.profile import Offline
+from pinnace.scheduler.framework.reuse import EquivalenceCache
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.scheduling_cycle import CycleResult, Placed, Unschedulable, schedule_one
+from pinnace.verification.chaos.hostile_pods import HOSTILE, LABEL, VALUE
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.volume_objects import Stores, claim
 

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from scheduler.cache.cache import Cache
-from scheduler.framework import BoolArray, CycleState, Diagnosis, FloatArray, NodeTable, Nominated, PodInfo, Status
-from scheduler.framework.profile import Enabled
-from scheduler.scheduling_cycle import AttemptFailed, Placed, Unschedulable, schedule_one
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.framework import BoolArray, CycleState, Diagnosis, FloatArray, NodeTable, Nominated, PodInfo, Status
+from pinnace.scheduler.framework.profile import Enabled
+from pinnace.scheduler.scheduling_cycle import AttemptFailed, Placed, Unschedulable, schedule_one
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 

@@ -10,12 +10,12 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.records import CacheDump, QueueDump, from_json, to_json
 from pinnace.cli.verbs.sched import cache_lines, queue_lines
 from pinnace.runtime.logs import StateDumped
-from scheduler.cache.cache import Cache
-from scheduler.debugger import MOST, Debugger
-from scheduler.framework.profile import WaitingPods
-from scheduler.framework.runtime import Profiles
-from scheduler.informers import Informers
-from scheduler.queue import SchedulingQueue
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.debugger import MOST, Debugger
+from pinnace.scheduler.framework.profile import WaitingPods
+from pinnace.scheduler.framework.runtime import Profiles
+from pinnace.scheduler.informers import Informers
+from pinnace.scheduler.queue import SchedulingQueue
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
 from tests.logged import logged

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.framework.results import Diagnosis
+from pinnace.scheduler.framework.results import Diagnosis
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 

@@ -8,8 +8,8 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, Disruption
 from pinnace.client.errors import from_refusal
-from scheduler.framework.results import PluginRejection
-from scheduler.preemption import AGAIN, DEADLINE, Evictions
+from pinnace.scheduler.framework.results import PluginRejection
+from pinnace.scheduler.preemption import AGAIN, DEADLINE, Evictions
 from tests.builders import make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.pods import cache_of, info

@@ -17,11 +17,11 @@ from examples.extenders.hot_racks import Handler
 from examples.policies.compare import main as compare
 from examples.policies.compare import play
 from examples.policies.trace import nodes, trace
-from scheduler.config import build, parse, read
-from scheduler.extenders.extender import Extenders, query_extenders
-from scheduler.framework.profile import Offline
-from scheduler.main import main
-from scheduler.scheduling_cycle import Placed, schedule_one
+from pinnace.scheduler.config import build, parse, read
+from pinnace.scheduler.extenders.extender import Extenders, query_extenders
+from pinnace.scheduler.framework.profile import Offline
+from pinnace.scheduler.main import main
+from pinnace.scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 
@@ -85,7 +85,7 @@ def test_compare_names_the_file_of_a_plugin_that_does_not_exist(tmp_path: Path) 
 def test_a_policy_that_fails_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
     plugin = tmp_path / "eager.py"
     plugin.write_text(
-        "from scheduler.framework import PerNodeScore\n"
+        "from pinnace.scheduler.framework import PerNodeScore\n"
         "class Eager(PerNodeScore):\n"
         "    name = 'Eager'\n"
         "    def score_node(self, pod, node): return 101\n"

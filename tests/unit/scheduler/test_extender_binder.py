@@ -4,10 +4,10 @@ import pytest
 
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import ApiError
-from scheduler.binding_cycle import BindResult, bind_result
-from scheduler.extenders.extender import ExtenderBinder
-from scheduler.extenders.interface import AnswerLost, ExtenderError, NotSent
-from scheduler.framework import SKIP
+from pinnace.scheduler.binding_cycle import BindResult, bind_result
+from pinnace.scheduler.extenders.extender import ExtenderBinder
+from pinnace.scheduler.extenders.interface import AnswerLost, ExtenderError, NotSent
+from pinnace.scheduler.framework import SKIP
 from tests.builders import make_pod
 from tests.unit.scheduler.fake_extender import URL, FakeTransport
 from tests.unit.scheduler.pods import info

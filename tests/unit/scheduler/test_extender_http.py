@@ -14,8 +14,8 @@ import pytest
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.pods_pb2 import Fence
-from scheduler.extenders.client import BINDS, QUESTIONS, HttpTransport
-from scheduler.extenders.interface import (
+from pinnace.scheduler.extenders.client import BINDS, QUESTIONS, HttpTransport
+from pinnace.scheduler.extenders.interface import (
     BIND,
     FILTER,
     PREEMPT,

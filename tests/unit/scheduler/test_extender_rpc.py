@@ -14,8 +14,8 @@ import pytest
 from pinnace.api import extender_pb2 as pb
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.pods_pb2 import Fence
-from scheduler.extenders.client import METHODS, RpcTransport
-from scheduler.extenders.interface import (
+from pinnace.scheduler.extenders.client import METHODS, RpcTransport
+from pinnace.scheduler.extenders.interface import (
     BIND,
     FILTER,
     PREEMPT,

@@ -12,9 +12,9 @@ from pinnace.api import extender_pb2 as pb
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.client.errors import from_status
-from scheduler.config import Configuration
-from scheduler.extenders.interface import BIND, FILTER, ExtenderConfiguration
-from scheduler.scheduler import Scheduler
+from pinnace.scheduler.config import Configuration
+from pinnace.scheduler.extenders.interface import BIND, FILTER, ExtenderConfiguration
+from pinnace.scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.cluster import QUICK, Cluster
 from tests.unit.scheduler.http_extender import HttpExtender

@@ -9,10 +9,10 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.selectors import parse_labels
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.informer import Delta
-from scheduler.cache.cache import Cache, Change
-from scheduler.cache.pod_index import Selection
-from scheduler.informers import EventHandlers
-from scheduler.queue import SchedulingQueue
+from pinnace.scheduler.cache.cache import Cache, Change
+from pinnace.scheduler.cache.pod_index import Selection
+from pinnace.scheduler.informers import EventHandlers
+from pinnace.scheduler.queue import SchedulingQueue
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.pods import framework, info

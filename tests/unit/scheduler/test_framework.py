@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
-from scheduler.cache.cache import Cache, Change, ClusterEvent
-from scheduler.explain.explain import scores
-from scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNodeFilter, PerNodeScore, PodInfo, Status
-from scheduler.framework.profile import Enabled, Point, everywhere
-from scheduler.framework.results import Diagnosis, PluginError, Proposed
-from scheduler.framework.runtime import Framework
-from scheduler.plugins.queue_and_bind import DefaultBinder, PrioritySort
+from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
+from pinnace.scheduler.explain.explain import scores
+from pinnace.scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNodeFilter, PerNodeScore, PodInfo, Status
+from pinnace.scheduler.framework.profile import Enabled, Point, everywhere
+from pinnace.scheduler.framework.results import Diagnosis, PluginError, Proposed
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.plugins.queue_and_bind import DefaultBinder, PrioritySort
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, default_plugins, framework, info
 

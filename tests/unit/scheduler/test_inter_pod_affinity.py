@@ -10,10 +10,10 @@ import pytest
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES
-from scheduler.cache.cache import Cache, Change, ClusterEvent
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework import SKIP, CycleState, NodeTable
-from scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework import SKIP, CycleState, NodeTable
+from pinnace.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from tests.builders import PodBuilder, label_selector, make_node, make_pod
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT
 from tests.unit.scheduler.pods import cache_of, info

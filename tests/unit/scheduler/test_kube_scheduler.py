@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import NODES, PODS
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework.profile import Enabled, everywhere, make
-from scheduler.framework.runtime import Framework
-from scheduler.plugins.registry import DEFAULT_PLUGINS
-from scheduler.scheduling_cycle import Unschedulable, schedule_one
+from pinnace.apiserver.registry.strategies import STRATEGIES
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework.profile import Enabled, everywhere, make
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.plugins.registry import DEFAULT_PLUGINS
+from pinnace.scheduler.scheduling_cycle import Unschedulable, schedule_one
 from tests.unit.scheduler.preempting import Bench
 
 RECORDED = Path(__file__).parents[2] / "data/kubernetes-placement-1.36.jsonl"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
-from scheduler.framework import Plugin
-from scheduler.framework.profile import Offline, PluginLoadError, find, make
+from pinnace.scheduler.framework import Plugin
+from pinnace.scheduler.framework.profile import Offline, PluginLoadError, find, make
 from tests.builders import make_pod
 
 GOOD = """
@@ -26,7 +26,7 @@ def load(spec: str, **args: object) -> Plugin:
 
 
 def test_a_module_or_a_file(tmp_path: Path) -> None:
-    assert load("scheduler.plugins.nodes:NodeName").name == "NodeName"
+    assert load("pinnace.scheduler.plugins.nodes:NodeName").name == "NodeName"
     file = tmp_path / "my_plugin.py"
     file.write_text(GOOD)
     assert load(f"{file}:Good").name == "Good"

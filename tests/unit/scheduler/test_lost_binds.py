@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from prometheus_client import REGISTRY
 
-from scheduler.binding_cycle import IN_FLIGHT
+from pinnace.scheduler.binding_cycle import IN_FLIGHT
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.cluster import PATIENCE, TICK, Cluster, small
 from tests.unit.scheduler.pod_clients import LatePods, LosingPods, StuckPods

@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from scheduler.config import parse
-from scheduler.main import main
-from scheduler.metrics import QueueCollector, register
+from pinnace.scheduler.config import parse
+from pinnace.scheduler.main import main
+from pinnace.scheduler.metrics import QueueCollector, register
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from scheduler.metrics import QueueCollector, register
     [
         (["--plugin", "nonsense"], 'no plugin "nonsense"; valid names are'),
         (["--plugin", "no.such:Plugin"], "cannot import no.such"),
-        (["--plugin", "scheduler.plugins.nodes:NodeName"], "duplicate plugin name NodeName, also used by NodeName"),
+        (["--plugin", "pinnace.scheduler.plugins.nodes:NodeName"], "duplicate plugin name NodeName, also used by NodeName"),
         (["--http", "nowhere"], '"nowhere" is not HOST:PORT'),
         (["--config", "no/such/file"], "does not exist"),
     ],

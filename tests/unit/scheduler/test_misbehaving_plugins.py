@@ -20,11 +20,11 @@ import pytest
 from pinnace.client.standby import ProgressTimeout
 from pinnace.runtime.logs import LeadershipAbandoned, PluginFailed
 from pinnace.runtime.stalls import LoopWatch
-from scheduler.config import parse
-from scheduler.framework import SKIP, Change, FilterResult, NodeReasons, Nominated, Status, Wait
-from scheduler.framework.plugin_errors import bounded_calls, call, on_stack
-from scheduler.framework.results import Cost, PluginError
-from scheduler.scheduler import Scheduler
+from pinnace.scheduler.config import parse
+from pinnace.scheduler.framework import SKIP, Change, FilterResult, NodeReasons, Nominated, Status, Wait
+from pinnace.scheduler.framework.plugin_errors import bounded_calls, call, on_stack
+from pinnace.scheduler.framework.results import Cost, PluginError
+from pinnace.scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.logged import logged
 from tests.unit.scheduler.cluster import Cluster

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.fit import insists, matches
-from scheduler.plugins.node_affinity import matching_nodes
+from pinnace.scheduler.plugins.node_affinity import matching_nodes
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of
 

@@ -10,13 +10,13 @@ from pinnace.api.records import Place
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.informer import Delta
-from scheduler.cache.cache import Cache, Change, ClusterEvent
-from scheduler.cache.pod_info import PodInfo
-from scheduler.config import Configuration, with_plugin
-from scheduler.framework import CycleState, Status
-from scheduler.informers import EventHandlers
-from scheduler.queue import SchedulingQueue
-from scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
+from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.config import Configuration, with_plugin
+from pinnace.scheduler.framework import CycleState, Status
+from pinnace.scheduler.informers import EventHandlers
+from pinnace.scheduler.queue import SchedulingQueue
+from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.fake_api import Weather
 from tests.unit.scheduler.pods import cache_of, framework, info

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from pinnace.api.resources import NODES, PODS
-from scheduler.config import Configuration, with_plugin
-from scheduler.framework import CycleState, Handle, PodInfo, Status, Wait
+from pinnace.scheduler.config import Configuration, with_plugin
+from pinnace.scheduler.framework import CycleState, Handle, PodInfo, Status, Wait
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.cluster import PATIENCE, QUICK, TICK, Cluster
 from tests.unit.scheduler.fake_api import Weather

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from pinnace.fit.room import matches
-from scheduler.cache.cache import Change, ClusterEvent
-from scheduler.framework import SKIP, CycleState, EnqueueHint, FilterPlugin, NodeTable, PreFilterPlugin
-from scheduler.plugins.node_affinity import NodeAffinity
-from scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
-from scheduler.plugins.nodes import NodeName, NodePorts, NodeUnschedulable, TaintToleration
-from scheduler.plugins.queue_and_bind import SchedulingGates
+from pinnace.scheduler.cache.cache import Change, ClusterEvent
+from pinnace.scheduler.framework import SKIP, CycleState, EnqueueHint, FilterPlugin, NodeTable, PreFilterPlugin
+from pinnace.scheduler.plugins.node_affinity import NodeAffinity
+from pinnace.scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
+from pinnace.scheduler.plugins.nodes import NodeName, NodePorts, NodeUnschedulable, TaintToleration
+from pinnace.scheduler.plugins.queue_and_bind import SchedulingGates
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 

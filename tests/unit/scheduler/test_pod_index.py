@@ -7,10 +7,10 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.selectors import parse_labels
-from scheduler.cache import pod_index
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_index import Kind, PodIndex, Selection, Term, controlled_by, controller_of, pod_terms
-from scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.cache import pod_index
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_index import Kind, PodIndex, Selection, Term, controlled_by, controller_of, pod_terms
+from pinnace.scheduler.cache.pod_info import PodInfo
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of
 

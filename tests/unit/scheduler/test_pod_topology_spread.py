@@ -12,11 +12,11 @@ from pinnace.api.core_v1_pb2 import Node, Pod, Service, ServiceSpec
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES, SERVICES, Resource
 from pinnace.client.informer import Index
-from scheduler.cache.cache import Cache, Change, ClusterEvent
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework import SKIP, CycleState, NodeTable
-from scheduler.plugins.helper import Siblings
-from scheduler.plugins.topology_spread import PodTopologySpread
+from pinnace.scheduler.cache.cache import Cache, Change, ClusterEvent
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework import SKIP, CycleState, NodeTable
+from pinnace.scheduler.plugins.helper import Siblings
+from pinnace.scheduler.plugins.topology_spread import PodTopologySpread
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT
 from tests.unit.scheduler.pods import cache_of, info

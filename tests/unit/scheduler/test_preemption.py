@@ -2,10 +2,10 @@
 
 import pytest
 
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework import NodeTable, Nominated, Status
-from scheduler.framework.filtering import SingleNodeFilter
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework import NodeTable, Nominated, Status
+from pinnace.scheduler.framework.filtering import SingleNodeFilter
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 from tests.unit.scheduler.preempting import Bench, budget, settled

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
-from scheduler.cache.table import SomeNodes
-from scheduler.cache.what_if import Freed
-from scheduler.framework import Diagnosis, Nominated, Status
-from scheduler.preemption import NO_VICTIMS, NOT_HELPFUL, Bounds, Candidates
+from pinnace.scheduler.cache.table import SomeNodes
+from pinnace.scheduler.cache.what_if import Freed
+from pinnace.scheduler.framework import Diagnosis, Nominated, Status
+from pinnace.scheduler.preemption import NO_VICTIMS, NOT_HELPFUL, Bounds, Candidates
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, info

@@ -8,9 +8,9 @@ import pytest
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import from_refusal
-from scheduler.config import parse
-from scheduler.plugins.default_preemption import DefaultPreemption
-from scheduler.preemption import DEADLINE
+from pinnace.scheduler.config import parse
+from pinnace.scheduler.plugins.default_preemption import DefaultPreemption
+from pinnace.scheduler.preemption import DEADLINE
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.stage import Stage
 

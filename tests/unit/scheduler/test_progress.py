@@ -1,6 +1,6 @@
 """When a leader does not go on with its work."""
 
-from scheduler.scheduler import PROGRESS_TIMEOUT, Progress
+from pinnace.scheduler.scheduler import PROGRESS_TIMEOUT, Progress
 
 SLOW = {("X", "PreBind"): (256, 40.0)}
 

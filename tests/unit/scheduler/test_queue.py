@@ -6,13 +6,13 @@ from unittest.mock import patch
 import pytest
 
 from pinnace.runtime.logs import PluginFailed
-from scheduler.cache.cache import Change, ClusterEvent
-from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import NodeTable
-from scheduler.framework import CycleState, FilterResult
-from scheduler.framework.profile import Enabled, everywhere
-from scheduler.framework.runtime import Framework
-from scheduler.queue import QueuedPod, SchedulingQueue
+from pinnace.scheduler.cache.cache import Change, ClusterEvent
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.cache.table import NodeTable
+from pinnace.scheduler.framework import CycleState, FilterResult
+from pinnace.scheduler.framework.profile import Enabled, everywhere
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.queue import QueuedPod, SchedulingQueue
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.logged import logged
 from tests.unit.scheduler.pods import cache_of, default_plugins, framework, info

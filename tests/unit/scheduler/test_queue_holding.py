@@ -1,6 +1,6 @@
 """Pods that are held: popped, and not decided on yet, while something takes its time."""
 
-from scheduler.queue import QueuedPod, SchedulingQueue
+from pinnace.scheduler.queue import QueuedPod, SchedulingQueue
 from tests.builders import make_pod
 from tests.unit.scheduler.pods import info
 from tests.unit.scheduler.test_queue import FREED, NODES, names, pop, queue_of

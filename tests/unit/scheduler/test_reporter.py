@@ -9,7 +9,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import from_refusal
-from scheduler.events import INTERVAL, Reporter
+from pinnace.scheduler.events import INTERVAL, Reporter
 from tests.builders import PodBuilder, make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.pods import info

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
-from scheduler.config import Configuration, with_plugin
-from scheduler.framework import Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status, Wait
+from pinnace.scheduler.config import Configuration, with_plugin
+from pinnace.scheduler.framework import Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status, Wait
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.fake_api import Weather
 from tests.unit.scheduler.stage import Stage

@@ -10,11 +10,11 @@ import pytest
 
 from pinnace.api import selectors
 from pinnace.api.core_v1_pb2 import Pod
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_index import Selection
-from scheduler.cache.pod_info import PodInfo
-from scheduler.config import build, parse
-from scheduler.framework import (
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_index import Selection
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.config import build, parse
+from pinnace.scheduler.framework import (
     SKIP,
     BoolArray,
     CycleState,
@@ -27,13 +27,13 @@ from scheduler.framework import (
     PerNodeScore,
     Status,
 )
-from scheduler.framework.filtering import RowFilters
-from scheduler.framework.profile import Enabled, Offline
-from scheduler.framework.results import Diagnosis
-from scheduler.framework.reuse import EquivalenceCache, equal_best
-from scheduler.framework.runtime import Framework
-from scheduler.plugins.node_resources import NodeResourcesFit
-from scheduler.scheduling_cycle import Placed, Unschedulable, break_tie, schedule_one
+from pinnace.scheduler.framework.filtering import RowFilters
+from pinnace.scheduler.framework.profile import Enabled, Offline
+from pinnace.scheduler.framework.results import Diagnosis
+from pinnace.scheduler.framework.reuse import EquivalenceCache, equal_best
+from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
+from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, break_tie, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 

@@ -10,8 +10,8 @@ import pytest
 
 from pinnace.api.resources import PRIORITY_CLASSES
 from pinnace.api.wellknown import FENCE_ANNOTATION
-from scheduler.config import parse, with_plugin
-from scheduler.framework import Change, ClusterEvent, CycleState, FilterResult, Handle, NodeTable, PodInfo
+from pinnace.scheduler.config import parse, with_plugin
+from pinnace.scheduler.framework import Change, ClusterEvent, CycleState, FilterResult, Handle, NodeTable, PodInfo
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.cluster import QUICK, TICK, Cluster, sees, small
 from tests.unit.scheduler.pod_clients import HeldPods

@@ -12,12 +12,12 @@ import pytest
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.wellknown import REGION_LABEL as REGION
 from pinnace.api.wellknown import ZONE_LABEL as ZONE
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework import SKIP, CycleState, NodeTable, NormalizePlugin, PreScorePlugin, ScorePlugin
-from scheduler.plugins.node_affinity import NodeAffinity
-from scheduler.plugins.nodes import ANNOTATION, ImageLocality, NodePreferAvoidPods
-from scheduler.plugins.topology_spread import PodTopologySpread, SelectorSpread
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework import SKIP, CycleState, NodeTable, NormalizePlugin, PreScorePlugin, ScorePlugin
+from pinnace.scheduler.plugins.node_affinity import NodeAffinity
+from pinnace.scheduler.plugins.nodes import ANNOTATION, ImageLocality, NodePreferAvoidPods
+from pinnace.scheduler.plugins.topology_spread import PodTopologySpread, SelectorSpread
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT

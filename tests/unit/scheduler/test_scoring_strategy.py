@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, Pod
-from scheduler.config import Configuration, parse, write
-from scheduler.framework import FloatArray
-from scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
+from pinnace.scheduler.config import Configuration, parse, write
+from pinnace.scheduler.framework import FloatArray
+from pinnace.scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 

@@ -8,13 +8,13 @@ from unittest.mock import patch
 
 import pytest
 
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework import Diagnosis
-from scheduler.framework.results import PluginError
-from scheduler.framework.reuse import EquivalenceCache
-from scheduler.plugins.node_resources import NodeResourcesFit
-from scheduler.preemption import Bounds, Candidates, Found
-from scheduler.scheduling_cycle import _select_node
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework import Diagnosis
+from pinnace.scheduler.framework.results import PluginError
+from pinnace.scheduler.framework.reuse import EquivalenceCache
+from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
+from pinnace.scheduler.preemption import Bounds, Candidates, Found
+from pinnace.scheduler.scheduling_cycle import _select_node
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 from tests.unit.scheduler.preempting import budget

@@ -3,9 +3,9 @@
 import numpy as np
 from hypothesis import given, settings
 
-from scheduler.cache.pod_info import PodInfo
-from scheduler.explain.explain import scores, survey_nodes
-from scheduler.framework import CycleState
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.explain.explain import scores, survey_nodes
+from pinnace.scheduler.framework import CycleState
 from tests.builders import NodeBuilder, PodBuilder
 from tests.unit.scheduler.pods import cache_of, framework
 from tests.unit.scheduler.test_agreement import clusters, pods

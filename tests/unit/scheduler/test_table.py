@@ -3,7 +3,7 @@
 from math import inf
 
 from pinnace.fit import pod_requests
-from scheduler.cache.table import NodeTable
+from pinnace.scheduler.cache.table import NodeTable
 from tests.builders import make_node, make_pod
 
 GI = 1 << 30

@@ -7,9 +7,9 @@ import pytest
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
-from scheduler.cache.cache import Cache
-from scheduler.cache.columns import Disk, PodVolumes, UsedVolumes, pod_volumes
-from scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.columns import Disk, PodVolumes, UsedVolumes, pod_volumes
+from pinnace.scheduler.cache.pod_info import PodInfo
 
 
 def pod(*sources: dict[str, object], name: str = "p", node: str = "") -> Pod:

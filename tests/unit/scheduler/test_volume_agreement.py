@@ -9,12 +9,12 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import PERSISTENT_VOLUMES
-from scheduler.cache.cache import Cache
-from scheduler.cache.pod_info import PodInfo
-from scheduler.plugins.volume_binding import NOTHING_TO_BIND, OUT_OF_REACH, VolumeBinding
-from scheduler.plugins.volumes import LIMIT_REASON as FULL
-from scheduler.plugins.volumes import ZONE_REASON as WRONG_ZONE
-from scheduler.plugins.volumes import NodeVolumeLimits, VolumeRestrictions, VolumeZone
+from pinnace.scheduler.cache.cache import Cache
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.plugins.volume_binding import NOTHING_TO_BIND, OUT_OF_REACH, VolumeBinding
+from pinnace.scheduler.plugins.volumes import LIMIT_REASON as FULL
+from pinnace.scheduler.plugins.volumes import ZONE_REASON as WRONG_ZONE
+from pinnace.scheduler.plugins.volumes import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 from tests.builders import make_node
 from tests.unit.scheduler import volumes_reference as reference
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT

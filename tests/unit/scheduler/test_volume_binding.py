@@ -8,8 +8,8 @@ import pytest
 
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
-from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, NodeTable, PodInfo, Status
-from scheduler.plugins.volume_binding import POLL, VolumeBinding
+from pinnace.scheduler.framework import SKIP, Change, ClusterEvent, CycleState, NodeTable, PodInfo, Status
+from pinnace.scheduler.plugins.volume_binding import POLL, VolumeBinding
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of
 from tests.unit.scheduler.volume_objects import Stores, claim, pod, refusals, storage_class, volume

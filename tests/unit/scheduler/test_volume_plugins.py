@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.plugins.volumes import NodeVolumeLimits, VolumeRestrictions, VolumeZone
+from pinnace.scheduler.plugins.volumes import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 from tests.builders import make_node
 from tests.unit.scheduler.pods import cache_of
 from tests.unit.scheduler.volume_objects import Stores, claim, csi_node, pod, refusals, storage_class, volume

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler.framework.profile import MAX_TIMEOUT, WaitingPods
-from scheduler.framework.results import PluginRejection
+from pinnace.scheduler.framework.profile import MAX_TIMEOUT, WaitingPods
+from pinnace.scheduler.framework.results import PluginRejection
 from tests.builders import make_pod
 from tests.unit.scheduler.pods import info
 

@@ -8,8 +8,18 @@ import pytest
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES, NODES, PODS
-from scheduler.config import Configuration, with_plugin
-from scheduler.framework import Change, ClusterEvent, CycleState, Handle, NodeTable, NodeView, PerNodeFilter, PodInfo, Wait
+from pinnace.scheduler.config import Configuration, with_plugin
+from pinnace.scheduler.framework import (
+    Change,
+    ClusterEvent,
+    CycleState,
+    Handle,
+    NodeTable,
+    NodeView,
+    PerNodeFilter,
+    PodInfo,
+    Wait,
+)
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.stage import Stage
 

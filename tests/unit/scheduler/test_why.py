@@ -23,10 +23,10 @@ from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.cli.verbs.why import lines, understood
 from pinnace.client.errors import Forbidden
 from pinnace.fit.table import BoolArray
-from scheduler.config import with_plugin
-from scheduler.explaining import SelectedConfiguration, select_configuration
-from scheduler.extenders.interface import ExtenderConfiguration
-from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
+from pinnace.scheduler.config import with_plugin
+from pinnace.scheduler.explaining import SelectedConfiguration, select_configuration
+from pinnace.scheduler.extenders.interface import ExtenderConfiguration
+from pinnace.scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
 from tests.builders import make_node, make_pod
 from tests.unit.client.fakeserver import FakeServer, refuse
 from tests.unit.scheduler.asking_why import BUSY, NO_PREEMPTION, THREE, explained, why
@@ -308,7 +308,7 @@ def test_the_document() -> None:
 def test_servers_that_are_too_slow() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"127.0.0.1:{silent.getsockname()[1]}"
-        command = [sys.executable, "-m", "scheduler.explaining", "--server", server, "--timeout", "0.2", "default", "a"]
+        command = [sys.executable, "-m", "pinnace.scheduler.explaining", "--server", server, "--timeout", "0.2", "default", "a"]
         said = subprocess.run(command, capture_output=True, check=True).stdout
     assert json.loads(said) == {
         "explanation": None,
@@ -326,7 +326,7 @@ async def test_a_call_that_is_refused() -> None:
     servers = await FakeServer().start()
     servers.on("/pinnace.v1.Pods/Get", GetRequest, get)
     try:
-        command = [sys.executable, "-m", "scheduler.explaining", "--server", servers.address, "default", "a"]
+        command = [sys.executable, "-m", "pinnace.scheduler.explaining", "--server", servers.address, "default", "a"]
         environment = {**os.environ, "KUBECONFIG": f"{os.devnull}/nothing"}  # without the user's certificates
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, env=environment)
         said, _ = await process.communicate()

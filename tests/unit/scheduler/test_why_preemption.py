@@ -4,9 +4,9 @@ from textwrap import dedent
 
 import pytest
 
-from scheduler.config import with_plugin
-from scheduler.explain.explain import MAX_PREEMPTION_NODES
-from scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
+from pinnace.scheduler.config import with_plugin
+from pinnace.scheduler.explain.explain import MAX_PREEMPTION_NODES
+from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.asking_why import NO_PREEMPTION, THREE, details, explained, remedies, why
 from tests.unit.scheduler.pods import cache_of, framework, info

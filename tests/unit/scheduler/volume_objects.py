@@ -16,8 +16,8 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.storage_v1_pb2 import CSINode, StorageClass
-from scheduler.cache.pod_info import PodInfo
-from scheduler.framework import SKIP, CycleState, NodeTable
+from pinnace.scheduler.cache.pod_info import PodInfo
+from pinnace.scheduler.framework import SKIP, CycleState, NodeTable
 
 
 class Stores:

@@ -6,7 +6,7 @@ from typing import Any
 from pinnace.api.core_v1_pb2 import Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeSource
 from pinnace.api.quantity import parse
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
-from scheduler.plugins.volumes import DISK, IN_USE
+from pinnace.scheduler.plugins.volumes import DISK, IN_USE
 from tests.unit.scheduler.volume_objects import Stores
 
 ZONES = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.services.kubelets import choose, executable, readable
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services.kubelets import choose, executable, readable
 
 
 def pod(**states: str) -> Pod:

@@ -18,12 +18,12 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
-from apiserver.auth.authentication import Authenticator, TokenFile
-from apiserver.server import ApiServer
-from apiserver.services import discovery
-from apiserver.services.handlers import MethodHandlers
-from apiserver.services.methods import MAX_REFLECTIONS
 from pinnace.api.verbs_pb2 import DeleteRequest
+from pinnace.apiserver.auth.authentication import Authenticator, TokenFile
+from pinnace.apiserver.server import ApiServer
+from pinnace.apiserver.services import discovery
+from pinnace.apiserver.services.handlers import MethodHandlers
+from pinnace.apiserver.services.methods import MAX_REFLECTIONS
 from pinnace.cluster import certificates
 from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec, Folder

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry import eviction as eviction_rules
-from apiserver.services import pods
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions, LabelSelector, ObjectMeta, Preconditions
@@ -16,6 +14,8 @@ from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
 from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.apiserver.registry import eviction as eviction_rules
+from pinnace.apiserver.services import pods
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Conflict, Exhausted, Invalid, NotFound, from_status

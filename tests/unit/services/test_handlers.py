@@ -12,11 +12,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from apiserver.auth.authentication import Authenticator
-from apiserver.errors import Rejected
-from apiserver.services.calls import CallRunner, RequestIds
-from apiserver.services.handlers import MethodHandlers
 from pinnace.api.status import Code, Refusal
+from pinnace.apiserver.auth.authentication import Authenticator
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services.calls import CallRunner, RequestIds
+from pinnace.apiserver.services.handlers import MethodHandlers
 from pinnace.runtime.grpc_server import Refusals
 
 

@@ -6,12 +6,12 @@ from contextlib import aclosing
 
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.services.keys import MAX_STREAMS, KeysService
-from apiserver.storage.interface import Write
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse, WatchKeysRequest, WatchKeysResponse
 from pinnace.api.status import Code
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services.keys import MAX_STREAMS, KeysService
+from pinnace.apiserver.storage.interface import Write
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 

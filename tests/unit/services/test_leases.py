@@ -4,18 +4,18 @@ from collections.abc import Mapping
 
 import pytest
 
-from apiserver.admission.authorization import ElectionLeases
-from apiserver.auth.authentication import MASTERS, User
-from apiserver.election.history import ended, shown
-from apiserver.errors import Rejected
-from apiserver.registry.admission import Operation, Request
-from apiserver.services.leases import REUSE, Stamps
-from apiserver.services.nodes import Signature, lease_object
-from apiserver.storage.interface import Committed, KeyValue, Unavailable, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.elections_pb2 import Election, Term
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, election_key
 from pinnace.api.scalars import to_micro_time, to_seconds
+from pinnace.apiserver.admission.authorization import ElectionLeases
+from pinnace.apiserver.auth.authentication import MASTERS, User
+from pinnace.apiserver.election.history import ended, shown
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import Operation, Request
+from pinnace.apiserver.services.leases import REUSE, Stamps
+from pinnace.apiserver.services.nodes import Signature, lease_object
+from pinnace.apiserver.storage.interface import Committed, KeyValue, Unavailable, Write
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 

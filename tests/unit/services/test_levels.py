@@ -9,17 +9,17 @@ from google.protobuf import message_factory
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from apiserver.auth.audit import NoAudit
-from apiserver.auth.authentication import MASTERS, NODES_GROUP, UNSECURED, User
-from apiserver.auth.permissions import permission_of
-from apiserver.flow.levels import MAX_PATCH_COST, KnowsCounts, cost_of, level_of
-from apiserver.services.resource import ResourceService, TablesService
 from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2, version_pb2
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.tables_pb2 import ListTableRequest
 from pinnace.api.verbs_pb2 import DeleteCollectionRequest, ListRequest, PatchRequest
+from pinnace.apiserver.auth.audit import NoAudit
+from pinnace.apiserver.auth.authentication import MASTERS, NODES_GROUP, UNSECURED, User
+from pinnace.apiserver.auth.permissions import permission_of
+from pinnace.apiserver.flow.levels import MAX_PATCH_COST, KnowsCounts, cost_of, level_of
+from pinnace.apiserver.services.resource import ResourceService, TablesService
 
 SERVICES = {
     service.name: service

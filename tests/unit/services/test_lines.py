@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from apiserver.server import SHARDS, ApiServer, ListenerShards
+from pinnace.apiserver.server import SHARDS, ApiServer, ListenerShards
 from pinnace.runtime.logs import CertificateReloaded
 from pinnace.runtime.tls import TlsFiles, line_credentials
 from tests.logged import logged

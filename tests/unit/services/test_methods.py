@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.flow.control import FlowControl
-from apiserver.flow.levels import PATCH_BYTES_PER_SEAT
-from apiserver.services.methods import MAX_BATCH, Method
 from pinnace.api import wire
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import PatchRequest, WatchRequest
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow.control import FlowControl
+from pinnace.apiserver.flow.levels import PATCH_BYTES_PER_SEAT
+from pinnace.apiserver.services.methods import MAX_BATCH, Method
 from tests.builders import make_pod
 from tests.nesting import nested
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving

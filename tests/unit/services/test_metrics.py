@@ -7,11 +7,11 @@ from contextlib import aclosing
 import pytest
 from prometheus_client import REGISTRY, generate_latest
 
-from apiserver.assembly import Assembly
-from apiserver.errors import Rejected
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import GetRequest, WatchRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.errors import Rejected
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller

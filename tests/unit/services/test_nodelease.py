@@ -2,9 +2,9 @@
 
 import pytest
 
-from apiserver.services.nodes import Signature
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.wellknown import BIRTH_ANNOTATION
+from pinnace.apiserver.services.nodes import Signature
 
 
 @pytest.mark.parametrize(("text", "birth"), [("", 0), ("17", 17), ("-1", 0), ("soon", 0), ("9" * 5000, 0)])

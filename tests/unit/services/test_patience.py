@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from apiserver.services.methods import READ_TIMEOUT, REPLY_MARGIN, read_timeout
+from pinnace.apiserver.services.methods import READ_TIMEOUT, REPLY_MARGIN, read_timeout
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.flow.control import FlowControl
-from apiserver.flow.levels import MAX_BYTES_COST, SMALL, cost_of_batch, cost_of_bytes, items_in
-from apiserver.services.methods import MAX_BATCH
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import DeleteBatchRequest, DeleteRequest
 from pinnace.api.wire import Envelope
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow.control import FlowControl
+from pinnace.apiserver.flow.levels import MAX_BYTES_COST, SMALL, cost_of_batch, cost_of_bytes, items_in
+from pinnace.apiserver.services.methods import MAX_BATCH
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 

@@ -9,15 +9,15 @@ from urllib.parse import quote
 
 import pytest
 
-from apiserver import errors
-from apiserver.errors import MAX_VIOLATIONS, QUIET, Rejected, _Shortages, to_refusal
-from apiserver.services import methods
-from apiserver.services.handlers import MAX_MESSAGE, cut
 from pinnace.api import wire
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Violation, encode
 from pinnace.api.verbs_pb2 import BatchResponse, ListRequest
+from pinnace.apiserver import errors
+from pinnace.apiserver.errors import MAX_VIOLATIONS, QUIET, Rejected, _Shortages, to_refusal
+from pinnace.apiserver.services import methods
+from pinnace.apiserver.services.handlers import MAX_MESSAGE, cut
 from pinnace.runtime.logs import CallsRefused
 from tests.builders import make_pod
 from tests.clock import FakeClock

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.errors import Rejected
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.events_pb2 import CreateEventRequest
 from pinnace.api.resources import EVENTS
 from pinnace.api.status import Code
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.errors import Rejected
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 

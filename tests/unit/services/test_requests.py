@@ -10,14 +10,14 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from apiserver.assembly import ServerSettings
-from apiserver.auth.audit import AuditLog
-from apiserver.cacher.cacher import ResourceCache
-from apiserver.server import ApiServer
-from apiserver.services import metrics
-from apiserver.services.calls import RequestIds
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.wellknown import REQUEST_ID_KEY
+from pinnace.apiserver.assembly import ServerSettings
+from pinnace.apiserver.auth.audit import AuditLog
+from pinnace.apiserver.cacher.cacher import ResourceCache
+from pinnace.apiserver.server import ApiServer
+from pinnace.apiserver.services import metrics
+from pinnace.apiserver.services.calls import RequestIds
 from pinnace.cli.errors import explain
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection

@@ -7,11 +7,6 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly, ServerSettings
-from apiserver.errors import Rejected
-from apiserver.services import methods, resource, resource_metrics
-from apiserver.services.kubelets import KubeletEndpoint, NoKubelets
-from apiserver.services.resource_metrics import StatsCollector, StatsResult
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.meta_v1_pb2 import ListOptions
@@ -20,6 +15,11 @@ from pinnace.api.nodes_pb2 import CreateNodeRequest
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import ListRequest
+from pinnace.apiserver.assembly import Assembly, ServerSettings
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services import methods, resource, resource_metrics
+from pinnace.apiserver.services.kubelets import KubeletEndpoint, NoKubelets
+from pinnace.apiserver.services.resource_metrics import StatsCollector, StatsResult
 from tests.builders import make_node, make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PATIENCE, PEOPLE, Caller

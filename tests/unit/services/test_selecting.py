@@ -4,12 +4,12 @@ from contextlib import aclosing
 
 import pytest
 
-from apiserver.errors import Rejected
-from apiserver.services.resource import MAX_LENGTH, MAX_WATCHED, selected
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import PODS
 from pinnace.api.selectors import SelectorError
 from pinnace.api.verbs_pb2 import ListRequest, WatchRequest
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services.resource import MAX_LENGTH, MAX_WATCHED, selected
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.errors import Rejected
-from apiserver.flow import control
-from apiserver.flow.control import FlowControl
-from apiserver.flow.levels import MAX_IDLE_FLOWS, WORKLOAD
-from apiserver.services.pods import Streaming
 from pinnace.api.pods_pb2 import ExecRequest, ExecStart, LogsRequest
 from pinnace.api.status import Code
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow import control
+from pinnace.apiserver.flow.control import FlowControl
+from pinnace.apiserver.flow.levels import MAX_IDLE_FLOWS, WORKLOAD
+from pinnace.apiserver.services.pods import Streaming
 from tests.unit.auth.matrix import OTHER, OWN, PEOPLE, Caller, serving
 
 KINDS = ("Logs", "Exec")

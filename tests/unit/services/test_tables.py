@@ -4,9 +4,6 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.errors import Rejected
-from apiserver.services import resource
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodRequest
@@ -14,6 +11,9 @@ from pinnace.api.resources import ALL, PODS
 from pinnace.api.status import Code
 from pinnace.api.tables_pb2 import ListTableRequest, Table
 from pinnace.api.verbs_pb2 import ListRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services import resource
 from pinnace.printers import COLUMNS
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod

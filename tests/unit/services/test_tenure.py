@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.auth.authentication import User
-from apiserver.auth.permissions import Action, Target
-from apiserver.errors import Rejected
-from apiserver.services import methods
-from apiserver.services.methods import CHECK_INTERVAL, MIN_TIMEOUT, StreamAuthorization, StreamAuthorizations
-from apiserver.storage.interface import Unavailable
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.status import Code, Refusal
 from pinnace.api.users import AUTHENTICATED
 from pinnace.api.verbs_pb2 import DeleteRequest, WatchRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.auth.permissions import Action, Target
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.services import methods
+from pinnace.apiserver.services.methods import CHECK_INTERVAL, MIN_TIMEOUT, StreamAuthorization, StreamAuthorizations
+from pinnace.apiserver.storage.interface import Unavailable
 from tests.clock import FakeClock
 from tests.contract.servers import AlwaysAllow
 from tests.credentials import Shown

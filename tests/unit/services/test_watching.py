@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
-from apiserver.errors import Rejected
-from apiserver.flow import control, send_budget
-from apiserver.flow.levels import WORKLOAD
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodRequest, PodWatchResponse
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import ADDED, Known, ListRequest, WatchRequest
+from pinnace.apiserver.assembly import Assembly
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.flow import control, send_budget
+from pinnace.apiserver.flow.levels import WORKLOAD
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import OTHER, OWN, PEOPLE, Caller, serving

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.election.candidates import UNSEEN, Candidates, HeldKey
-from apiserver.election.service import TIMING
-from apiserver.services.sessions import SessionStream, StreamEvent, election_of
-from apiserver.storage.interface import Change, KeyValue
 from pinnace.api.elections_pb2 import Election
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.election.candidates import UNSEEN, Candidates, HeldKey
+from pinnace.apiserver.election.service import TIMING
+from pinnace.apiserver.services.sessions import SessionStream, StreamEvent, election_of
+from pinnace.apiserver.storage.interface import Change, KeyValue
 from tests.clock import FakeClock
 
 Member = SessionStream[Any, Any]

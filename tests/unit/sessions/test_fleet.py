@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.services import nodes as module
-from apiserver.services.nodes import FleetSession, Signature, lease_object
-from apiserver.services.sessions import SessionStream, StreamEvent, Timing
-from apiserver.storage.committer import CommitOutcome, Committer
-from apiserver.storage.interface import Committed, Unavailable, Write
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
+from pinnace.apiserver.cacher.cacher import Cacher
+from pinnace.apiserver.services import nodes as module
+from pinnace.apiserver.services.nodes import FleetSession, Signature, lease_object
+from pinnace.apiserver.services.sessions import SessionStream, StreamEvent, Timing
+from pinnace.apiserver.storage.committer import CommitOutcome, Committer
+from pinnace.apiserver.storage.interface import Committed, Unavailable, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from apiserver.election.candidates import HeldKey, KeyState, key_state
-from apiserver.storage.interface import KeyValue
+from pinnace.apiserver.election.candidates import HeldKey, KeyState, key_state
+from pinnace.apiserver.storage.interface import KeyValue
 
 HELD = HeldKey(token=10, mod_revision=12)
 

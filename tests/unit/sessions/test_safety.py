@@ -9,9 +9,9 @@ from itertools import count
 
 import pytest
 
-from apiserver.election.service import TIMING
-from apiserver.services.sessions import LeaseSession
-from apiserver.storage.interface import Write
+from pinnace.apiserver.election.service import TIMING
+from pinnace.apiserver.services.sessions import LeaseSession
+from pinnace.apiserver.storage.interface import Write
 from pinnace.client.election import Term
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage

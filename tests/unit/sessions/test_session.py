@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from apiserver.services.sessions import LATE, LeaseSession, Timing
-from apiserver.storage.interface import LeaseNotFound, Unavailable
+from pinnace.apiserver.services.sessions import LATE, LeaseSession, Timing
+from pinnace.apiserver.storage.interface import LeaseNotFound, Unavailable
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 

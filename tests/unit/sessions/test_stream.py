@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from apiserver.cacher.store import ShuttingDown
-from apiserver.services import sessions as module
-from apiserver.services.sessions import SessionStream, SessionStreams, StreamEvent, Timing
+from pinnace.apiserver.cacher.store import ShuttingDown
+from pinnace.apiserver.services import sessions as module
+from pinnace.apiserver.services.sessions import SessionStream, SessionStreams, StreamEvent, Timing
 from tests.clock import FakeClock
 
 PATIENCE = 5.0

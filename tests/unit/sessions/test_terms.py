@@ -3,13 +3,13 @@
 import random
 from itertools import permutations
 
-from apiserver.election import history as terms
-from apiserver.election.history import RAN_OUT, STOOD_DOWN, TermLog, ended, merge, presume, terms_in, up_to_date
-from apiserver.storage.committer import Committer
-from apiserver.storage.interface import Committed, CompareFailed, OutcomeUnknown, Write
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.resources import term_key, terms_prefix
 from pinnace.api.scalars import to_micro_time
+from pinnace.apiserver.election import history as terms
+from pinnace.apiserver.election.history import RAN_OUT, STOOD_DOWN, TermLog, ended, merge, presume, terms_in, up_to_date
+from pinnace.apiserver.storage.committer import Committer
+from pinnace.apiserver.storage.interface import Committed, CompareFailed, OutcomeUnknown, Write
 from pinnace.runtime.tasks import race
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage

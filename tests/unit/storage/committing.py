@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from apiserver.storage.committer import Committer, SendGroup, send_directly
-from apiserver.storage.interface import Storage, Write
 from pinnace.api.resources import COMMITS_PREFIX
+from pinnace.apiserver.storage.committer import Committer, SendGroup, send_directly
+from pinnace.apiserver.storage.interface import Storage, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import never
 from tests.contract.steps import DEADLINE

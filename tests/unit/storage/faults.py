@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
 
-from apiserver.storage.interface import (
+from pinnace.apiserver.storage.interface import (
     Changes,
     Committed,
     CompareFailed,

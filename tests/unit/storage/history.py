@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from apiserver.storage.committer import CommitOutcome, Committer
-from apiserver.storage.interface import Guard, KeyValue, OutcomeUnknown, Storage, Unavailable, Write, is_at_expected
+from pinnace.apiserver.storage.committer import CommitOutcome, Committer
+from pinnace.apiserver.storage.interface import Guard, KeyValue, OutcomeUnknown, Storage, Unavailable, Write, is_at_expected
 
 KEYS = ("a", "b", "c")
 FENCE = "fence"

@@ -3,8 +3,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from apiserver.storage import committer as committer_module
-from apiserver.storage.committer import (
+from pinnace.apiserver.storage import committer as committer_module
+from pinnace.apiserver.storage.committer import (
     MAX_GROUP,
     SWEEP_INTERVAL,
     WAIT_TIMEOUT,
@@ -17,7 +17,7 @@ from apiserver.storage.committer import (
     PartialOutcome,
     TransactionPipeline,
 )
-from apiserver.storage.interface import (
+from pinnace.apiserver.storage.interface import (
     MAX_REQUEST_BYTES,
     Committed,
     CompareFailed,

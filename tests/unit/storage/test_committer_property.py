@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apiserver.storage.committer import NOT_DONE, Answer, Committer, TransactionPipeline
-from apiserver.storage.interface import Committed, Storage, StorageError, Unavailable, Write
 from pinnace.api.resources import COMMITS_PREFIX
+from pinnace.apiserver.storage.committer import NOT_DONE, Answer, Committer, TransactionPipeline
+from pinnace.apiserver.storage.interface import Committed, Storage, StorageError, Unavailable, Write
 from tests.unit.storage.faults import Fault, FaultyStorage, JumpingClock
 from tests.unit.storage.history import Log, violations, write_at_random
 

@@ -7,9 +7,16 @@ from itertools import count
 
 import pytest
 
-from apiserver.storage import committer as committer_module
-from apiserver.storage.committer import COMMIT_SIBLINGS, FULL_GROUP, Answer, Committer, PartialOutcome, TransactionPipeline
-from apiserver.storage.interface import Committed, Write
+from pinnace.apiserver.storage import committer as committer_module
+from pinnace.apiserver.storage.committer import (
+    COMMIT_SIBLINGS,
+    FULL_GROUP,
+    Answer,
+    Committer,
+    PartialOutcome,
+    TransactionPipeline,
+)
+from pinnace.apiserver.storage.interface import Committed, Write
 from tests.contract.steps import DEADLINE
 from tests.unit.storage.committing import FIRST, committing, creates, keys_of
 from tests.unit.storage.faults import FaultyStorage

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from apiserver.storage.compactor import INTERVAL, Compactor
-from apiserver.storage.interface import Committed, Compacted, CompareFailed, Storage, StorageError, Write
 from pinnace.api.resources import COMPACT_REV_KEY
+from pinnace.apiserver.storage.compactor import INTERVAL, Compactor
+from pinnace.apiserver.storage.interface import Committed, Compacted, CompareFailed, Storage, StorageError, Write
 from pinnace.runtime.logs import CompactionFailed
 from tests.clock import FakeClock
 from tests.contract.steps import put

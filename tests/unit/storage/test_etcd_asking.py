@@ -6,10 +6,10 @@ from contextlib import suppress
 import grpc
 import pytest
 
-from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.etcd import storage as module
-from apiserver.storage.etcd.members import Member
-from apiserver.storage.interface import Unavailable
+from pinnace.apiserver.storage.etcd import EtcdStorage
+from pinnace.apiserver.storage.etcd import storage as module
+from pinnace.apiserver.storage.etcd.members import Member
+from pinnace.apiserver.storage.interface import Unavailable
 from tests.unit.cacher.world import eventually
 
 QUICK, TIMEOUT = 0.04, 0.5

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from apiserver.storage.etcd import storage
-from apiserver.storage.etcd.storage import WatchReader
-from apiserver.storage.interface import Unavailable
+from pinnace.apiserver.storage.etcd import storage
+from pinnace.apiserver.storage.etcd.storage import WatchReader
+from pinnace.apiserver.storage.interface import Unavailable
 
 
 class CancelledCall:

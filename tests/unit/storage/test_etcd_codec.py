@@ -1,8 +1,8 @@
 import pytest
 from aetcd.rpc import WatchResponse
 
-from apiserver.storage.etcd.codec import decode_event, prefix_end
-from apiserver.storage.etcd.storage import Assembler
+from pinnace.apiserver.storage.etcd.codec import decode_event, prefix_end
+from pinnace.apiserver.storage.etcd.storage import Assembler
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from apiserver.storage.etcd.codec import RevisionCompacted, Trouble, classify
-from apiserver.storage.interface import LeaseNotFound, OutOfSpace, StorageError, TooLarge
+from pinnace.apiserver.storage.etcd.codec import RevisionCompacted, Trouble, classify
+from pinnace.apiserver.storage.interface import LeaseNotFound, OutOfSpace, StorageError, TooLarge
 
 
 def error(code: StatusCode, text: str) -> grpc.aio.AioRpcError:

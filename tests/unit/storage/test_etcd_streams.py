@@ -3,7 +3,7 @@ import asyncio
 import grpc
 import pytest
 
-from apiserver.storage.etcd.storage import send
+from pinnace.apiserver.storage.etcd.storage import send
 
 
 class Call:

@@ -2,8 +2,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from apiserver.storage.committer import MAX_GROUP, MAX_GROUP_BYTES, WriteQueue
-from apiserver.storage.interface import Guard, Write
+from pinnace.apiserver.storage.committer import MAX_GROUP, MAX_GROUP_BYTES, WriteQueue
+from pinnace.apiserver.storage.interface import Guard, Write
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
-from apiserver.storage.committer import NOT_DONE, TransactionPipeline, marker_keys
-from apiserver.storage.interface import (
+from pinnace.api.resources import COMMITS_PREFIX
+from pinnace.apiserver.storage.committer import NOT_DONE, TransactionPipeline, marker_keys
+from pinnace.apiserver.storage.interface import (
     Committed,
     CompareFailed,
     Guard,
@@ -20,7 +21,6 @@ from apiserver.storage.interface import (
     Unavailable,
     Write,
 )
-from pinnace.api.resources import COMMITS_PREFIX
 from tests.contract.steps import done, put
 from tests.storage.memory import MemoryStorage
 from tests.unit.storage.faults import Fault, FaultyStorage, FullStorage, JumpingClock

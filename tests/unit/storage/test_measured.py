@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver.storage.interface import Measured, Unavailable, Write
+from pinnace.apiserver.storage.interface import Measured, Unavailable, Write
 from tests.storage.memory import MemoryStorage
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from apiserver.storage.interface import Change, LeaseNotFound
+from pinnace.apiserver.storage.interface import Change, LeaseNotFound
 from tests.clock import FakeClock
 from tests.contract.steps import put
 from tests.storage.memory import SIGN_OF_LIFE, MemoryStorage

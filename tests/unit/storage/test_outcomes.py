@@ -1,6 +1,6 @@
 import pytest
 
-from apiserver.storage.interface import Conflict, Guard, GuardFailed, KeyValue, Write, failure_of
+from pinnace.apiserver.storage.interface import Conflict, Guard, GuardFailed, KeyValue, Write, failure_of
 
 FENCE = Guard("fence", 7)
 

@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 import pytest
 
-from apiserver.storage.interface import OUTSIDE, Change, Prefixed, Write, check_prefix
+from pinnace.apiserver.storage.interface import OUTSIDE, Change, Prefixed, Write, check_prefix
 from tests.contract.steps import put, take
 from tests.storage.memory import MemoryStorage
 

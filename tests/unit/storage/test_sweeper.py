@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from apiserver.storage.committer import SWEEP_INTERVAL, MarkerSweeper
-from apiserver.storage.interface import Page, Storage, Unavailable
 from pinnace.api.resources import commit_key
+from pinnace.apiserver.storage.committer import SWEEP_INTERVAL, MarkerSweeper
+from pinnace.apiserver.storage.interface import Page, Storage, Unavailable
 from tests.clock import FakeClock
 from tests.contract.steps import put, take
 from tests.storage.memory import MemoryStorage
@@ -42,7 +42,7 @@ async def test_what_has_not_moved_between_two_looks_goes() -> None:
 
 
 async def test_the_oldest_go_first() -> None:
-    """While one stands that has not moved, a newer one that is missing was not swept: apiserver.cacher.store."""
+    """While one stands that has not moved, a newer one that is missing was not swept: pinnace.apiserver.cacher.store."""
     storage = MemoryStorage()
     keys = [commit_key(server, 1) for server in "cab"]
     for key in keys:

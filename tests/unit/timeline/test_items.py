@@ -6,7 +6,7 @@ from typing import Any
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.fences import refused_message
 from pinnace.api.terms import TermEnd
-from pinnace.check.history import (
+from pinnace.history.records import (
     CandidateFacts,
     ElectionFacts,
     Fault,

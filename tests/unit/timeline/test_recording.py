@@ -4,11 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
-from pinnace.check.check import check
-from pinnace.check.history import ElectionFacts, Fault, NodeFacts, PodFacts, Record, Run, Stored, TermFacts, encode, read
+from pinnace.history.records import ElectionFacts, Fault, NodeFacts, PodFacts, Record, Run, Stored, TermFacts, encode, read
 from pinnace.timeline.items import Item
 from pinnace.timeline.recording import RecordedSource
 from pinnace.timeline.site import export
+from pinnace.verification.check.check import check
 
 NODE = NodeFacts("u", (("cpu", 4000), ("memory", 1 << 30), ("pods", 10)))
 HISTORY: list[Record] = [
@@ -37,16 +37,16 @@ def verdicts(items: list[Item]) -> dict[str, str]:
 
 def test_recording_of_a_chaos_run_has_its_verdicts(tmp_path: Path) -> None:
     paths = files(tmp_path / "run")
-    found = verdicts(RecordedSource(paths).log.all())
+    found = verdicts(RecordedSource(paths, check=check).log.all())
     judged = {each.name: each.status for each in check([each for path in paths for each in read(path)]).verdicts}
     assert found == judged and "violated" in found.values() and len(set(found.values())) > 1
 
 
 def test_recording_does_not_depend_on_path_or_file_order(tmp_path: Path) -> None:
     paths = files(tmp_path / "run")
-    before = RecordedSource(paths)
+    before = RecordedSource(paths, check=check)
     moved = Path(shutil.move(tmp_path / "run", tmp_path / "later"))
-    after = RecordedSource([moved / "chaos.jsonl", moved / "etcd.jsonl"])
+    after = RecordedSource([moved / "chaos.jsonl", moved / "etcd.jsonl"], check=check)
     assert sorted(map(str, after.log.all())) == sorted(map(str, before.log.all()))
     assert after.title == before.title == "chaos"
     marks = [item for item in after.log.all() if item[0] == "m"]

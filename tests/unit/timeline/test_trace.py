@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pinnace.check.history import (
+from pinnace.cli.main import run
+from pinnace.history.records import (
     ElectionFacts,
     Fault,
     FencedFacts,
@@ -20,7 +21,6 @@ from pinnace.check.history import (
     TermFacts,
     encode,
 )
-from pinnace.cli.main import run
 from pinnace.timeline.items import ItemLog
 from pinnace.timeline.recording import RecordedSource
 from pinnace.timeline.site import export_trace

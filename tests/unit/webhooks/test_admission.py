@@ -7,10 +7,6 @@ from contextlib import nullcontext
 
 import pytest
 
-from apiserver.auth.authentication import User
-from apiserver.errors import Rejected
-from apiserver.registry.admission import Operation, Request, WriteAttributes
-from apiserver.webhooks.webhook import MAX_ITEMS, QUIET, Webhook, WebhookConfiguration
 from pinnace.api import admission_pb2 as pb
 from pinnace.api.admission_pb2 import AdmissionRequest, AdmissionResponse
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
@@ -19,6 +15,10 @@ from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.selectors import parse_labels
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, PatchRequest
+from pinnace.apiserver.auth.authentication import User
+from pinnace.apiserver.errors import Rejected
+from pinnace.apiserver.registry.admission import Operation, Request, WriteAttributes
+from pinnace.apiserver.webhooks.webhook import MAX_ITEMS, QUIET, Webhook, WebhookConfiguration
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.logs import WebhookFailed
 from tests.builders import PodBuilder, make_pod
@@ -335,7 +335,7 @@ async def test_slow_webhook_does_not_block_other_calls() -> None:
 @pytest.mark.parametrize("ignore", [True, False])
 async def test_one_user_does_not_fill_the_queue_for_others(monkeypatch: pytest.MonkeyPatch, ignore: bool) -> None:
     """That our own queue is full is no failure of the webhook: nothing gets past it, and nobody else is refused for it."""
-    monkeypatch.setattr("apiserver.webhooks.webhook.MAX_WAITING", 10)
+    monkeypatch.setattr("pinnace.apiserver.webhooks.webhook.MAX_WAITING", 10)
     meter = FakeMeter()
     hook, transport = webhook(allow(), meter=meter, ignore_failures=ignore)
     transport.gate.clear()
@@ -357,7 +357,7 @@ async def test_one_user_does_not_fill_the_queue_for_others(monkeypatch: pytest.M
 
 
 async def test_a_queue_that_many_have_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apiserver.webhooks.webhook.MAX_WAITING", 3)
+    monkeypatch.setattr("pinnace.apiserver.webhooks.webhook.MAX_WAITING", 3)
     hook, transport = webhook(allow(), ignore_failures=True)
     transport.gate.clear()
     users = [WriteAttributes(Request(User(name, ())), Operation.CREATE, PODS, pod().new(), None) for name in "abcd"]

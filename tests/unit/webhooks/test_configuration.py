@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from apiserver.registry.admission import Operation
-from apiserver.webhooks.webhook import API_VERSION, MUTATING, VALIDATING, WebhookConfiguration, parse_configuration
 from pinnace.api.resources import ALL, LEASES, NAMESPACES, NODES, PODS
+from pinnace.apiserver.registry.admission import Operation
+from pinnace.apiserver.webhooks.webhook import API_VERSION, MUTATING, VALIDATING, WebhookConfiguration, parse_configuration
 from pinnace.runtime.configuration import ConfigurationError
 
 Data = dict[str, Any]

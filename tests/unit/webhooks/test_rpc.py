@@ -8,12 +8,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from apiserver.webhooks.rpc import METHOD, GrpcWebhookTransport, load
-from apiserver.webhooks.webhook import WebhookConfiguration, WebhookError
 from examples.webhooks.house_rules import serve
 from pinnace.api.admission_pb2 import AdmissionResponse, ReviewRequest, ReviewResponse
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.apiserver.webhooks.rpc import METHOD, GrpcWebhookTransport, load
+from pinnace.apiserver.webhooks.webhook import WebhookConfiguration, WebhookError
 from pinnace.cluster import certificates
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.tls import TlsFiles, server_credentials

@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from apiserver.assembly import Assembly, ServerSettings
-from apiserver.auth.authentication import UNSECURED
-from apiserver.registry.admission import Operation
-from apiserver.webhooks.webhook import Webhook, WebhookConfiguration, WebhookError
 from pinnace.api.admission_pb2 import AdmissionRequest, AdmissionResponse, ReviewRequest, ReviewResponse
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import BatchResponse
+from pinnace.apiserver.assembly import Assembly, ServerSettings
+from pinnace.apiserver.auth.authentication import UNSECURED
+from pinnace.apiserver.registry.admission import Operation
+from pinnace.apiserver.webhooks.webhook import Webhook, WebhookConfiguration, WebhookError
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PATIENCE, Caller

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, election_key
-from pinnace.check.history import ElectionFacts, PodFacts, Stored
+from pinnace.history.records import ElectionFacts, PodFacts, Stored
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     all_of,

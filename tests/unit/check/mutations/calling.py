@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from pinnace.check.history import Call, Item, Stored, Verb
+from pinnace.history.records import Call, Item, Stored, Verb
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     all_of,

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 from pinnace.api.resources import PODS, election_key
-from pinnace.check.history import Fault, Phase, PodFacts, Run, Stored
+from pinnace.history.records import Fault, Phase, PodFacts, Run, Stored
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     all_of,

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pinnace.check.history import Record
+from pinnace.history.records import Record
 
 Records = list[Record]
 Mutate = Callable[[Records, random.Random], Records]

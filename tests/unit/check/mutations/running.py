@@ -4,8 +4,8 @@ import random
 from dataclasses import replace
 
 from pinnace.api.resources import PODS
-from pinnace.check.history import Phase, PodFacts, Ran, Stored
-from pinnace.check.pods import LINGER, STOP_TIMEOUT
+from pinnace.history.records import Phase, PodFacts, Ran, Stored
+from pinnace.verification.check.pods import LINGER, STOP_TIMEOUT
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     all_of,

@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from pinnace.check.history import Call, Fault, Observed, PodFacts, Stored
+from pinnace.history.records import Call, Fault, Observed, PodFacts, Stored
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import all_of, put_instead
 from tests.unit.check.world import ATTACK, BYSTANDER, FLOOD, GATEWAY_BYSTANDER

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pinnace.api.resources import ELECTIONS_PREFIX, PODS
-from pinnace.check.history import Call, Facts, Item, Phase, PodFacts, Record, Stored, Told
+from pinnace.history.records import Call, Facts, Item, Phase, PodFacts, Record, Stored, Told
 from tests.unit.check.mutations.registry import Records
 from tests.unit.check.world import PRIVATE, REQUESTS
 

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
-from pinnace.check.history import Phase, Told
+from pinnace.history.records import Phase, Told
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     after,

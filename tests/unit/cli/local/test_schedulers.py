@@ -117,7 +117,7 @@ async def test_a_later_version(tmp_path: Path) -> None:
 
 def test_what_the_schedulers_of_a_local_cluster_were_started_with(tmp_path: Path) -> None:
     assert schedulers.configured(tmp_path) == schedulers.SchedulerOptions()
-    argv = ("python", "-m", "scheduler.main", "--config", "/c/scheduler.yaml", "--plugin", "a:B", "--plugin", "/p.py:C")
+    argv = ("python", "-m", "pinnace.scheduler.main", "--config", "/c/scheduler.yaml", "--plugin", "a:B", "--plugin", "/p.py:C")
     plan = Plan(SCHEDULER, "scheduler-0", "127.0.0.1:1", "127.0.0.1:1", argv, (("PYTHONPATH", "/c/modules"),))
     Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [plan], (), 0.0))
     assert schedulers.configured(tmp_path) == schedulers.SchedulerOptions(

@@ -13,8 +13,6 @@ import pytest
 from rich.console import Group
 from rich.table import Table
 
-from kubelet.runtime.stages import SETS
-from pinnace.bench import BenchError
 from pinnace.cli.local import clusters, running
 from pinnace.cli.main import run
 from pinnace.cli.outcomes import ExitCode, Failure
@@ -29,7 +27,9 @@ from pinnace.cluster import errors
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.spec import STAGES, ClusterSpec, ClusterState, Plan, ProcessRecord, default_data_dir, planned
 from pinnace.cluster.view import ProcessStatus
+from pinnace.kubelet.runtime.stages import SETS
 from pinnace.runtime import procfs
+from pinnace.verification.bench import BenchError
 
 
 @pytest.fixture(autouse=True)

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from pinnace.api.status import Code, Refusal
-from pinnace.chaos import ChaosError
-from pinnace.chaos.load import LoadError
-from pinnace.chaos.scenarios.base import PlayError
-from pinnace.chaos.stage import JOURNAL, STORED
-from pinnace.check.verdict import Status
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.verbs.chaos import judged
 from pinnace.client.errors import Unavailable
 from pinnace.cluster.errors import ClusterError, StartFailed
 from pinnace.cluster.links import HelperError
+from pinnace.history.verdict import Status
+from pinnace.verification.chaos import ChaosError
+from pinnace.verification.chaos.load import LoadError
+from pinnace.verification.chaos.scenarios.base import PlayError
+from pinnace.verification.chaos.stage import JOURNAL, STORED
 
 
 class FakeReport:

@@ -1,8 +1,8 @@
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.verbs_pb2 import MODIFIED
-from pinnace.bench.failover import Failover
-from pinnace.bench.witness import PodHistory
 from pinnace.cli.verbs.demo import judge_failover
+from pinnace.verification.bench.failover import Failover
+from pinnace.verification.bench.witness import PodHistory
 from tests.unit.bench.test_witness import bound
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.check.check import NAMES
-from pinnace.check.history import Call, Record, encode
 from pinnace.cli.main import run
+from pinnace.history.records import Call, Record, encode
+from pinnace.verification.check.check import NAMES
 from tests.unit.check.mutations.binding import a_second_bind
 from tests.unit.check.mutations.living import unfired
 from tests.unit.check.world import World

@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from kubelet.addresses import Addresses
-from kubelet.runtime.interface import ContainerState, ContainerView, read
-from kubelet.runtime.process import files
-from kubelet.runtime.process.root import Root
-from kubelet.runtime.process.runtime import ProcessRuntime
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.kubelet.addresses import Addresses
+from pinnace.kubelet.runtime.interface import ContainerState, ContainerView, read
+from pinnace.kubelet.runtime.process import files
+from pinnace.kubelet.runtime.process.root import Root
+from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
 

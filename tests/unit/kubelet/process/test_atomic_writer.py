@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.process.atomic_writer import ProjectedFile, write_atomically
+from pinnace.kubelet.runtime.process.atomic_writer import ProjectedFile, write_atomically
 
 
 def files(**contents: str) -> dict[str, ProjectedFile]:

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage
-from kubelet.runtime.fake import NO_STAGES, FakeRuntime
-from kubelet.runtime.interface import ContainerState, StreamError, read
-from kubelet.runtime.process.images import Image, ImageTable
-from kubelet.runtime.process.meter import ProcessMeter
-from kubelet.runtime.process.streams import ProcessStreams
-from kubelet.runtime.simulated import SimulatedStreams
-from kubelet.runtime.stages import Behaviour
-from kubelet.stats import Declared, Running
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PortForwardRequest, PortForwardStart
+from pinnace.kubelet.runtime.by_image import MeterByImage, RuntimeByImage, RuntimeChooser, StreamsByImage
+from pinnace.kubelet.runtime.fake import NO_STAGES, FakeRuntime
+from pinnace.kubelet.runtime.interface import ContainerState, StreamError, read
+from pinnace.kubelet.runtime.process.images import Image, ImageTable
+from pinnace.kubelet.runtime.process.meter import ProcessMeter
+from pinnace.kubelet.runtime.process.streams import ProcessStreams
+from pinnace.kubelet.runtime.simulated import SimulatedStreams
+from pinnace.kubelet.runtime.stages import Behaviour
+from pinnace.kubelet.stats import Declared, Running
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
 from tests.unit.kubelet.process.scene import ADDRESSES, FOR_EVER, UID, Scene, shell

@@ -13,9 +13,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 
-from kubelet.runtime.interface import Call, CallKind, CallView, Handler, read
 from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, SleepAction, TCPSocketAction
 from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.kubelet.runtime.interface import Call, CallKind, CallView, Handler, read
 from pinnace.pki import Authority, Subject
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.conftest import free_port

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.process import shim
-from kubelet.runtime.process.shim import MAX_LINE, LogWriter
+from pinnace.kubelet.runtime.process import shim
+from pinnace.kubelet.runtime.process.shim import MAX_LINE, LogWriter
 
 
 def entries(path: Path) -> list[str]:

@@ -8,8 +8,8 @@ from subprocess import Popen
 
 import pytest
 
-from kubelet.runtime.process.images import Image, ImageTable, load_images
-from kubelet.runtime.process.plan import container_plan
+from pinnace.kubelet.runtime.process.images import Image, ImageTable, load_images
+from pinnace.kubelet.runtime.process.plan import container_plan
 from pinnace.runtime.configuration import ConfigurationError
 from tests.unit.kubelet.process.scene import ADDRESSES, shell
 
@@ -85,7 +85,7 @@ def test_command_and_args_override_the_image_as_in_kubernetes(command: list[str]
 
 
 def test_pause_ends_with_code_0_on_sigterm() -> None:
-    command = [sys.executable, "-S", "-P", "-m", "kubelet.runtime.process.pause"]
+    command = [sys.executable, "-S", "-P", "-m", "pinnace.kubelet.runtime.process.pause"]
     with Popen(command, env={"PYTHONPATH": str(Path.cwd())}) as pause:
         call, deadline = Path(f"/proc/{pause.pid}/syscall"), time.monotonic() + 20
         while call.read_text().split()[0] not in ("128", "137"):  # rt_sigtimedwait of x86-64 and arm64

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.process import streams
-from kubelet.runtime.process.shim import LogWriter
-from kubelet.runtime.process.streams import LogSelection
+from pinnace.kubelet.runtime.process import streams
+from pinnace.kubelet.runtime.process.shim import LogWriter
+from pinnace.kubelet.runtime.process.streams import LogSelection
 
 LINES = [f"line {number}\n" for number in range(300)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.process import shim
+from pinnace.kubelet.runtime.process import shim
 from tests.unit.kubelet.process.scene import Scene, shell
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.process import meter
-from kubelet.runtime.process.meter import ProcessMeter
-from kubelet.stats import Running, Usage
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.kubelet.runtime.process import meter
+from pinnace.kubelet.runtime.process.meter import ProcessMeter
+from pinnace.kubelet.stats import Running, Usage
 from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell
 
 pytestmark = pytest.mark.processes

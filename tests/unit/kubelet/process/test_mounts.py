@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.process.mounts import probe
-from kubelet.runtime.process.root import SHIM_ENVIRONMENT
-from kubelet.runtime.process.runtime import ProcessRuntime
+from pinnace.kubelet.runtime.process.mounts import probe
+from pinnace.kubelet.runtime.process.root import SHIM_ENVIRONMENT
+from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
 from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell
 from tests.unit.kubelet.process.test_streams import execute
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.interface import Unsupported
-from kubelet.runtime.process import plan as volumes
-from kubelet.runtime.process.plan import LARGEST, LONGEST, Expansion, container_plan, environment
 from pinnace.api.core_v1_pb2 import Container, Pod
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.kubelet.runtime.interface import Unsupported
+from pinnace.kubelet.runtime.process import plan as volumes
+from pinnace.kubelet.runtime.process.plan import LARGEST, LONGEST, Expansion, container_plan, environment
 from tests.builders import make_pod
 from tests.unit.kubelet.process.scene import ADDRESSES, shell
 

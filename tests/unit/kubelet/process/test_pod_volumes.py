@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from kubelet.runtime.interface import Progress, Unsupported, read
-from kubelet.runtime.process import pod_volumes
-from kubelet.runtime.process.plan import make_sub_path
-from kubelet.runtime.process.pod_volumes import PodVolumes
-from kubelet.runtime.process.runtime import ProcessRuntime
 from pinnace.api.core_v1_pb2 import ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret
 from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import NotFound, unavailable
+from pinnace.kubelet.runtime.interface import Progress, Unsupported, read
+from pinnace.kubelet.runtime.process import pod_volumes
+from pinnace.kubelet.runtime.process.plan import make_sub_path
+from pinnace.kubelet.runtime.process.pod_volumes import PodVolumes
+from pinnace.kubelet.runtime.process.runtime import ProcessRuntime
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import ADDRESSES, UID, Scene, eventually, shell
 

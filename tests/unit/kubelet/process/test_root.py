@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kubelet.runtime.process import files, root
-from kubelet.runtime.process.root import Root, remove_pod, reset
+from pinnace.kubelet.runtime.process import files, root
+from pinnace.kubelet.runtime.process.root import Root, remove_pod, reset
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import FOR_EVER, TIMEOUT, UID, Scene, eventually, exists, shell
 from tests.unprivileged import read_only, unprivileged
@@ -113,7 +113,7 @@ async def test_remaining_files_are_reported(
 
     root = Root(tmp_path / "root")
     left = root.move_to_removed(a_pod(root))
-    monkeypatch.setattr("kubelet.runtime.process.root.remove_tree", refuse)
+    monkeypatch.setattr("pinnace.kubelet.runtime.process.root.remove_tree", refuse)
     await remove_pod(left, SYSTEM_CLOCK, asyncio.Lock())
     assert f"{left}/file" in caplog.text
     root.close()

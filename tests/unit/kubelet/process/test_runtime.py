@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kubelet.runtime.interface import ContainerState, Unsupported, read
-from kubelet.runtime.process import files
-from kubelet.runtime.process.root import Root
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.kubelet.runtime.interface import ContainerState, Unsupported, read
+from pinnace.kubelet.runtime.process import files
+from pinnace.kubelet.runtime.process.root import Root
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import ADDRESSES, FOR_EVER, UID, Scene, eventually, exists, shell
 
@@ -239,7 +239,7 @@ async def test_removal_of_files_does_not_block_the_event_loop(scene: Scene, monk
 
     scene.run(shell("exit 0"))
     await scene.exited()
-    monkeypatch.setattr("kubelet.runtime.process.root.remove_tree", remove_tree)
+    monkeypatch.setattr("pinnace.kubelet.runtime.process.root.remove_tree", remove_tree)
     scene.runtime.remove(UID)
     await scene.runtime.settled()
     assert seen == [True]

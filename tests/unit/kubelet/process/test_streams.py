@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.interface import StreamError
-from kubelet.runtime.process.streams import ProcessStreams
 from pinnace.api.pods_pb2 import AttachRequest, ExecStart, LogOptions, LogsRequest
+from pinnace.kubelet.runtime.interface import StreamError
+from pinnace.kubelet.runtime.process.streams import ProcessStreams
 from tests.unit.kubelet.process.scene import FOR_EVER, UID, Scene, eventually, exists, shell
 
 

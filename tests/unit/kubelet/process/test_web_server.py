@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.process.atomic_writer import ProjectedFile, write_atomically
-from kubelet.runtime.process.web_server import Documents, WebServer
+from pinnace.kubelet.runtime.process.atomic_writer import ProjectedFile, write_atomically
+from pinnace.kubelet.runtime.process.web_server import Documents, WebServer
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.runtime.simulated_log import LogLine
-from kubelet.runtime.stages import StagesError, load, parse
+from pinnace.kubelet.runtime.simulated_log import LogLine
+from pinnace.kubelet.runtime.stages import StagesError, load, parse
 
 GOOD = """apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage

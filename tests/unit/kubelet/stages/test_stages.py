@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from kubelet.runtime.stages import SETS, Behaviour, Stages, load, parse
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.kubelet.runtime.stages import SETS, Behaviour, Stages, load, parse
 from tests.builders import make_pod
 
 DEFAULT = Behaviour(start_seconds=9.0)

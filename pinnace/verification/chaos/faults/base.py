@@ -1,0 +1,112 @@
+"""Faults, and the properties of their kinds that a schedule needs."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+from pinnace.cluster.spec import ClusterSpec
+from pinnace.verification.chaos.world import World
+
+
+class Area(StrEnum):
+    """The part of the cluster that a fault impairs. At most one fault per area is active, so that components with three
+    replicas keep a majority."""
+
+    SCHEDULERS = "schedulers"
+    APISERVERS = "apiservers"
+    KUBELETS = "kubelets"
+    GATEWAYS = "gateways"
+    PROXY = "proxy"
+    ETCD = "etcd"
+    NONE = ""
+    """No other component is affected. The fault can overlap with any other fault."""
+    ALL = "all"
+    """The whole cluster. No other fault is active at the same time."""
+
+
+class Need(StrEnum):
+    """The requirement of a kind of fault. The value is the reason for skipping it."""
+
+    MEMBERS = "etcd has one member"
+    FAKETIME = "libfaketime is not installed"
+    DISK = "mounting a tmpfs requires root"
+    DEV_FULL = "/dev/full does not exist"
+    LIMITS = "prlimit is not available"
+    GATEWAYS = "the cluster has no gateway"
+    PROXY = "the cluster has no service proxy (--proxy)"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A value that a fault read from its target, with its limits; see records.Observed."""
+
+    at: float
+    target: str
+    what: str
+    value: float
+    least: float | None = None
+    most: float | None = None
+
+
+class Fault(Protocol):
+    """A fault on one target. `end` undoes it. It can be called at any time after `begin`, repeatedly, and after `begin` failed
+    or was cancelled. Afterwards the fault can begin again. `details`: the random choices."""
+
+    details: str
+
+    async def begin(self) -> None:
+        """Inject the fault. Raises NotPossible."""
+        ...
+
+    async def end(self) -> None: ...
+
+
+class Measuring:
+    """The base class of faults that read values from their targets. `readings` is complete after `end`."""
+
+    def __init__(self) -> None:
+        self.readings: list[Reading] = []
+
+    def read(self, target: str, what: str, value: float, *, least: float | None = None, most: float | None = None) -> None:
+        self.readings.append(Reading(time.monotonic(), target, what, value, least, most))
+
+
+Targets = Callable[[ClusterSpec], Sequence[str]]
+Make = Callable[[World, str, random.Random], Fault]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of fault. `what`: a short description. `seconds`: the minimum and maximum duration. `weight`: the relative
+    frequency. `needs`: requirements of the machine and the cluster."""
+
+    name: str
+    what: str
+    area: Area
+    targets: Targets
+    make: Make
+    seconds: tuple[float, float]
+    weight: int = 2
+    needs: tuple[Need, ...] = ()
+
+    def on(self, spec: ClusterSpec) -> "Kind":
+        """Return the kind for a cluster of this size. A fault of the only etcd member affects the whole cluster."""
+        return replace(self, area=Area.ALL) if self.area is Area.ETCD and spec.etcd_members == 1 else self
+
+
+def roles(*names: str) -> Targets:
+    """Return targets that are roles, which are resolved when the fault starts, or unique names."""
+    return lambda spec: names
+
+
+def named(component: str, count: Callable[[ClusterSpec], int]) -> Targets:
+    return lambda spec: [f"{component}-{number}" for number in range(count(spec))]
+
+
+apiservers = named("apiserver", lambda spec: spec.apiservers)
+gateways = named("gateway", lambda spec: spec.gateways)
+kubelets = named("kubelet", lambda spec: spec.kubelets)
+proxies = named("proxy", lambda spec: int(spec.proxy))

@@ -1,0 +1,303 @@
+"""Faults in the environment of processes: limits of file descriptors and memory, full logs, replaced and expired certificates,
+and wrong wall clocks.
+"""
+
+import asyncio
+import random
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pinnace.cluster.certificates import CONTROLLERS
+from pinnace.cluster.certificates import SCHEDULER as SCHEDULER_CERTIFICATE
+from pinnace.cluster.links import Link
+from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, pki_folder
+from pinnace.pki import folder as pki
+from pinnace.pki.authority import LIFETIME
+from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, Ca, Folder
+from pinnace.verification.bench import BenchError, usage
+from pinnace.verification.chaos.faults.base import Measuring
+from pinnace.verification.chaos.host import Clocks
+from pinnace.verification.chaos.world import NotPossible, World
+
+FULL = Path("/dev/full")
+"""A file to which each write fails with ENOSPC, as on a full disk."""
+AUDIT = "--audit-log-path"
+LOST = "apiserver_audit_error_total"
+COUNTED_WITHIN = 8.0
+"""Seconds within which a write of the load must reach a restarted API server, whose audit line is then lost."""
+POLL = 0.1
+SPARE_DESCRIPTORS = 2
+MB = 1 << 20
+SPARE_MEMORY = (8 * MB, 64 * MB)
+"""Bytes of address space that a process can still allocate."""
+_TO_FULL = f"""\
+import os, sys
+for output in (1, 2):
+    os.dup2(os.open("{FULL}", os.O_WRONLY), output)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+class _Limit:
+    """A lower soft limit of one process, which is restored at the end. The process may log errors meanwhile; with `may_end`, it
+    may also end."""
+
+    which = resource.RLIMIT_NOFILE
+    may_end = False
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self._target = target
+        self._random = rng
+        self._name = ""
+        self._pid = 0
+        self._before: tuple[int, int] | None = None
+        self.details = ""
+
+    async def begin(self) -> None:
+        self._name = await self._world.find(self._target)
+        if not await self._world.ready(self._name):  # a process that cannot start exits correctly
+            raise NotPossible(f"{self._name} is not ready")
+        self._pid = self._world.cluster.pid(self._name)
+        try:
+            soft = self.limit(self._pid)
+            _, hard = before = resource.prlimit(self._pid, self.which)
+            self._world.excuse(self._name, may_end=self.may_end)
+            self._before = before
+            resource.prlimit(self._pid, self.which, (soft, hard))
+        except (OSError, ProcessLookupError) as error:
+            raise NotPossible(f"{self._name}: {error}") from error
+        self.details = f"{self._name}, {self.told(soft)}"
+        links = [link for link in self._world.links.all if self._name in link]
+        await self._world.links.reset(links)  # connections that the process cannot reopen are lost
+
+    async def end(self) -> None:
+        before, self._before = self._before, None
+        if before is None:
+            return
+        if self._world.cluster.pid(self._name) == self._pid:
+            resource.prlimit(self._pid, self.which, before)
+        if await self._world.recover(self._name):
+            self.details += ", and it ended"
+
+    def limit(self, pid: int) -> int:
+        """Return the new soft limit. Raises OSError."""
+        raise NotImplementedError
+
+    def told(self, limit: int) -> str:
+        raise NotImplementedError
+
+
+class FewDescriptors(_Limit):
+    """A process that can open almost no files and connections, and whose connections to other components are reset."""
+
+    def limit(self, pid: int) -> int:
+        return max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()) + 1 + SPARE_DESCRIPTORS
+
+    def told(self, limit: int) -> str:
+        return f"{limit} descriptors"
+
+
+class LittleMemory(_Limit):
+    """A process that can allocate almost no memory. It may end, because the kernel would also end it."""
+
+    which = resource.RLIMIT_AS
+    may_end = True
+
+    def limit(self, pid: int) -> int:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+        return pages * resource.getpagesize() + self._random.choice(SPARE_MEMORY)
+
+    def told(self, limit: int) -> str:
+        return f"{limit // MB} MB of address space"
+
+
+class _StartedAs(Measuring):
+    """A process that is restarted with other options, and restored at the end. It must become ready nevertheless."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._world = world
+        self._target = target
+        self._name = ""
+        self.details = ""
+
+    async def begin(self) -> None:
+        self._name = self.details = await self._world.find(self._target)
+        plan = self._world.cluster.state.find(self._name).plan
+        self._world.excuse(self._name, may_end=False)
+        await self._world.start_as(self._name, replace(plan, argv=tuple(self.argv(plan.argv))))
+        self.read(self._name, "ready", float(await self._world.ready(self._name)), least=1)
+
+    async def end(self) -> None:
+        if self._name:
+            await self._world.as_before(self._name)
+            await self._world.recover(self._name)
+
+    def argv(self, argv: Sequence[str]) -> list[str]:
+        raise NotImplementedError
+
+
+class FullLog(_StartedAs):
+    """The log of a process cannot be written."""
+
+    def argv(self, argv: Sequence[str]) -> list[str]:
+        return [sys.executable, "-c", _TO_FULL, *argv[1:]]
+
+
+class FullAudit(_StartedAs):
+    """The audit log of an API server cannot be written. The server must count the lost lines."""
+
+    async def begin(self) -> None:
+        await super().begin()
+        deadline, lost = time.monotonic() + COUNTED_WITHIN, 0
+        while not lost and time.monotonic() < deadline:
+            await asyncio.sleep(POLL)
+            with suppress(BenchError):
+                lost = await usage.read_metric(self._world.cluster.state.find(self._name).plan.http, LOST) or 0
+        self.read(self._name, LOST, lost, least=1)
+
+    def argv(self, argv: Sequence[str]) -> list[str]:
+        return [*argv, AUDIT, str(FULL)]
+
+
+SOON = timedelta(seconds=3)
+"""The lifetime of a certificate that expires while connections use it."""
+SCHEDULERS, SERVERS, ETCD_CLIENTS = "schedulers", "apiservers", "etcd-clients"
+"""Targets: all processes that share a certificate."""
+
+
+class Rotate:
+    """All certificates are replaced and all connections are reset, so that new connections use the new certificates."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self.details = ""
+
+    async def begin(self) -> None:
+        kubelets = [record.name for record in self._world.cluster.state.of(KUBELET)]
+        names = [pki.APISERVER, pki.ADMIN, pki.KUBELET_CLIENT, SCHEDULER_CERTIFICATE, CONTROLLERS, *kubelets]
+        of_etcd = [pki.ETCD_SERVER, pki.ETCD_PEER, pki.ETCD_CLIENT]
+        await _reissue(self._world, CLUSTER_CA, names)
+        await _reissue(self._world, ETCD_CA, of_etcd)
+        self.details = f"{len(names) + len(of_etcd)} certificates"
+        await self._world.links.reset(self._world.links.all)
+
+    async def end(self) -> None:
+        """Nothing to undo."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A certificate: its CA, its name, and the links that use it."""
+
+    ca: Ca
+    name: str
+    links: tuple[Link, ...]
+
+
+class Expire:
+    """A certificate expires while connections use it. The connections are reset, and new ones are rejected. At the end, the
+    certificate is replaced without restarting a process."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self._shown = _shown(world, target)
+        self._replaced = False
+        self.details = f"{self._shown.name}.crt"
+
+    async def begin(self) -> None:
+        self._replaced = True
+        await _reissue(self._world, self._shown.ca, [self._shown.name], SOON)
+        await self._world.links.reset(self._shown.links)
+        await asyncio.sleep(SOON.total_seconds())
+        await self._world.links.reset(self._shown.links)
+
+    async def end(self) -> None:
+        if self._replaced:
+            await _reissue(self._world, self._shown.ca, [self._shown.name])
+            self._replaced = False
+
+
+def _shown(world: World, target: str) -> _Shown:
+    def links(source: str, to: str) -> tuple[Link, ...]:
+        return tuple(link for link in world.links.all if link[0].startswith(source) and link[1].startswith(to))
+
+    if target == SCHEDULERS:
+        return _Shown(CLUSTER_CA, SCHEDULER_CERTIFICATE, links(SCHEDULER, APISERVER))
+    if target == SERVERS:
+        return _Shown(CLUSTER_CA, pki.APISERVER, links("", APISERVER))
+    if target == ETCD_CLIENTS:
+        return _Shown(ETCD_CA, pki.ETCD_CLIENT, links(APISERVER, ETCD))
+    return _Shown(CLUSTER_CA, target, links(target, APISERVER))
+
+
+async def _reissue(world: World, ca: Ca, names: Sequence[str], lifetime: timedelta = LIFETIME) -> None:
+    folder = Folder(pki_folder(world.cluster.spec.data_dir), ca)
+    await asyncio.to_thread(folder.reissue, names, datetime.now(UTC), lifetime)
+
+
+HOUR = 3600
+DRIFT_INTERVAL = 0.5
+
+
+class ClockStep:
+    """The wall clock of a process is moved forward or back by an hour, and corrected at the end. Monotonic clocks are not
+    changed."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self._target = target
+        self._seconds = rng.choice((HOUR, -HOUR))
+        self._name = ""
+        self.details = ""
+
+    async def begin(self) -> None:
+        if self._world.clocks is None:
+            raise NotPossible("libfaketime is not installed")
+        self._name = await self._world.find(self._target)
+        self.details = f"{self._name}, {self._seconds:+d} s"
+        self._world.clocks.step(self._name, self._seconds)
+
+    async def end(self) -> None:
+        if self._name and self._world.clocks:
+            self._world.clocks.step(self._name, 0)
+
+
+class ClockRate:
+    """The wall clock of a process runs at twice or half the speed, in steps of 500 ms, and is corrected at the end. The rates
+    of libfaketime are not used, because they also change the duration of sleeps."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self._target = target
+        self._drift = rng.choice((1.0, -0.5))
+        self._name = ""
+        self._drifting: asyncio.Task[None] | None = None
+        self.details = ""
+
+    async def begin(self) -> None:
+        if self._world.clocks is None:
+            raise NotPossible("libfaketime is not installed")
+        self._name = await self._world.find(self._target)
+        self.details = f"{self._name}, {self._drift:+g} s per second"
+        self._drifting = asyncio.create_task(self._drift_away(self._world.clocks))
+
+    async def end(self) -> None:
+        if self._drifting is not None:
+            self._drifting.cancel()
+            await asyncio.wait((self._drifting,))
+        if self._name and self._world.clocks:
+            self._world.clocks.step(self._name, 0)
+
+    async def _drift_away(self, clocks: Clocks) -> None:
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(DRIFT_INTERVAL)
+            clocks.step(self._name, self._drift * (time.monotonic() - began))

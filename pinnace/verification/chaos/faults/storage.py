@@ -1,0 +1,151 @@
+"""Faults of etcd other than process faults, injected through direct access: `python -m
+pinnace.apiserver.storage.etcd.surgery`."""
+
+import asyncio
+import random
+import shutil
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from pinnace.cluster.links import HelperError
+from pinnace.verification.chaos.faults.base import Measuring
+from pinnace.verification.chaos.world import ETCD_FOLLOWER, NotPossible, World
+
+JOIN_TIMEOUT = 30.0
+"""Seconds within which a removed member must have rejoined. etcd refuses for about 5 s after members were disconnected."""
+POLL = 0.25
+EXISTING = "--initial-cluster-state=existing"
+
+
+class _Operation:
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self.details = ""
+
+    async def end(self) -> None:
+        """Nothing to undo."""
+
+    async def _ask(self, do: str, **fields: object) -> None:
+        try:
+            await self._world.surgeon.ask(do, **fields)
+        except HelperError as error:
+            raise NotPossible(f"etcd: {error}") from error
+
+
+class Compact(_Operation):
+    """The history is compacted up to the recorded revision, and never beyond. Watches that are behind must list again."""
+
+    async def begin(self) -> None:
+        revision = self._world.recorded()
+        if revision < 1:
+            raise NotPossible("nothing has been recorded")
+        self.details = f"revision {revision}"
+        await self._ask("compact", revision=revision)
+
+
+class Transfer(_Operation):
+    """etcd's leader transfers leadership to another member."""
+
+    async def begin(self) -> None:
+        self.details = await self._world.find(ETCD_FOLLOWER)
+        await self._ask("transfer", to=self._world.cluster.state.find(self.details).plan.address)
+
+
+class NoSpace(_Operation):
+    """etcd's NOSPACE alarm is raised, as for a full disk: puts and new leases are rejected. It is cleared at the end."""
+
+    _on = False
+
+    async def begin(self) -> None:
+        self._on = True
+        await self._ask("alarm", on=True)
+
+    async def end(self) -> None:
+        if self._on:
+            await self._world.clear_alarms()
+            self._on = False
+
+
+class FullDisk(Measuring):
+    """The separate disks of etcd members are full. A member may end. It is restarted when the disk has space again."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._world = world
+        self._members: list[str] = []
+        self.ended: list[str] = []
+        """The members that ended."""
+        self.details = ""
+
+    async def begin(self) -> None:
+        members = list(self._world.disks)
+        if down := [member for member in members if not self._world.cluster.pid(member)]:
+            raise NotPossible(f"{down[0]} is not running")
+        for member in members:
+            self._members.append(member)
+            self._world.excuse(member, may_end=True)
+            await self._world.disks[member].fill()
+            self.read(member, "free bytes on the disk", self._world.disks[member].free, most=0)
+        self.details = ", ".join(members)
+
+    async def end(self) -> None:
+        members, self._members = self._members, []
+        for member in members:
+            await self._world.disks[member].empty()
+        for member in members:
+            if await self._world.recover(member):
+                self.ended.append(member)
+                self.details += f"; {member} ended"
+
+
+class ReplaceMember(Measuring):
+    """A member is removed from etcd, and added again at the end without its data, which it receives from the other members."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._world = world
+        self._target = target
+        self._name = ""
+        self.details = ""
+
+    async def begin(self) -> None:
+        name = self.details = await self._world.find(self._target)
+        plan = self._world.cluster.state.find(name).plan
+        self._name = name
+        self._world.excuse(name, may_end=True)  # a removed member exits
+        try:
+            await self._world.surgeon.ask("remove", member=plan.address)
+        except HelperError as error:  # the response may have been lost; `end` checks the membership
+            raise NotPossible(f"etcd: {error}") from error
+
+    async def end(self) -> None:
+        name, self._name = self._name, ""
+        if not name:
+            return
+        record = self._world.cluster.state.find(name)
+        options = dict(argument.removeprefix("--").split("=", 1) for argument in record.plan.argv if "=" in argument)
+        if not await self._join(options["initial-advertise-peer-urls"]):
+            await self._world.recover(name)  # the member was not removed
+            return
+        if self._world.cluster.pid(name):
+            self._world.down(name, signal.SIGKILL)
+            await self._world.until_gone(name)
+        await asyncio.to_thread(shutil.rmtree, Path(options["data-dir"]), ignore_errors=True)
+        if EXISTING not in record.plan.argv:
+            self._world.cluster.replan(replace(record.plan, argv=(*record.plan.argv, EXISTING)))
+        await self._world.revive(name)
+        await self._world.recover(name)
+        self.read(name, "ready", float(await self._world.ready(name)), least=1)
+
+    async def _join(self, peer: str) -> bool:
+        """Add the member. Return False if it is already a member. Raises HelperError."""
+        deadline = time.monotonic() + JOIN_TIMEOUT
+        while True:
+            try:
+                return bool(await self._world.surgeon.ask("add", peer=peer))
+            except HelperError:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(POLL)

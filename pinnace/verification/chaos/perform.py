@@ -1,0 +1,181 @@
+"""All scenarios, and the execution of one of them, from the start of its cluster to the verdict."""
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pinnace.client.errors import ApiError
+from pinnace.cluster.spec import ELECTION
+from pinnace.cluster.startup import Progress
+from pinnace.history.verdict import Status, Verdict, verdict_document
+from pinnace.runtime.logs import (
+    LeadershipAbandoned,
+    LeadershipLost,
+    NodesReclaimed,
+    NodesTakenOver,
+    NodesYielded,
+    TokenFenced,
+    read,
+)
+from pinnace.verification.chaos import workers
+from pinnace.verification.chaos.clients import Journal
+from pinnace.verification.chaos.engine import heading
+from pinnace.verification.chaos.load import Load
+from pinnace.verification.chaos.log_scan import scan_logs
+from pinnace.verification.chaos.scenarios.base import Act, Expectation, PlayError, Scenario
+from pinnace.verification.chaos.scenarios.clients import FloodWithoutRights, Hostile, RacingWriters
+from pinnace.verification.chaos.scenarios.components import (
+    DuplicateKubelet,
+    FreezeLeader,
+    KillApiServer,
+    KillLeader,
+    PartitionLeader,
+)
+from pinnace.verification.chaos.scenarios.etcd import CompactHistory, EtcdLeader, EtcdQuorum, FullDisk, Restore
+from pinnace.verification.chaos.scenarios.figures import Moment, of_election, of_log, of_watches
+from pinnace.verification.chaos.stage import JOURNAL, LOGS, stage
+from pinnace.verification.check.check import check
+from pinnace.verification.check.index import History
+
+SCENARIOS: dict[str, type[Scenario]] = {
+    KillLeader.name: KillLeader,
+    FreezeLeader.name: FreezeLeader,
+    PartitionLeader.name: PartitionLeader,
+    KillApiServer.name: KillApiServer,
+    EtcdLeader.name: EtcdLeader,
+    EtcdQuorum.name: EtcdQuorum,
+    FullDisk.name: FullDisk,
+    CompactHistory.name: CompactHistory,
+    Restore.name: Restore,
+    DuplicateKubelet.name: DuplicateKubelet,
+    FloodWithoutRights.name: FloodWithoutRights,
+    Hostile.name: Hostile,
+    RacingWriters.name: RacingWriters,
+}
+
+
+STEADY = 1.0
+"""Seconds of load before the fault."""
+SETTLE = 20.0
+"""Seconds after the fault within which the cluster must recover."""
+CATCH_UP = 10.0
+SHOWN = (LeadershipLost, TokenFenced, LeadershipAbandoned, NodesTakenOver, NodesYielded, NodesReclaimed)
+"""The log events of schedulers and kubelets that the timeline includes."""
+
+
+@dataclass(slots=True)
+class Performance:
+    """The result of a scenario. `moments`: events in order, in seconds after the first fault. `verdicts`: the verdicts on all
+    invariants; the invariants that the scenario tests are displayed first. `lacking`: problems that remained after the
+    recovery, and other failures."""
+
+    name: str
+    moments: Sequence[Moment]
+    expectations: Sequence[Expectation]
+    verdicts: Sequence[Verdict]
+    shown: Sequence[str]
+    lacking: Sequence[str]
+    void: Sequence[str]
+    calls: Mapping[str, int]
+    rate: float
+    kept: str = ""
+
+    @property
+    def status(self) -> Status:
+        """The status of the run. It is void if an invariant that the scenario tests was not examined."""
+        if self.lacking or any(not e.good for e in self.expectations) or any(v.status == "violated" for v in self.verdicts):
+            return "violated"
+        return "void" if self.void or any(v.status != "holds" for v in self.tested) else "holds"
+
+    @property
+    def tested(self) -> list[Verdict]:
+        """The displayed verdicts: those that the scenario tests, and all violated ones."""
+        return [v for v in self.verdicts if v.name in self.shown or v.status == "violated"]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "scenario": self.name,
+            "status": self.status,
+            "timeline": [{"at_ms": round(m.at * 1000, 1), "what": m.what, "fault": m.hit} for m in self.moments],
+            "expectations": [asdict(expectation) for expectation in self.expectations],
+            "verdicts": [verdict_document(verdict) for verdict in self.verdicts],
+            "lacking": list(self.lacking),
+            "void": list(self.void),
+            "calls": dict(self.calls),
+            "calls_per_s": round(self.rate, 1),
+            "kept": self.kept,
+        }
+
+
+async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: int) -> Performance:
+    """Execute a scenario. Afterwards all files are in `folder`, and no process of the cluster is left. Raises PlayError,
+    ChaosError, LoadError, HelperError, NotPossible, ClusterError, HistoryError."""
+    offset = time.time() - time.monotonic()
+    rng = random.Random(seed)
+    with Journal(folder / JOURNAL) as journal:
+        journal.write(heading(time.time(), seed, f"chaos {scenario.name}", SETTLE))
+        async with stage(scenario.spec, folder, progress, scenario.props) as on, on.cluster.client() as client:
+            async with on.bystander, Load(on.cluster.config, journal, on.nodes, seed=seed) as load:
+                act = Act(on, load, journal, client, rng)
+                progress.waiting("the load and the fault")
+                await asyncio.sleep(STEADY)
+                try:
+                    await _play(scenario, act)
+                finally:
+                    await on.world.heal()
+                progress.waiting("the recovery")
+                settled = await load.settle(within=SETTLE)
+                reasons = await _reasons(act)
+                calls, rate = load.calls, load.rate
+                lacking = [*settled.lacking, *workers.succeeded(load.attempts), *on.world.astray]
+                lacking += [f"{name} ended unexpectedly: exit code {code}" for name, code in on.world.crashed()]
+            await on.recorder.reached(settled.revision, CATCH_UP)
+    lacking += scan_logs(folder / LOGS, on.world.excuses)
+    progress.waiting("the verdict")
+    return await asyncio.to_thread(lambda: _judge(scenario, folder, act, reasons, offset, lacking, calls, rate))
+
+
+async def _play(scenario: Scenario, act: Act) -> None:
+    """Execute the scenario's actions. Raises PlayError with the events so far, and the exceptions of World."""
+    try:
+        try:
+            await scenario.play(act)
+        except ApiError as error:
+            raise PlayError(f"a request to the cluster failed: {error}") from error
+    except PlayError as error:
+        error.moments = act.since_zero(act.moments)
+        raise
+
+
+async def _reasons(act: Act) -> dict[int, str]:
+    """Return the reasons for the ends of the schedulers' terms by token."""
+    try:
+        return {term.token: term.reason for term in await act.client.elections.history(ELECTION)}
+    except ApiError:
+        return {}
+
+
+def _judge(
+    scenario: Scenario,
+    folder: Path,
+    act: Act,
+    reasons: Mapping[int, str],
+    offset: float,
+    lacking: Sequence[str],
+    calls: Mapping[str, int],
+    rate: float,
+) -> Performance:
+    records = scenario.history(folder)
+    found, seen = check(records), History(records)
+    end = seen.phases.get("quiet", float("inf"))
+    moments = [*act.moments, *of_election(records, ELECTION, act.zero, reasons), *of_watches(records, act.zero)]
+    for name in dict.fromkeys(act.watched):
+        moments += of_log(read(folder / LOGS / f"{name}.log"), name, act.zero, offset, SHOWN)
+    timeline = act.since_zero(m for m in moments if m.at <= end)
+    return Performance(
+        scenario.name, timeline, scenario.judge(seen), found.verdicts, scenario.invariants, lacking, found.void, calls, rate
+    )

@@ -1,0 +1,308 @@
+"""Executes a chaos run on its own cluster (load, scheduled faults, recovery, verdict), and reports the result.
+
+links -> cluster, every connection through a link -> recorder -> load -> faults -> all faults undone -> settle -> check
+"""
+
+import asyncio
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from pinnace.cluster.etcd import find_etcd
+from pinnace.cluster.spec import ClusterSpec
+from pinnace.cluster.startup import Progress
+from pinnace.history import records
+from pinnace.history.records import Call, Record, Told
+from pinnace.history.verdict import CheckReport as Check
+from pinnace.history.verdict import Status, verdict_document
+from pinnace.verification.bench.report import this_machine
+from pinnace.verification.chaos import host, workers
+from pinnace.verification.chaos.clients import Journal
+from pinnace.verification.chaos.engine import Damage, Engine, Say, heading, schedule, without_turn
+from pinnace.verification.chaos.faults.base import Kind, Need
+from pinnace.verification.chaos.faults.environment import FULL
+from pinnace.verification.chaos.host import Clocks, find_library
+from pinnace.verification.chaos.load import Load, Settled
+from pinnace.verification.chaos.log_scan import scan_logs, store_stalls
+from pinnace.verification.chaos.loop_report import Hot, LongStep, hot_stacks, long_steps
+from pinnace.verification.chaos.stage import JOURNAL, LOGS, PROFILES, Props, read, stage
+from pinnace.verification.check.check import check
+
+LEAST_RATE = 20.0
+"""The minimum average of successful calls per second. A run with fewer calls is void."""
+SHOWN = 5
+"""The maximum number of violations per invariant in a text report."""
+STEPS_SHOWN = 20
+"""The maximum number of long steps in a text report."""
+_MARKS = {"holds": "✓", "violated": "✗", "void": "○", "not checked": "-"}
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Counts calls and watch messages in a stream of records."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    """Calls by verb."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """Calls by outcome: ok, refused, unknown."""
+    words: int = 0
+    """The number of messages that watchers received."""
+
+    def counting(self, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            if isinstance(record, Call):
+                self.calls[record.verb] += 1
+                self.outcomes[record.outcome] += 1
+            elif isinstance(record, Told):
+                self.words += 1
+            yield record
+
+
+@dataclass(slots=True)
+class ChaosReport:
+    """The result of a run. `seconds`: the duration of the load. `repeat`: the command that repeats the run. `skipped`: faults
+    that are not possible on this machine, with the reason. `idle`: faults that the run was too short for. `attempts`: the
+    counts of the adversary (workers.py). `steps`, `hot`: what the event loops executed (loop_report.py). `kept`: the directory
+    with the history and the logs, or "" if they were removed."""
+
+    what: str
+    repeat: str
+    seed: int
+    started: str
+    seconds: float
+    versions: Mapping[str, str]
+    damage: Damage
+    skipped: Mapping[str, str]
+    idle: tuple[str, ...]
+    traffic: Traffic
+    attempts: Mapping[str, int]
+    settled: Settled
+    check: Check
+    steps: Sequence[LongStep] = ()
+    hot: Sequence[Hot] = ()
+    kept: str = ""
+
+    @property
+    def violations(self) -> list[str]:
+        """Failures of the run other than violated invariants."""
+        found = [*self.damage.failures, *workers.succeeded(self.attempts)]
+        found += [f"not healthy {self.settled.seconds:.0f} s after the last fault: {what}" for what in self.settled.lacking]
+        return found
+
+    @property
+    def void(self) -> list[str]:
+        """The reasons why the run is void."""
+        reasons = list(self.check.void)
+        if not self.damage.fired:
+            reasons.append("no fault fired")
+        if self.rate(self.traffic.outcomes["ok"]) < LEAST_RATE:
+            answered = self.rate(self.traffic.outcomes["ok"])
+            reasons.append(f"only {answered:.1f} calls/s succeeded; at least {LEAST_RATE:g} are required")
+        return reasons
+
+    @property
+    def status(self) -> Status:
+        if self.violations or self.check.violated:
+            return "violated"
+        return "void" if self.void else "holds"
+
+    def rate(self, count: int) -> float:
+        return count / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "status": self.status,
+            "what": self.what,
+            "repeat": self.repeat,
+            "seed": self.seed,
+            "started": self.started,
+            "seconds": round(self.seconds, 1),
+            "versions": dict(self.versions),
+            "verdicts": [verdict_document(verdict) for verdict in self.check.verdicts],
+            "violations": self.violations,
+            "void": self.void,
+            "faults": {
+                "fired": dict(sorted(self.damage.fired.items())),
+                "missed": self.damage.missed,
+                "skipped": dict(self.skipped),
+                "idle": list(self.idle),
+            },
+            "calls": {
+                "by_verb_per_s": {verb: round(self.rate(count), 2) for verb, count in self.traffic.calls.most_common()},
+                "outcomes": dict(self.traffic.outcomes),
+                "watch_words": self.traffic.words,
+            },
+            "attempts": dict(self.attempts),
+            "settled": asdict(self.settled),
+            "long_steps": [asdict(step) for step in self.steps],
+            "hot_stacks": [asdict(hot) for hot in self.hot],
+            "kept": self.kept,
+        }
+
+    def to_junit(self) -> str:
+        """Return the report as JUnit XML, with a test case for each invariant, for other failures, and for sufficient load."""
+        suite = ElementTree.Element("testsuite", name="pinnace chaos", time=f"{self.seconds:.1f}", timestamp=self.started)
+        properties = ElementTree.SubElement(suite, "properties")
+        for name, value in {"seed": str(self.seed), "repeat": self.repeat, "kept": self.kept, **self.versions}.items():
+            ElementTree.SubElement(properties, "property", name=name, value=value)
+        for verdict in self.check.verdicts:
+            told = [violation.text for violation in verdict.violations]
+            _case(suite, f"{verdict.name} {verdict.statement}", told, skipped=verdict.status in ("void", "not checked"))
+        _case(suite, "no process ends unexpectedly, and the cluster is healthy after the faults", self.violations)
+        _case(suite, "the run is not void", self.void)
+        suite.set("tests", str(len(suite.findall("testcase"))))
+        suite.set("failures", str(len(suite.findall("testcase/failure"))))
+        ElementTree.indent(suite)
+        return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+    def to_text(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        fired, outcomes = self.damage.fired, self.traffic.outcomes
+        yield f"{sum(fired.values())} faults of {len(fired)} kinds in {self.seconds:.0f} s, seed {self.seed}"
+        yield "  " + ", ".join(f"{name} {count}" for name, count in sorted(fired.items()))
+        if self.damage.missed:
+            yield f"  {len(self.damage.missed)} faults were not possible when they were due"
+        if self.skipped:
+            yield "  skipped: " + ", ".join(f"{name} ({reason})" for name, reason in self.skipped.items())
+        if self.idle:
+            yield f"  not scheduled in so short a run (see --minutes): {', '.join(self.idle)}"
+        verbs = ", ".join(f"{verb} {self.rate(count):.0f}" for verb, count in self.traffic.calls.most_common())
+        yield f"{self.rate(outcomes.total()):.0f} calls/s ({verbs}); {self.rate(self.traffic.words):.0f} watch events/s"
+        yield f"  succeeded {outcomes['ok']:,}, refused {outcomes['refused']:,}, unknown {outcomes['unknown']:,}"
+        yield "  attempts that must be refused: " + ", ".join(f"{name} {count}" for name, count in self.attempts.items())
+        yield f"healthy {self.settled.seconds:.1f} s after the last fault; {self.settled.pods} pods"
+        yield ""
+        for verdict in self.check.verdicts:
+            examined = f"({verdict.status}, {verdict.examined:,} examined)"
+            yield f"{_MARKS[verdict.status]} {verdict.name:<8} {verdict.statement}  {examined}"
+            yield from (f"      {violation.text}" for violation in verdict.violations[:SHOWN])
+            if verdict.count > SHOWN:
+                yield f"      ... and {verdict.count - SHOWN:,} more"
+        yield from (f"✗ {violation}" for violation in self.violations)
+        yield from (f"○ void: {reason}" for reason in self.void)
+        yield ""
+        if self.steps:
+            yield "long steps of event loops:"
+            yield from (f"  {step}" for step in self.steps[:STEPS_SHOWN])
+            if len(self.steps) > STEPS_SHOWN:
+                yield f"  ... and {len(self.steps) - STEPS_SHOWN} more stacks"
+        if self.hot:
+            yield "event loops during violations (seconds of the monotonic clock; samples and stack):"
+            yield from (f"  {hot}" for hot in self.hot)
+        yield f"verdict: {self.status}"
+        yield f"repeat: {self.repeat}"
+        if self.kept:
+            yield f"history and logs: {self.kept}"
+            yield f"check again: pinnace check {self.kept}/*.jsonl"
+            yield f"timeline: pinnace timeline open {self.kept}/*.jsonl"
+
+
+def _case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped: bool = False) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname="pinnace.chaos", name=name)
+    if failures:
+        ElementTree.SubElement(case, "failure", message=failures[0]).text = "\n".join(failures)
+    elif skipped:
+        ElementTree.SubElement(case, "skipped")
+
+
+STORE_STALL = "store-stall"
+"""The name of a period in a history in which etcd was too slow."""
+SETTLE = 60.0
+"""Seconds after the last fault within which the cluster must be healthy."""
+CATCH_UP = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a run. `seconds`: the duration of the faults. `named`: the kinds were selected by name, so the run is void
+    unless each of them fires; otherwise a short run may schedule only some. `repeat`: the command that repeats the run."""
+
+    spec: ClusterSpec
+    kinds: Sequence[Kind]
+    named: bool
+    seconds: float
+    seed: int
+    repeat: str
+
+
+async def run(options: Options, folder: Path, progress: Progress, say: Say) -> ChaosReport:
+    """Execute a run. Afterwards, the history and the logs are in `folder`, and no process of the cluster is left. Raises
+    ChaosError, LoadError, ClusterError, HelperError, HistoryError."""
+    skipped = {kind.name: reason for kind in options.kinds if (reason := lacking(kind, options.spec))}
+    kinds = [kind.on(options.spec) for kind in options.kinds if kind.name not in skipped]
+    strikes = schedule(options.seed, options.seconds, kinds, options.spec)
+    idle = without_turn(kinds, strikes)
+    library = find_library() if _needed(Need.FAKETIME, kinds) else None
+    clocks = Clocks(library, folder) if library else None
+    props = Props(clocks, disks=int(_needed(Need.DISK, kinds)))
+    started = datetime.now(UTC)
+    with clocks or nullcontext(), Journal(folder / JOURNAL) as journal:
+        what = f"{len(strikes)} faults in {options.seconds:g} s"
+        faults = tuple(sorted(kind.name for kind in kinds if options.named or kind.name not in idle))
+        journal.write(heading(started.timestamp(), options.seed, what, SETTLE, faults))
+        async with stage(options.spec, folder, progress, props) as on:
+            engine = Engine(on.world, journal, say)
+            began = time.monotonic()
+            load_ = Load(on.cluster.config, journal, on.nodes, seed=options.seed, gateways=on.gateways)
+            async with on.bystander, on.gateway_bystander(), load_ as load:
+                progress.waiting(f"{what}")
+                await engine.run(strikes)
+                seconds = time.monotonic() - began
+                progress.waiting("recovery")
+                settled = await load.settle(within=SETTLE)
+                attempts = dict(load.attempts)
+            await on.recorder.reached(settled.revision, CATCH_UP)
+        _note_stalls(journal, folder / LOGS, engine.damage, len(strikes))
+    engine.damage.failures += scan_logs(folder / LOGS, on.world.excuses)
+    progress.waiting("the verdict")
+    traffic = Traffic()
+    found = await asyncio.to_thread(lambda: check(traffic.counting(read(folder))))
+    steps = long_steps(folder / LOGS)
+    hot = hot_stacks(folder / PROFILES, found, records.read(folder / JOURNAL))
+    return ChaosReport(
+        what, options.repeat, options.seed, started.isoformat(timespec="seconds"), seconds, _versions(), engine.damage,
+        skipped, idle, traffic, attempts, settled, found, steps, hot,
+    )  # fmt: skip
+
+
+def _note_stalls(journal: Journal, logs: Path, damage: Damage, last: int) -> None:
+    """Add etcd's stalls to the faults of the history. `last`: the ID of the last injected fault. Raises OSError."""
+    to_monotonic = time.monotonic() - time.time()
+    for number, stall in enumerate(store_stalls(logs), last + 1):
+        began, ended = stall.began + to_monotonic, stall.ended + to_monotonic
+        details = f"{stall.member} was too slow for {stall.ended - stall.began:.1f} s"
+        journal.write(records.Fault(number, STORE_STALL, stall.member, began, ended, True, details))
+        damage.fired[STORE_STALL] = damage.fired.get(STORE_STALL, 0) + 1
+
+
+def lacking(kind: Kind, spec: ClusterSpec) -> str:
+    """Return the reason why a kind of fault is not possible on this machine and cluster, or ""."""
+    there: Mapping[Need, Callable[[], bool]] = {
+        Need.MEMBERS: lambda: spec.etcd_members > 1,
+        Need.FAKETIME: lambda: find_library() is not None,
+        Need.DISK: host.available,
+        Need.DEV_FULL: FULL.exists,
+        Need.GATEWAYS: lambda: spec.gateways > 0,
+        Need.PROXY: lambda: spec.proxy,
+        Need.LIMITS: lambda: hasattr(resource, "prlimit"),
+    }
+    return next((need.value for need in kind.needs if not there[need]()), "")
+
+
+def _needed(need: Need, kinds: Sequence[Kind]) -> bool:
+    return any(need in kind.needs for kind in kinds)
+
+
+def _versions() -> Mapping[str, str]:
+    etcd = ".".join(map(str, find_etcd().version))
+    machine = this_machine()
+    return {"commit": machine.commit, "python": machine.python, "etcd": etcd, "kernel": machine.kernel}

@@ -1,0 +1,274 @@
+"""The base of scenarios: a fault in a running cluster, and expectations about the recovery.
+up -> load -> play: the fault, and waiting for its effects -> all faults undone, recovered -> verdict
+"""
+
+import asyncio
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import astuple, dataclass
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self, TypeVar
+
+from pinnace.api.elections_pb2 import Election
+from pinnace.client.client import Client
+from pinnace.client.errors import ApiError
+from pinnace.client.resource import delete_request
+from pinnace.cluster import startup, view
+from pinnace.cluster.links import HelperError
+from pinnace.cluster.spec import APISERVER, ClusterSpec
+from pinnace.history import records
+from pinnace.history.records import Record
+from pinnace.runtime.logs import LogEvent, of_kind
+from pinnace.runtime.logs import read as read_log
+from pinnace.verification.bench import BenchError, usage
+from pinnace.verification.chaos.clients import Journal
+from pinnace.verification.chaos.faults.base import Fault, Measuring
+from pinnace.verification.chaos.faults.table import KINDS
+from pinnace.verification.chaos.load import Load
+from pinnace.verification.chaos.scenarios.figures import Moment
+from pinnace.verification.chaos.stage import NO_PROPS, Props, Stage, read
+from pinnace.verification.chaos.workers import LOAD, pod
+from pinnace.verification.chaos.world import ETCD_LEADER, NotPossible
+from pinnace.verification.check.index import History
+
+TRICKLE, INTERVAL = 2, 0.01
+"""Pods per call, and seconds between calls. They determine the resolution of a gap without binds."""
+BURST = 200
+"""Pods per call of a burst."""
+MOST = 500
+"""The maximum number of pods deleted with one call."""
+
+
+class Crowd:
+    """A context manager that creates pods continuously, and deletes the remaining pods at the end."""
+
+    def __init__(self, client: Client) -> None:
+        self._pods = client.pods
+        self._numbers = count()
+        self._names: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        self._trickling = asyncio.create_task(self._trickle())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._trickling.cancel()
+        await asyncio.wait((self._trickling,))
+        await self.leave()
+
+    async def burst(self, calls: int) -> None:
+        """Send this number of concurrent calls with BURST pods each. Returns when they are acknowledged or have failed."""
+        await asyncio.gather(*(self._create(BURST) for _ in range(calls)))
+
+    async def leave(self) -> None:
+        """Delete all remaining pods."""
+        names, self._names = self._names, []
+        for first in range(0, len(names), MOST):
+            with suppress(ApiError):  # remaining pods are scheduled like other pods
+                await self._pods.delete_batch([delete_request(name, LOAD) for name in names[first : first + MOST]])
+
+    async def _trickle(self) -> None:
+        while True:
+            await self._create(TRICKLE)
+            await asyncio.sleep(INTERVAL)
+
+    async def _create(self, pods: int) -> None:
+        names = [f"crowd-{next(self._numbers)}" for _ in range(pods)]
+        self._names += names
+        with suppress(ApiError):  # recorded in the history
+            await self._pods.create_batch([pod(LOAD, name) for name in names])
+
+
+T = TypeVar("T")
+
+POLL = 0.01
+WAIT_TIMEOUT = 15.0
+"""The timeout of events that a scenario waits for, in seconds."""
+
+
+class PlayError(Exception):
+    """An event that the scenario waited for did not occur, so the run is not conclusive. The message is one line. `moments`:
+    the events so far."""
+
+    moments: Sequence[Moment] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A line of the verdict that is specific to the scenario."""
+
+    good: bool
+    what: str
+    figure: str
+
+
+class Scenario(ABC):
+    """A scenario. `title` and `story` describe it. `invariants`: the invariants that it tests; all invariants are checked, but
+    only these are displayed. An instance can be played once."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    story: ClassVar[str]
+    spec: ClassVar[ClusterSpec]
+    props: ClassVar[Props] = NO_PROPS
+    invariants: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    async def play(self, act: "Act") -> None:
+        """Execute the scenario, and return when the fault is undone. Raises PlayError, and the exceptions of World."""
+
+    def history(self, folder: Path) -> list[Record]:
+        """Return the history to check. Raises HistoryError, OSError."""
+        return list(read(folder))
+
+    @abstractmethod
+    def judge(self, seen: History) -> list[Expectation]:
+        """Evaluate the history beyond the invariants. A pure function."""
+
+
+class Act:
+    """The context of a scenario. `moments`: events recorded by the scenario; the history and the logs supply the others.
+    `zero`: the monotonic time of the first fault, to which the timeline is relative."""
+
+    def __init__(self, on: Stage, load: Load, journal: Journal, client: Client, rng: random.Random) -> None:
+        self.stage = on
+        self.world = on.world
+        self.cluster = on.cluster
+        self.load = load
+        self.client = client
+        self.moments: list[Moment] = []
+        self.watched: list[str] = []
+        """The processes whose logs the timeline includes."""
+        self.zero = 0.0
+        self._journal = journal
+        self.random = rng
+        self._faults = 0
+
+    def saw(self, what: str) -> float:
+        """Record an observation at the current time. Return the time."""
+        self.moments.append(Moment(time.monotonic(), what))
+        return self.moments[-1].at
+
+    def since_zero(self, moments: Iterable[Moment]) -> list[Moment]:
+        """Return the events in order, in seconds after the first fault."""
+        return [Moment(m.at - self.zero, m.what, m.hit) for m in sorted(moments, key=lambda m: m.at)]
+
+    def did(self, what: str, at: float) -> None:
+        """Record an action. The first one sets `zero`."""
+        self.zero = self.zero or at
+        self.moments.append(Moment(at, what, hit=True))
+
+    @asynccontextmanager
+    async def fault(self, kind: str, target: str, before: str, after: str = "") -> AsyncIterator[Fault]:
+        """Inject one of the kinds of `pinnace chaos faults` for the duration of the context. `before` and `after`: descriptions
+        of its start and end."""
+        async with self.hit(kind, target, KINDS[kind].make(self.world, target, self.random), before, after) as fault:
+            yield fault
+
+    @asynccontextmanager
+    async def hit(self, name: str, target: str, fault: Fault, before: str, after: str = "") -> AsyncIterator[Fault]:
+        """Inject any fault; see `fault`."""
+        self._faults += 1
+        number = self._faults
+        began = time.monotonic()
+        self._journal.write(records.Fault(number, name, target, began))
+        self.did(before, began)
+        await fault.begin()
+        try:
+            yield fault
+        finally:
+            ended = time.monotonic()
+            await fault.end()
+            if after:
+                self.did(after, ended)
+            self._journal.write(records.Fault(number, name, target, began, time.monotonic(), details=fault.details))
+            for reading in fault.readings if isinstance(fault, Measuring) else ():
+                self._journal.write(records.Observed(reading.at, number, *astuple(reading)[1:]))
+
+    async def leader(self, after: int = 0) -> Election:
+        """Wait for a leader with a token later than `after`. Raises PlayError."""
+
+        async def look() -> Election | None:
+            with suppress(ApiError):
+                found = await view.leader(self.client)
+                return found if found and found.token > after else None
+            return None
+
+        return await self.until(look, "a leading scheduler")
+
+    async def binding(self, after: int = 0) -> Election:
+        """Wait for a leader with a token later than `after` that binds a pod after it was first observed. If leadership moves,
+        the next leader is awaited. Raises PlayError."""
+        before: dict[int, int] = {}  # binds by token
+
+        async def look() -> Election | None:
+            with suppress(ApiError):
+                found = await view.leader(self.client)
+                if found and found.token > after:
+                    binds = await self.binds(found.holder, "bound")
+                    return found if binds > before.setdefault(found.token, binds) else None
+            return None
+
+        return await self.until(look, "a bind by the leading scheduler")
+
+    async def ready(self, names: Iterable[str]) -> None:
+        """Wait until these processes are ready. Raises PlayError."""
+        records = [self.cluster.state.find(name) for name in names]
+
+        async def look() -> bool:
+            return await startup.readiness(records) is None
+
+        await self.until(look, f"{', '.join(record.name for record in records)} to be ready")
+
+    async def until(self, look: Callable[[], Awaitable[T | None]], what: str, patience: float = WAIT_TIMEOUT) -> T:
+        """Poll until the result is true. Raises PlayError."""
+        deadline = time.monotonic() + patience
+        while not (found := await look()):
+            if time.monotonic() > deadline:
+                raise PlayError(f"timed out after {patience:g} s waiting for {what}")
+            await asyncio.sleep(POLL)
+        return found
+
+    async def binds(self, name: str, result: str) -> int:
+        """Return the scheduler's number of binds with this result ("bound", "fenced"), or 0 if it does not respond."""
+        with suppress(BenchError):
+            http = self.cluster.state.find(name).plan.http
+            return await usage.read_metric(http, "scheduler_bindings_total", result=result) or 0
+        return 0
+
+    async def fenced(self) -> int:
+        """Return the number of binds that the fence rejected, as counted by the API servers, without those of the adversary."""
+        https = [record.plan.http for record in self.cluster.state.of(APISERVER)]
+        counts = [await usage.read_metric(http, "apiserver_fenced_bindings_total") or 0 for http in https]
+        return sum(counts) - sum(self.load.attempts[each] for each in ("fenced", "not_the_holder", "over"))
+
+    async def etcd_leader(self, but: str) -> str | None:
+        """Return etcd's leader if it is not the member `but`."""
+        with suppress(NotPossible, HelperError):
+            found = await self.world.find(ETCD_LEADER)
+            return found if found != but else None
+        return None
+
+    async def writable(self) -> None:
+        """Wait until etcd's recorder receives a change. Raises PlayError."""
+        before = self.stage.recorder.revision
+
+        async def look() -> bool:
+            return self.stage.recorder.revision > before
+
+        await self.until(look, "etcd to accept writes")
+
+    async def logged(self, name: str, kind: type[LogEvent]) -> None:
+        """Wait until a process has logged an event of this class. Raises PlayError."""
+
+        async def look() -> bool:
+            return bool(of_kind(read_log(self.cluster.folder.log(name)), kind))
+
+        await self.until(look, f"{name} to log {kind.name}")

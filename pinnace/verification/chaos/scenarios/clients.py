@@ -1,0 +1,164 @@
+"""Scenarios with harmful clients: a user floods a server or creates hostile pods, and many writers update the same objects
+concurrently."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pinnace.api.elections_pb2 import Election
+from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, ClusterSpec
+from pinnace.verification.bench.flood import NOBODY, STRANGER
+from pinnace.verification.chaos.faults.clients import Flood, HostilePods
+from pinnace.verification.chaos.hostile_pods import HOSTILE
+from pinnace.verification.chaos.load import BYSTANDER, pace
+from pinnace.verification.chaos.scenarios.base import Act, Expectation, Scenario
+from pinnace.verification.chaos.scenarios.figures import (
+    binds,
+    calls_within,
+    longest_gap,
+    lost_answers,
+    milliseconds,
+    nine_of_ten,
+    succeeded,
+)
+from pinnace.verification.chaos.workers import Rival
+from pinnace.verification.check.index import History
+
+ANSWERED = 1.0
+"""The maximum 90th percentile of the latency of another user's reads, in seconds."""
+BOUND = 5.0
+"""The maximum time without a bind in seconds."""
+QUIET, FLOODED, HARMED = 3.0, 6.0, 4.0
+"""Durations in seconds: before the fault, of each flood, and of each group of hostile pods."""
+
+
+class _Harm(Scenario):
+    """The common part of both scenarios: leadership does not move, pods are bound, and another user receives responses."""
+
+    invariants = ("I1", "I2", "I3", "I4", "I5", "I7", "L1", "L2", "L3", "L4")
+
+    def __init__(self) -> None:
+        self._before = self._after = Election()
+        self._began = self._hit = self._ended = 0.0
+
+    async def play(self, act: Act) -> None:
+        self._before = await act.binding()
+        self._began = act.saw(f"{self._before.holder} leads with token {self._before.token} and binds pods")
+        act.watched.append(self._before.holder)
+        await asyncio.sleep(QUIET)
+        await self._harm(act)
+        self._hit, self._ended = act.zero, act.moments[-1].at
+        self._after = await act.leader()
+
+    async def _harm(self, act: Act) -> None:
+        raise NotImplementedError
+
+    def judge(self, seen: History) -> list[Expectation]:
+        def usual(since: float, until: float) -> float:
+            return nine_of_ten(call for call in calls_within(seen, since, until) if call.client == BYSTANDER)
+
+        quiet, harmed = usual(self._began, self._hit), usual(self._hit, self._ended)
+        gap = longest_gap(binds(seen, ELECTION), self._hit, self._ended)
+        kept = self._before.token == self._after.token
+        tokens = f"{self._before.token} before, {self._after.token} after"
+        figures = f"{milliseconds(harmed)}, {milliseconds(quiet)} before"
+        return [
+            Expectation(kept, f"{self._before.holder} keeps leadership: token", tokens),
+            Expectation(harmed <= ANSWERED, "90th percentile of another user's read latency", figures),
+            Expectation(gap <= BOUND, "longest time without a bind", milliseconds(gap)),
+        ]
+
+
+class FloodWithoutRights(_Harm):
+    name = "flood"
+    title = "Callers without permissions flood an API server"
+    story = (
+        "First a user with a certificate and no role, then a caller without a token. Each keeps 2,000 calls open to all\n"
+        "methods of all services, and starts a new call as soon as one is refused."
+    )
+    spec = ClusterSpec(nodes=40)
+
+    async def _harm(self, act: Act) -> None:
+        (target, *_) = (record.name for record in act.cluster.state.of(APISERVER))
+        for who in (STRANGER, NOBODY):
+            flood = Flood(act.world, target, act.random, who)
+            async with act.hit("flood", target, flood, f"a {who} floods {target}", "the flood ends"):
+                act.saw(flood.details)
+                await asyncio.sleep(FLOODED)
+            act.saw("the flood's calls have ended")
+
+
+class Hostile(_Harm):
+    name = "hostile-pods"
+    title = "Pods with the maximum cost"
+    story = (
+        "A user with permission to create pods in one namespace creates pods at the limits of validation: thousands of terms,\n"
+        "constraints, ports or volumes, a few kinds at a time. Other pods must still be scheduled."
+    )
+    spec = ClusterSpec(nodes=100)
+
+    async def _harm(self, act: Act) -> None:
+        kinds = sorted(HOSTILE)
+        act.random.shuffle(kinds)
+        for first in range(0, len(kinds), 3):
+            few = kinds[first : first + 3]
+            what = f"hostile pods: {'; '.join(few)}"
+            async with act.hit("hostile-pods", SCHEDULER, HostilePods(act.world, SCHEDULER, act.random, few), what):
+                await asyncio.sleep(HARMED)
+        act.saw("all hostile pods are deleted")
+
+
+WRITERS, OBJECTS = 64, 100
+KILLS = 8
+RATE = 3.0
+"""Steps per second of each writer. In total, as many as a machine with two cores can process in addition to the regular
+load."""
+DEAD, ALIVE = 1.0, 2.0
+"""Seconds for which a server is down, and between two kills."""
+NAME = "racer"
+
+
+class RacingWriters(Scenario):
+    name = "racing-writers"
+    title = "Many writers update the same objects"
+    story = (
+        f"{WRITERS} clients create, read, increment, overwrite and delete the same {OBJECTS} pods without coordination,\n"
+        "while API servers are killed in turn. No increment may be lost, and no response may be wrong."
+    )
+    spec = ClusterSpec(nodes=20)
+    invariants = ("I5", "I6", "I7", "I8")
+
+    async def play(self, act: Act) -> None:
+        servers = act.cluster.state.of(APISERVER)
+        async with _racing(act):
+            for turn in range(KILLS):
+                record = servers[turn % len(servers)]
+                what = f"kill -9 {act.cluster.pid(record.name)}: {record.name}"
+                async with act.fault("kill-apiserver", record.name, what, f"{record.name} is restarted"):
+                    await asyncio.sleep(DEAD)
+                await act.ready([record.name])
+                await asyncio.sleep(ALIVE)
+
+    def judge(self, seen: History) -> list[Expectation]:
+        calls = [call for call in seen.calls if call.client.startswith(NAME)]
+        writes = [call for call in calls if call.verb in ("create", "update", "delete")]
+        refused = sum(call.outcome == "refused" and call.code in ("ABORTED", "ALREADY_EXISTS") for call in writes)
+        return [
+            Expectation(len(writes) > 0, "concurrent writes", f"{len(writes):,}, {succeeded(writes):,} succeeded"),
+            Expectation(refused > 0, "writes rejected because of a concurrent write", f"{refused:,}"),
+            Expectation(True, "calls with an unknown outcome (all are accounted for)", str(lost_answers(seen))),
+        ]
+
+
+@asynccontextmanager
+async def _racing(act: Act) -> AsyncIterator[None]:
+    """Run the writers for the duration of the context."""
+    racers = [Rival(act.load.client(f"{NAME}-{i}"), random.Random(act.random.random()), OBJECTS) for i in range(WRITERS)]
+    running = [asyncio.create_task(pace(racer, RATE, act.random.random() / RATE)) for racer in racers]
+    try:
+        yield
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)

@@ -1,0 +1,301 @@
+"""Scenarios with failing components: the leading scheduler is killed, frozen or partitioned, API servers are killed, and two
+kubelets have the same name.
+"""
+
+import asyncio
+import random
+import time
+
+from pinnace.api.elections_pb2 import Election
+from pinnace.client.errors import ApiError
+from pinnace.cluster.spec import APISERVER, ELECTION, KUBELET, ClusterSpec
+from pinnace.runtime.logs import NodesReclaimed, NodesYielded
+from pinnace.verification.chaos.faults.processes import Freeze, Muted
+from pinnace.verification.chaos.scenarios.base import Act, Crowd, Expectation, PlayError, Scenario
+from pinnace.verification.chaos.scenarios.figures import (
+    binds,
+    broken_watches,
+    first_bind,
+    lease_writes,
+    longest_gap,
+    longest_overlap,
+    lost_answers,
+    milliseconds,
+)
+from pinnace.verification.chaos.world import World
+from pinnace.verification.check.index import History
+
+SPEC = ClusterSpec(nodes=100)
+INVARIANTS = ("I1", "I2", "I3", "I4", "I5", "I8", "L1", "L2")
+KILLED, UNHEARD = 1.0, 2.5
+"""The maximum time without a bind in seconds, after the leader's connection is closed, and after it becomes silent (the
+detection takes a second). The limits include a margin for a busy machine. `pinnace bench failover` measures precisely."""
+BACKLOG = 4
+"""The number of bursts of pods that wait when the leader is frozen."""
+ROUNDS = 3
+"""The maximum number of attempts to freeze a leader with requests in flight."""
+IN_THE_CARD = 0.25
+"""Seconds of the leader's requests that are in flight when it is frozen."""
+WAKING, COUNTING = 2.0, 0.1
+"""Seconds for which a resumed leader is observed, and between two observations."""
+
+
+class _Succession(Scenario):
+    """The common part of the failover scenarios."""
+
+    limit = UNHEARD
+    spec = SPEC
+    invariants = INVARIANTS
+
+    def __init__(self) -> None:
+        self._old = self._new = Election()
+        self._hit = 0.0
+        self._refused = self._refused_there = 0
+
+    async def _succeeded(self, act: Act, old: Election, hit: float) -> None:
+        """Wait until another replica leads and has bound a pod. `hit`: the monotonic time of the fault."""
+        self._old, self._hit = old, hit
+        act.watched.append(old.holder)
+        self._new = await act.binding(after=old.token)
+
+    async def _refusals(self, act: Act, before: int) -> None:
+        """Wait for binds of the old leader that the fence rejects. `before`: its count before the fault."""
+        loop = asyncio.get_running_loop()
+        began, last = loop.time(), 0
+        while loop.time() - began < WAKING and (not self._refused or self._refused > last):
+            last, self._refused = self._refused, max(await act.binds(self._old.holder, "fenced") - before, self._refused)
+            await asyncio.sleep(COUNTING)
+        self._refused_there = await act.fenced()
+        if self._refused:
+            binds = "one bind" if self._refused == 1 else f"{self._refused:,} binds"
+            act.saw(f"the fence has rejected {binds} of {self._old.holder} with token {self._old.token}")
+
+    def judge(self, seen: History) -> list[Expectation]:
+        bound = first_bind(seen, ELECTION, self._new.token)
+        gap = bound - self._hit if bound else float("inf")
+        return [
+            Expectation(gap <= self.limit, "from the fault to the next leader's first bind", milliseconds(gap)),
+            Expectation(self._refused > 0, "binds of the old leader rejected by the fence", self._counts()),
+        ]
+
+    def _counts(self) -> str:
+        there = f"; {self._refused_there:,} counted by the API servers" if self._refused_there else ""
+        return f"{self._refused:,}{there}"
+
+
+class KillLeader(_Succession):
+    name = "kill-leader"
+    title = "The leader is killed"
+    story = (
+        "Pods are created continuously. The leader is killed with kill -9, and the kernel closes its connections.\n"
+        "The API server with its session must detect this, and another scheduler must take over."
+    )
+    limit = KILLED
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            old = await act.leader()
+            pid = act.cluster.pid(old.holder)
+            what = f"kill -9 {pid}: {old.holder}, the leader with token {old.token}"
+            async with act.fault("kill-leader", old.holder, what, f"{old.holder} is restarted"):
+                await self._succeeded(act, old, act.zero)
+                self._refused = int(await act.load.adversary.act_for(old.token))
+                if self._refused:
+                    act.saw(f"the fence rejects a bind with its token {old.token}")
+            await act.ready([old.holder])
+            act.saw(f"{old.holder} is a ready standby")
+
+
+class FreezeLeader(_Succession):
+    name = "freeze-leader"
+    title = "The leader is frozen and resumed"
+    story = (
+        "As in a migration of a virtual machine: SIGSTOP, with requests still in the network card. Its connections\n"
+        "stay open. When it resumes, its binds arrive, and it does not know that it was replaced."
+    )
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")) as crowd:
+            for _ in range(ROUNDS):
+                await self._freeze(act, crowd)
+                if self._refused:
+                    break
+            await act.ready([self._old.holder])
+            await transfer_back(act, self._old.holder)
+
+    async def _freeze(self, act: Act, crowd: Crowd) -> None:
+        old = await act.leader()
+        before, pid = await act.binds(old.holder, "fenced"), act.cluster.pid(old.holder)
+        waiting = asyncio.create_task(crowd.burst(BACKLOG))
+        await crowd.burst(1)
+        what = f"requests of {old.holder} are held in its network card; it leads with token {old.token}"
+        wakes = f"kill -CONT {pid}: {old.holder} resumes as if it were still leading"
+        async with act.hit("freeze-leader", old.holder, _FrozenMachine(act.world, old.holder), what, wakes):
+            hit = act.moments[-1].at
+            act.did(f"kill -STOP {pid}: {old.holder} is frozen", time.monotonic())
+            await self._succeeded(act, old, hit)
+            await waiting
+        await self._refusals(act, before)
+
+
+async def transfer_back(act: Act, holder: str) -> None:
+    """Transfer the leadership to this scheduler. The transfer is recorded, because it is the cause of a change of leadership.
+    Raises PlayError."""
+    async with act.hit("transfer-leader", holder, _TransferBack(act, holder), f"leadership is transferred back to {holder}"):
+        pass
+
+
+class _TransferBack:
+    """Transfers of the leadership to one scheduler until it leads."""
+
+    def __init__(self, act: Act, holder: str) -> None:
+        self._act = act
+        self._holder = holder
+        self._last = ""
+        """The result of the last transfer."""
+        self.details = f"to {holder}"
+
+    async def begin(self) -> None:
+        """Raises PlayError with the result of the last transfer."""
+        try:
+            after = await self._act.until(self._transfer, f"{self._holder} to lead")
+        except PlayError as error:
+            raise PlayError(f"{error}; the last transfer: {self._last}") from None
+        self._act.saw(f"{self._holder} leads with token {after.token}")
+
+    async def _transfer(self) -> Election | None:
+        try:
+            after = (await self._act.client.elections.transfer(ELECTION, self._holder)).after
+        except ApiError as error:
+            self._last = str(error)
+            return None
+        self._last = f"{after.holder or 'nobody'} leads"
+        return after if after.holder == self._holder else None
+
+    async def end(self) -> None:
+        """Nothing to undo."""
+
+
+class _FrozenMachine:
+    """A frozen process whose last requests are held back, and arrive when it resumes."""
+
+    def __init__(self, world: World, target: str) -> None:
+        self._card = Muted(world, target, random.Random())
+        self._process = Freeze(world, target, random.Random())
+        self.details = target
+
+    async def begin(self) -> None:
+        await self._card.begin()
+        await asyncio.sleep(IN_THE_CARD)
+        await self._process.begin()
+
+    async def end(self) -> None:
+        await self._process.end()
+        await self._card.end()
+
+
+class PartitionLeader(_Succession):
+    name = "partition-leader"
+    title = "The leader is partitioned in one direction"
+    story = (
+        "The leader receives new pods, schedules them and sends binds, but none of its requests arrive.\n"
+        "When the partition heals, they all arrive: binds by a replica that no longer leads."
+    )
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            old = await act.leader()
+            before = await act.binds(old.holder, "fenced")
+            muted = Muted(act.world, old.holder, random.Random())
+            what = f"requests of {old.holder} are held; it leads with token {old.token}"
+            async with act.hit("partition-scheduler", old.holder, muted, what, "the partition heals: the held requests arrive"):
+                await self._succeeded(act, old, act.zero)
+            await self._refusals(act, before)
+            await act.ready([old.holder])
+            act.saw(f"{old.holder} is a ready standby")
+
+
+PAUSED = 3.0
+"""The maximum time without a bind in seconds. The scheduler's streams break and are resumed on another server."""
+WATCHING = 1.0
+"""Seconds between the kill and the restart of an API server."""
+
+
+class KillApiServer(Scenario):
+    name = "kill-apiserver"
+    title = "API servers are killed in turn"
+    story = (
+        "Each serves half of the clients, watches and sessions, including the leader's. Nothing may be lost:\n"
+        "watches resume on another server, and the leader keeps its token, because it was not killed."
+    )
+    spec = ClusterSpec(nodes=100)
+    invariants = ("I1", "I4", "I5", "I6", "I7", "I8", "I9", "I12", "L1", "L2")
+
+    def __init__(self) -> None:
+        self._before = self._after = Election()
+        self._began = self._ended = 0.0
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            self._before = await act.leader()
+            act.watched.append(self._before.holder)
+            for record in act.cluster.state.of(APISERVER):
+                what = f"kill -9 {act.cluster.pid(record.name)}: {record.name}"
+                async with act.fault("kill-apiserver", record.name, what, f"{record.name} is restarted"):
+                    await asyncio.sleep(WATCHING)
+                await act.ready([record.name])
+                act.saw(f"{record.name} serves again")
+            self._began, self._ended = act.zero, act.moments[-1].at
+            self._after = await act.leader()
+
+    def judge(self, seen: History) -> list[Expectation]:
+        kept = self._before.token == self._after.token
+        gap = longest_gap(binds(seen, ELECTION), self._began, self._ended)
+        tokens = f"{self._before.token} before, {self._after.token} after"
+        moved = len(broken_watches(seen, self._began, self._ended))
+        return [
+            Expectation(kept, f"{self._before.holder} keeps leadership: token", tokens),
+            Expectation(gap <= PAUSED, "longest time without a bind", milliseconds(gap)),
+            Expectation(moved > 0, "watches that broke and were resumed", str(moved)),
+            Expectation(True, "calls with an unknown outcome (all are accounted for)", str(lost_answers(seen))),
+        ]
+
+
+TOGETHER = 2.0
+"""Seconds for which both processes run after the newer one has taken over the nodes."""
+LINGER = 2.0
+"""The maximum number of seconds until the older process stops the nodes that it has lost."""
+FLEET, TWIN = f"{KUBELET}-0", f"{KUBELET}-0.twin"
+
+
+class DuplicateKubelet(Scenario):
+    name = "duplicate-kubelet"
+    title = "Two kubelets with the same name"
+    story = (
+        "A second kubelet is started with the name and nodes of the first. The newer session must take over the nodes\n"
+        "once, and the older process must stop them. When the newer one is killed, the older one takes over again."
+    )
+    spec = ClusterSpec(nodes=20, kubelets=2)
+    invariants = ("I1", "I5", "I10", "I11", "I13", "L1", "L2")
+
+    def __init__(self) -> None:
+        self._began = self._ended = 0.0
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            act.watched += [FLEET, TWIN]
+            what = f"a second {FLEET} is started for the same nodes"
+            async with act.fault("twin-kubelet", FLEET, what, "the second one is killed"):
+                self._began = act.zero
+                await act.logged(FLEET, NodesYielded)
+                await asyncio.sleep(TOGETHER)
+            self._ended = act.moments[-1].at
+            await act.logged(FLEET, NodesReclaimed)
+
+    def judge(self, seen: History) -> list[Expectation]:
+        moves = max(lease_writes(seen, self._began, self._ended).values(), default=0)
+        both = longest_overlap(seen, self._began, self._ended)
+        return [
+            Expectation(moves == 1, "times that a node changed its holder while both were running", str(moves)),
+            Expectation(both <= LINGER, "until the older one stopped the nodes of the newer one", milliseconds(both)),
+        ]

@@ -1,0 +1,386 @@
+"""Scenarios with failures of etcd: it loses its leader, its majority, its disk space or its history, or is restored from an
+older backup."""
+
+import asyncio
+import shutil
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pinnace.api.elections_pb2 import Election
+from pinnace.client.errors import ApiError
+from pinnace.cluster import view
+from pinnace.cluster.spec import APISERVER, ELECTION, ETCD, ClusterSpec
+from pinnace.history import records
+from pinnace.history.records import Call, Item, Ran, Record, Stored, Told
+from pinnace.verification.chaos.faults import storage
+from pinnace.verification.chaos.faults.table import KINDS
+from pinnace.verification.chaos.scenarios.base import Act, Crowd, Expectation, Scenario
+from pinnace.verification.chaos.scenarios.figures import (
+    broken_watches,
+    calls_within,
+    longest_gap,
+    majority_again,
+    milliseconds,
+    slowest,
+    stopped_unasked,
+    succeeded,
+    wait_for_bind,
+)
+from pinnace.verification.chaos.stage import STORED, Props
+from pinnace.verification.chaos.world import ETCD_LEADER, World
+from pinnace.verification.check.index import History
+from pinnace.verification.check.pods import LIVING
+
+SPEC = ClusterSpec(nodes=40, etcd_members=3)
+ELECTING = 5.0
+"""The maximum time without a write in seconds after the kill of etcd's leader. Members wait 0.5 to 1 s before an election,
+which may have to be repeated."""
+BACK = 6.0
+"""The maximum number of seconds from the start of the member that restores the majority to the leader's first bind. Most of it
+is used by etcd, which loads its data (2 to 3 s on a slow machine) and elects a leader as above. Then a scheduler is elected and
+binds in less than a second."""
+UNDER_WAY = 0.5
+"""Seconds after the loss of the majority in which pending responses may still arrive."""
+ROOM_AGAIN = 10.0
+"""The maximum number of seconds from the restoration of disk space to the leader's first bind. It includes restarts and an
+election of etcd's members."""
+HANG = 3.5
+"""The maximum duration of a call in seconds while etcd is unavailable. The clients have a timeout of 3 s."""
+
+
+class EtcdLeader(Scenario):
+    name = "etcd-leader"
+    title = "etcd loses its leader"
+    story = (
+        "Three members store the state. The remaining two must detect the failure and elect a leader. Until then, no write\n"
+        "succeeds, and no client receives a different result."
+    )
+    spec = SPEC
+    invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "L1", "L2")
+
+    def __init__(self) -> None:
+        self._hit = self._over = 0.0
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            name = await act.world.find(ETCD_LEADER)
+            act.watched += [(await act.leader()).holder]
+            what = f"kill -9 {act.cluster.pid(name)}: {name}, etcd's leader"
+            async with act.fault("kill-etcd-leader", name, what, f"{name} is restarted"):
+                self._hit = act.zero
+                after = await act.until(lambda: act.etcd_leader(name), "a new leader of etcd")
+                act.saw(f"{after} is etcd's leader")
+                await act.writable()
+                act.saw("etcd accepts writes again")
+            await act.ready([name])
+            self._over = act.saw(f"{name} has rejoined")
+            await act.binding()
+
+    def judge(self, seen: History) -> list[Expectation]:
+        gap = longest_gap((stored.at for stored in seen.stored), self._hit, self._over)
+        return [Expectation(gap <= ELECTING, "longest time without a write", milliseconds(gap))]
+
+
+class EtcdQuorum(Scenario):
+    name = "etcd-quorum"
+    title = "etcd loses its majority"
+    story = (
+        "Two of three members are killed. The remaining one cannot write, and cannot serve linearizable reads. No call may\n"
+        "succeed: calls fail, at the latest at their deadline. Running pods keep running."
+    )
+    spec = SPEC
+    invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "I11", "L1")
+
+    def __init__(self, seconds: float = 6.0) -> None:
+        self._seconds = seconds
+        self._lost = self._healed = self._over = 0.0
+        self._leader = Election()
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            act.watched += [(await act.leader()).holder]
+            names = [record.name for record in act.cluster.state.of(ETCD)][:2]
+            async with AsyncExitStack() as dead:
+                for name in names:
+                    what = f"kill -9 {act.cluster.pid(name)}: {name}"
+                    await dead.enter_async_context(act.fault("kill-etcd-member", name, what, f"{name} is restarted"))
+                self._lost = act.moments[-1].at
+                await asyncio.sleep(self._seconds)
+                self._healed = time.monotonic()
+            await act.writable()
+            act.saw("etcd accepts writes again")
+            await act.ready(record.name for record in act.cluster.state.processes)
+            self._over = act.saw("all processes are ready; only members of etcd were restarted")
+            self._leader = await act.binding()
+
+    def judge(self, seen: History) -> list[Expectation]:
+        calls = calls_within(seen, self._lost + UNDER_WAY, self._healed)
+        answered, stopped = succeeded(calls), stopped_unasked(seen, self._lost, self._over)
+        away = f"{len(calls)} calls in {self._healed - self._lost:.0f} s without a majority"
+        bound = wait_for_bind(seen, ELECTION, self._leader.token, majority_again(seen))
+        return [
+            Expectation(answered == 0 and bool(calls), f"{away}: calls that succeeded", str(answered)),
+            Expectation(slowest(calls) <= HANG, "duration of the slowest of them", milliseconds(slowest(calls))),
+            Expectation(stopped == 0, "pods that were stopped without having been deleted", str(stopped)),
+            Expectation(bound <= BACK, "from the start of a majority to the leader's first bind", milliseconds(bound)),
+        ]
+
+
+class FullDisk(Scenario):
+    name = "full-disk"
+    title = "etcd's disks are full"
+    story = (
+        "Each of three members has a separate disk (a tmpfs, which requires root), and all disks are full. Members may exit.\n"
+        "All acknowledged writes must exist when space is available again, and no other process is restarted."
+    )
+    spec = SPEC
+    props = Props(disks=3)
+    invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "L1")
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self._seconds = seconds
+        self._full = self._emptied = 0.0
+        self._ended: list[str] = []
+        self._leader = Election()
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            act.watched += [(await act.leader()).holder]
+            members = [record.name for record in act.cluster.state.of(ETCD)]
+            disks = storage.FullDisk(act.world, ETCD, act.random)
+            async with act.hit("full-disk", ETCD, disks, "the disks of all members are full", "space is available again"):
+                self._full = act.zero
+                await asyncio.sleep(self._seconds)
+            self._emptied, self._ended = act.moments[-1].at, disks.ended
+            if self._ended:
+                act.saw(f"{', '.join(self._ended)} had exited and was restarted")
+            await act.ready(members)
+            await act.writable()
+            act.saw("etcd accepts writes")
+            await act.ready(record.name for record in act.cluster.state.processes)
+            act.saw("all processes are ready")
+            self._leader = await act.binding()
+
+    def judge(self, seen: History) -> list[Expectation]:
+        writes = [call for call in calls_within(seen, self._full, self._emptied) if call.verb in ("create", "update", "delete")]
+        bound = wait_for_bind(seen, ELECTION, self._leader.token, self._emptied)
+        done = f"{succeeded(writes):,} of {len(writes):,}"
+        return [
+            Expectation(True, "members that exited because of the full disk", str(len(self._ended))),
+            Expectation(True, "writes acknowledged during the fault (all are accounted for)", done),
+            Expectation(bound <= ROOM_AGAIN, "from available space to the leader's first bind", milliseconds(bound)),
+        ]
+
+
+class CompactHistory(Scenario):
+    name = "compact"
+    title = "The history of a watch is compacted"
+    story = (
+        "An API server is partitioned from etcd; the other one continues. Then etcd's history is compacted, so that events\n"
+        "that the first server missed are lost. Its watches must end and start over."
+    )
+    spec = ClusterSpec(nodes=40)
+    invariants = ("I1", "I6", "I7", "I8", "I9", "I12", "L1", "L2")
+
+    def __init__(self) -> None:
+        self._hit = 0.0
+
+    async def play(self, act: Act) -> None:
+        server, *_ = (record.name for record in act.cluster.state.of(APISERVER))
+        async with Crowd(act.load.client("crowd")):
+            what = f"{server} is partitioned from etcd: connections reset, new ones refused"
+            async with act.fault("reset-apiserver", server, what, f"{server} can connect to etcd again"):
+                self._hit = act.zero
+                await asyncio.sleep(1.0)
+                compact = KINDS["compact"].make(act.world, ETCD, act.random)
+                async with act.hit("compact", ETCD, compact, "etcd's history is compacted up to the current revision"):
+                    pass
+                await asyncio.sleep(0.5)
+            await act.ready([server])
+            act.saw(f"{server} has reloaded its state and serves")
+            await asyncio.sleep(1.0)
+
+    def judge(self, seen: History) -> list[Expectation]:
+        expired = broken_watches(seen, self._hit, seen.phases["end"]).count("OUT_OF_RANGE")
+        return [
+            Expectation(expired > 0, "watches that expired and started over", str(expired)),
+        ]
+
+
+LOST = 3.0
+"""Seconds of load that the backup does not contain."""
+AFTERWARDS = 4.0
+"""Seconds of load after the restore."""
+NOTICED = 15.0
+"""The maximum number of seconds from the start of the restored etcd to the first bind of a leader elected afterwards."""
+BEFORE = "etcd.before"
+"""The file with the lost history, in the directory of the run. Its suffix is not `.jsonl`, because it is not checked as it
+is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The lost interval in monotonic seconds. `copied`: everything that ended before is in the backup. `killed`: the end of
+    etcd. `back`: the start of the restored etcd. `well`: a leader elected afterwards has bound a pod."""
+
+    copied: float
+    killed: float
+    back: float
+    well: float
+
+
+class Restore(Scenario):
+    name = "restore"
+    title = "etcd is restored from a backup under a running cluster"
+    story = (
+        "etcd's data is copied. After three seconds of load, etcd is killed and started with the copy. Acknowledged writes\n"
+        "since then are lost, and their revisions are reused. API servers, schedulers and kubelets keep running. All of them\n"
+        "must detect the restore and continue with the new history."
+    )
+    spec = ClusterSpec(nodes=40)
+    invariants = ("H", "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "L1", "L2", "L3")
+
+    def __init__(self) -> None:
+        self._gone = Gone(0.0, 0.0, 0.0, 0.0)
+        self._revision = 0
+        self._lagging: list[str] = []
+        self._strangers = 0
+
+    async def play(self, act: Act) -> None:
+        (record,) = act.cluster.state.of(ETCD)
+        name, recorder = record.name, act.stage.recorder
+        options = dict(each.removeprefix("--").split("=", 1) for each in record.plan.argv if "=" in each)
+        data = Path(options["data-dir"])
+        copy = data.with_name("copy")
+        async with act.hit("copy", name, _Away(act.world, name), f"{name} ends, and its data is copied", f"{name} is started"):
+            await asyncio.to_thread(shutil.copytree, data, copy)
+            self._revision, copied = recorder.revision, time.monotonic()
+        await act.ready(each.name for each in act.cluster.state.processes)
+        await act.binding()
+        before = {election.token for election in await act.client.elections.list()}
+        await asyncio.sleep(LOST)
+        servers = [each.name for each in act.cluster.state.of(APISERVER)]
+        for server in servers:
+            act.world.excuse(server, may_end=False)  # API servers log a restore as an error
+        what = f"kill -9 {act.cluster.pid(name)}: {name}; its data is replaced with the copy"
+        async with act.hit("restore", name, _Away(act.world, name), what, f"{name} is started with the copy"):
+            killed = time.monotonic()
+            await recorder.leave(recorder.output.with_name(BEFORE))
+            await asyncio.to_thread(shutil.rmtree, data)
+            await asyncio.to_thread(copy.rename, data)
+            back = time.monotonic()
+        await recorder.again()
+        leader = await act.until(lambda: _elected(act, before), "a leader elected after the restore", NOTICED)
+        await act.binding()
+        well = act.saw(f"{leader.holder} leads with token {leader.token}, and binds pods")
+        self._gone = Gone(copied, killed, back, well)
+        await asyncio.sleep(AFTERWARDS)
+        for server in servers:
+            await act.world.recover(server)
+
+    def history(self, folder: Path) -> list[Record]:
+        """Return the history without the lost interval."""
+        said = [record for path in sorted(folder.glob("*.jsonl")) if path.name != STORED for record in records.read(path)]
+        past = [each for each in records.read(folder / BEFORE) if isinstance(each, Stored) and each.revision <= self._revision]
+        present = [
+            each for each in records.read(folder / STORED) if not isinstance(each, Stored) or each.revision > self._revision
+        ]
+        told = [each for each in said if isinstance(each, Told)]
+        self._lagging = lagging(told, self._gone)
+        self._strangers = len(strangers((each for each in said if isinstance(each, Ran)), History([*past, *present])))
+        return [*without(said, self._gone), *past, *present]
+
+    def judge(self, seen: History) -> list[Expectation]:
+        noticed = self._gone.well - self._gone.back
+        return [
+            Expectation(noticed <= NOTICED, "from etcd's start to a bind of a leader elected since", milliseconds(noticed)),
+            Expectation(not self._lagging, "watches that had not started over", ", ".join(self._lagging) or "0"),
+            Expectation(self._strangers == 0, "running pods that do not exist in the new history", str(self._strangers)),
+        ]
+
+
+class _Away:
+    """A process that is down while its data is modified."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self._name = name
+        self.details = name
+
+    async def begin(self) -> None:
+        self._world.down(self._name, signal.SIGKILL)
+        await self._world.until_gone(self._name)
+
+    async def end(self) -> None:
+        await self._world.revive(self._name)
+
+
+async def _elected(act: Act, before: set[int]) -> Election | None:
+    with suppress(ApiError):
+        found = await view.leader(act.client)
+        return found if found is not None and found.token not in before else None
+    return None
+
+
+def without(records: Sequence[Record], gone: Gone) -> Iterator[Record]:
+    """Return the records that apply to the remaining history. A pure function.
+
+    A call that had ended before the backup, or that began after the recovery, is kept. A write that overlaps with the interval
+    only partly may have been executed in the remaining history, so its outcome is unknown. A watch is kept up to the backup,
+    and after it last started over. In between, a server that had not detected the restore may have sent lost events.
+    """
+    anew = begun_anew((record for record in records if isinstance(record, Told)), gone)
+    for record in records:
+        match record:
+            case Call():
+                if record.ended <= gone.copied or record.began >= gone.well:
+                    yield record
+                elif record.verb not in ("get", "list") and (record.began < gone.copied or record.ended > gone.killed):
+                    yield replace(record, outcome="unknown", code="", items=tuple(map(_unknown, record.items)))
+            case Told():
+                if record.at <= gone.copied or record.at >= anew.get(record.stream, float("inf")):
+                    yield record
+            case Ran():
+                pass  # checked by `strangers`
+            case _:
+                yield record
+
+
+def begun_anew(told: Iterable[Told], gone: Gone) -> dict[str, float]:
+    """Return, by stream, its last restart between etcd's end and the first bind afterwards, or else its first later restart."""
+    anew: dict[str, float] = {}
+    for each in told:
+        begins = each.kind == "began" and not each.revision and each.at > gone.killed
+        if begins and (each.at <= gone.well or each.stream not in anew):
+            anew[each.stream] = each.at
+    return anew
+
+
+def lagging(told: Sequence[Told], gone: Gone) -> list[str]:
+    """Return the streams that continued after the restore without starting over. A pure function."""
+    anew = begun_anew(told, gone)
+    return sorted({each.stream for each in told if each.at > gone.well and anew.get(each.stream, each.at) >= gone.well})
+
+
+def strangers(ran: Iterable[Ran], seen: History) -> set[str]:
+    """Return the uids of pods that are running at the end but do not exist in this history of etcd. A pure function."""
+    running: dict[str, set[str]] = defaultdict(set)
+    last: dict[str, float] = {}
+    for each in ran:
+        last[each.process] = max(each.at, last.get(each.process, 0.0))
+        if each.what == "started":
+            running[each.process].add(each.uid)
+        elif each.what == "stopped":
+            running[each.process].discard(each.uid)
+    end = max(last.values(), default=0.0)
+    alive = [uids for process, uids in running.items() if last[process] > end - LIVING]
+    return {uid for uids in alive for uid in uids} - {change.now.uid for change in seen.pods if change.now is not None}
+
+
+def _unknown(item: Item) -> Item:
+    return replace(item, outcome="unknown", revision=0, digest="", code="")

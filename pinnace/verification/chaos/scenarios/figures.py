@@ -1,0 +1,202 @@
+"""Figures and timelines of a scenario, computed from its history and logs. Times are monotonic seconds.
+
+Times of etcd's changes are those at which the recorder received them, about a millisecond after the change.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, election_key
+from pinnace.api.status import Code
+from pinnace.history.records import Call, ElectionFacts, Item, PodFacts, Ran, Record, Stored, Told
+from pinnace.runtime.logs import LogEvent, LogLine
+from pinnace.verification.chaos.clients import MOVED
+from pinnace.verification.check.index import History
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An event. `at`: monotonic seconds. `hit`: whether it is an action of the scenario rather than an effect."""
+
+    at: float
+    what: str
+    hit: bool = False
+
+
+def of_election(records: Iterable[Record], election: str, since: float, reasons: Mapping[int, str]) -> Iterator[Moment]:
+    """Yield the changes of leadership, resumed sessions, and the first bind of each new leader. `reasons`: the reasons for the
+    ends of terms by token, as far as known."""
+    holders: dict[int, str] = {}
+    bound: set[int] = set()
+    last = 0
+    key = election_key(election)
+    for record in records:
+        if not isinstance(record, Stored):
+            continue
+        if record.key == key:
+            if record.at >= since:
+                yield _of_the_key(record, last, holders.get(last, ""), reasons)
+            if isinstance(record.facts, ElectionFacts):
+                last = record.create_revision
+                holders[last] = record.facts.holder
+        elif isinstance(record.facts, PodFacts) and record.facts.election == election:
+            token = record.facts.token
+            if token not in bound and record.at >= since and token > min(holders, default=0):
+                yield Moment(record.at, f"{holders.get(token, 'an unknown leader')} binds its first pod")
+            bound.add(token)
+
+
+def _of_the_key(stored: Stored, token: int, holder: str, reasons: Mapping[int, str]) -> Moment:
+    if not isinstance(stored.facts, ElectionFacts):
+        why = reasons.get(token, "")
+        return Moment(stored.at, f"the election's key with {holder}'s token {token} is deleted" + (f": {why}" if why else ""))
+    if stored.create_revision == stored.revision:
+        return Moment(stored.at, f"{stored.facts.holder} is elected with fencing token {stored.revision}")
+    return Moment(stored.at, f"{stored.facts.holder} resumes on another API server and keeps token {stored.create_revision}")
+
+
+def of_watches(records: Iterable[Record], since: float) -> Iterator[Moment]:
+    """Yield the watches whose revision was compacted."""
+    for record in records:
+        if isinstance(record, Told) and record.kind == "ended" and record.code == Code.OUT_OF_RANGE.name and record.at >= since:
+            yield Moment(record.at, f"{record.client} receives {record.code}: missed events are compacted; it starts over")
+
+
+def of_log(
+    lines: Iterable[LogLine], name: str, since: float, offset: float, kinds: tuple[type[LogEvent], ...]
+) -> Iterator[Moment]:
+    """Yield the log lines of process `name` with an event of one of these classes. `offset`: seconds from the monotonic clock
+    to Unix time."""
+    for line in lines:
+        if isinstance(line.event, kinds) and line.at - offset >= since:
+            yield Moment(line.at - offset, f"{name}: {line.message}")
+
+
+def binds(seen: History, election: str, token: int = 0) -> Iterator[float]:
+    """Yield the times of binds with this token of the election, or with any token if it is 0."""
+    for change in seen.pods:
+        now, before = change.now, change.before
+        if now is not None and now.election == election and (before is None or not before.node) and token in (0, now.token):
+            yield change.stored.at
+
+
+def first_bind(seen: History, election: str, token: int) -> float | None:
+    return next(binds(seen, election, token), None)
+
+
+def wait_for_bind(seen: History, election: str, token: int, since: float) -> float:
+    """Return the seconds from `since` to the next bind with this token, or infinity."""
+    return next((at - since for at in binds(seen, election, token) if at > since), float("inf"))
+
+
+def longest_gap(times: Iterable[float], since: float, until: float) -> float:
+    """Return the longest interval between consecutive times within a period, including its start and end."""
+    inside = [since, *(at for at in times if since < at < until), until]
+    return max(later - earlier for earlier, later in pairwise(inside))
+
+
+def calls_within(seen: History, since: float, until: float) -> list[Call]:
+    """Return the calls that began and ended within a period."""
+    return [call for call in seen.calls if call.began >= since and call.ended <= until]
+
+
+def succeeded(calls: Iterable[Call]) -> int:
+    """Return the number of calls that succeeded; for a batch, with at least one successful item."""
+    return sum(call.outcome == "ok" and (not call.items or any(item.outcome == "ok" for item in call.items)) for call in calls)
+
+
+def slowest(calls: Iterable[Call]) -> float:
+    return max((call.ended - call.began for call in calls), default=0.0)
+
+
+def nine_of_ten(calls: Iterable[Call]) -> float:
+    """Return the 90th percentile of the latency. It is infinite without calls, or if more than 10% failed."""
+    took = sorted(call.ended - call.began if call.outcome == "ok" else float("inf") for call in calls)
+    return took[len(took) * 9 // 10] if took else float("inf")
+
+
+def lost_answers(seen: History) -> int:
+    return sum(call.outcome == "unknown" for call in seen.calls)
+
+
+def broken_watches(seen: History, since: float, until: float) -> list[str]:
+    """Return the codes of streams that ended within a period, except for those that their reader ended."""
+    words = [word for stream in seen.streams.values() for word in stream]
+    return [word.code for word in words if word.kind == "ended" and word.code != MOVED and since <= word.at <= until]
+
+
+def stopped_unasked(seen: History, since: float, until: float) -> int:
+    """Return the number of pods that a kubelet stopped within a period without a deletion."""
+    stops = [ran for ran in seen.ran if ran.what == "stopped" and since <= ran.at <= until]
+    asked = _deletes(seen)
+    return sum(_lives(seen, ran) and not _ending(seen, ran, asked[ran.key]) for ran in stops)
+
+
+def _lives(seen: History, ran: Ran) -> bool:
+    """Return whether the pod existed and was not terminating at this time, according to the recorder."""
+    known = [stored.facts for stored in seen.keys.get(ran.key, ()) if stored.at <= ran.at]
+    return bool(known) and isinstance(known[-1], PodFacts) and known[-1].uid == ran.uid and not known[-1].terminating
+
+
+def _ending(seen: History, ran: Ran, asked: Iterable[tuple[Call, Item]]) -> bool:
+    """Return whether the recorder received the deletion late: a call that had begun when the kubelet stopped the pod deleted
+    it. This is the call with the revision in its response, or, if there is none, any call whose response was lost."""
+    later = (stored for stored in seen.keys.get(ran.key, ()) if stored.at > ran.at)
+    end = next((stored.revision for stored in later if not _stays(stored, ran.uid)), 0)
+    named = [(call, item) for call, item in asked if item.uid in ("", ran.uid)]
+    answered = [call for call, item in named if item.revision == end]
+    lost = [call for call, item in named if "unknown" in (call.outcome, item.outcome)]
+    return end > 0 and any(call.began <= ran.at for call in answered or lost)
+
+
+def _stays(stored: Stored, uid: str) -> bool:
+    return isinstance(stored.facts, PodFacts) and stored.facts.uid == uid and not stored.facts.terminating
+
+
+def _deletes(seen: History) -> dict[str, list[tuple[Call, Item]]]:
+    """Return the requested deletions by key."""
+    found: dict[str, list[tuple[Call, Item]]] = defaultdict(list)
+    for call in seen.calls:
+        if call.verb == "delete":
+            for item in call.items:
+                found[item.key].append((call, item))
+    return found
+
+
+def majority_again(seen: History) -> float:
+    """Return the time at which a majority of three etcd members was running again, after two were killed: the start of the
+    first of the two. Infinite if none was started."""
+    killed = (fault for fault in seen.faults.values() if fault.name == "kill-etcd-member")
+    return min((fault.ended for fault in killed if fault.ended is not None), default=float("inf"))
+
+
+def milliseconds(seconds: float) -> str:
+    return "never" if seconds == float("inf") else f"{seconds * 1000:,.0f} ms"
+
+
+def lease_writes(seen: History, since: float, until: float) -> Counter[str]:
+    """Return the number of times that each node's lease was acquired within a period."""
+    counts: Counter[str] = Counter()
+    for key, versions in seen.keys.items():
+        if key.startswith(f"{LEASES.prefix}{NODE_LEASE_NAMESPACE}/"):
+            counts[key] = sum(since <= stored.at <= until and bool(stored.digest) for stored in versions)
+    return counts
+
+
+def longest_overlap(seen: History, since: float, until: float) -> float:
+    """Return the longest time within a period in which two kubelet processes ran the same pod."""
+    runs: dict[str, list[float]] = defaultdict(list)  # start times by uid
+    longest = 0.0
+    for ran in sorted(seen.ran, key=lambda ran: ran.at):
+        if ran.at > until:
+            break
+        started = runs[ran.uid]
+        if ran.what == "started":
+            started.append(ran.at)
+        elif started:
+            if len(started) > 1 and ran.at >= since:
+                longest = max(longest, ran.at - started[-1])
+            started.pop(0)
+    return max([longest, *(until - started[-1] for started in runs.values() if len(started) > 1)])

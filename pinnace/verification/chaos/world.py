@@ -1,0 +1,247 @@
+"""The environment of faults: the cluster, the links between its processes, and direct access to etcd."""
+
+import asyncio
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from pinnace.client.client import Client
+from pinnace.cluster import processes, startup, view
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import ClusterError
+from pinnace.cluster.links import Helper, HelperError, Links
+from pinnace.cluster.spec import ETCD, SCHEDULER, Plan
+from pinnace.runtime import procfs
+from pinnace.verification.chaos.host import Clocks, Disk
+from pinnace.verification.chaos.log_scan import Excuse
+
+LEADER, STANDBY, ETCD_LEADER, ETCD_FOLLOWER = "leader", "standby", "etcd-leader", "etcd-follower"
+"""Targets that are resolved to a process when the fault starts."""
+READY_TIMEOUT = 60.0
+END_TIMEOUT = 25.0
+"""Seconds within which a process must end. The components stop within 11 seconds."""
+POLL = 0.1
+AS_ASKED = (0, -signal.SIGTERM, -signal.SIGKILL)
+"""The exit codes of a process that was asked to end. A process that has not installed its handlers is ended by the signal."""
+
+
+class NotPossible(Exception):
+    """The fault is not possible at the moment. The message is the reason."""
+
+
+class World:
+    """The cluster as seen by faults. `recorded` returns the revision up to which etcd's history is recorded."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        links: Links,
+        surgeon: Helper,
+        client: Client,
+        clocks: Clocks | None,
+        recorded: Callable[[], int],
+        disks: Mapping[str, Disk] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.links = links
+        self.surgeon = surgeon
+        self.client = client
+        self.clocks = clocks
+        self.recorded = recorded
+        self.disks = disks or {}
+        """Disks by name of the etcd member whose data they contain."""
+        self.astray: list[str] = []
+        """Processes that did not stop on request, failed while stopping, or ended unexpectedly."""
+        self.excuses: list[Excuse] = []
+        """Periods in which a process was allowed to log errors and to end."""
+        self._excused: dict[str, list[tuple[float, bool]]] = {}
+        """By process: the start of each active excuse, and whether the process may end."""
+        self._plans: dict[str, Plan] = {}
+        """The original plans of processes that run with a different plan."""
+        self._downed: set[str] = set()
+        self._reviving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def find(self, target: str) -> str:
+        """Return the name of the process that a target refers to. Raises NotPossible."""
+        names = [record.name for record in self.cluster.state.processes]
+        if target in names:
+            return target
+        if target in (LEADER, STANDBY):
+            leader = await self._leader()
+            running = [name for name in self._of(SCHEDULER) if name != leader and self.cluster.pid(name)]
+            found = leader if target == LEADER else next(iter(running), None)
+        else:
+            leader = await self._etcd_leader()
+            running = [name for name in self._of(ETCD) if name != leader and self.cluster.pid(name)]
+            found = leader if target == ETCD_LEADER else next(iter(running), None)
+        if found is None:
+            raise NotPossible(f"there is no {target}")
+        return found
+
+    def down(self, name: str, number: signal.Signals) -> None:
+        """End a process. Only `revive` restarts it. Raises NotPossible if the process has already ended, because that is a
+        crash."""
+        self.send(name, number)
+        self._downed.add(name)
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal. Raises NotPossible."""
+        try:
+            self.cluster.kill(name, number)
+        except ClusterError as error:
+            raise NotPossible(error.message) from error
+
+    def resume(self, name: str) -> None:
+        """Resume a stopped process. Does nothing if it has ended."""
+        if process := processes.running(self.cluster.state.find(name)):
+            procfs.send_signal(process, signal.SIGCONT)
+
+    async def revive(self, name: str) -> None:
+        """Start a process that was taken down, if it is not running. Does not wait until it is ready."""
+        async with self._reviving[name]:
+            if name in self._downed:
+                await self.until_gone(name)
+                await self.start(name)
+                self._downed.discard(name)
+
+    async def start_as(self, name: str, plan: Plan) -> None:
+        """Restart a process with a different plan. Does not wait until it is ready. Raises NotPossible."""
+        original = self.cluster.state.find(name).plan
+        self.down(name, signal.SIGKILL)
+        self._plans.setdefault(name, original)
+        self.cluster.replan(plan)
+        await self.revive(name)
+
+    async def as_before(self, name: str) -> None:
+        """Undo `start_as`: restart the process with its original plan. Does not wait until it is ready."""
+        original = self._plans.pop(name, None)
+        if original is None:
+            return
+        if self.cluster.pid(name):
+            self.down(name, signal.SIGKILL)
+        self._downed.add(name)
+        self.cluster.replan(original)
+        await self.revive(name)
+
+    def excuse(self, name: str, *, may_end: bool) -> None:
+        """Allow the process to log errors until `recover`, because a fault takes its resources. With `may_end`, the process may
+        also end. Excuses of several faults nest: each requires one `recover`."""
+        self._excused.setdefault(name, []).append((time.time(), may_end))
+
+    def excuse_log(self, name: str, since: float) -> None:
+        """Allow errors in a log from `since` (Unix seconds) until now, for a process that is not part of the cluster."""
+        self.excuses.append(Excuse(name, since, time.time()))
+
+    async def recover(self, name: str) -> bool:
+        """End the oldest excuse of the process, and restart the process if it has ended. Return whether it had ended."""
+        if not self._excused.get(name):
+            return False
+        began, may_end = self._excused[name].pop(0)
+        self.excuses.append(Excuse(name, began, time.time(), may_end))
+        if self.cluster.pid(name) or name in self._downed:
+            return False
+        await self.start(name)
+        return True
+
+    async def until_gone(self, name: str) -> None:
+        process = self.cluster.state.find(name).process
+        ending = [process] if process else []
+        if not await processes.gone(ending, END_TIMEOUT):
+            self.astray.append(f"{name} did not stop within {END_TIMEOUT:g} s")
+            procfs.send_signal(ending[0], signal.SIGKILL)
+            await processes.gone(ending, END_TIMEOUT)
+        code = self.cluster.exit_code(name)
+        if code is not None and code not in AS_ASKED:
+            self.astray.append(f"{name} failed while it was stopping: exit code {code}; see its log")
+
+    async def start(self, name: str) -> None:
+        """Start a process that has ended, without waiting until it is ready. Retries for READY_TIMEOUT, because another program
+        may temporarily use its address."""
+        if self.clocks:
+            self.clocks.sweep()
+        deadline = time.monotonic() + READY_TIMEOUT
+        while True:
+            try:
+                self.cluster.revive([name])
+                return
+            except ClusterError:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(POLL)
+
+    async def ready(self, name: str) -> bool:
+        """Wait until the process is ready. Return False on timeout."""
+        deadline = time.monotonic() + READY_TIMEOUT
+        while await startup.readiness([self.cluster.state.find(name)]):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(POLL)
+        return True
+
+    async def unready(self) -> list[str]:
+        """Wait until all processes are ready. Return the names of those that are not ready at the timeout."""
+        names = [record.name for record in self.cluster.state.processes]
+        ready = await asyncio.gather(*map(self.ready, names))
+        return [name for name, well in zip(names, ready, strict=True) if not well]
+
+    def crashed(self) -> list[tuple[str, int]]:
+        """Return the name and exit code of each process that ended without a request and without an excuse."""
+        return [(name, code) for name, code in self._ended() if not self._may_have_ended(name)]
+
+    def ended_with_excuse(self) -> list[str]:
+        """Return processes that ended during an expired excuse. No fault will restart them."""
+        return [name for name, _ in self._ended() if not self._excused.get(name) and self._may_have_ended(name)]
+
+    def _ended(self) -> list[tuple[str, int]]:
+        ended = sorted(set(self.cluster.ended()) - self._downed)
+        return [(name, code) for name in ended if (code := self.cluster.exit_code(name)) is not None]
+
+    def _may_have_ended(self, name: str) -> bool:
+        """Compare the end of the process with its excuses. The last write to its log approximates the time of its end."""
+        if any(may_end for _, may_end in self._excused.get(name, ())):
+            return True
+        try:
+            ended = self.cluster.folder.log(name).stat().st_mtime
+        except OSError:
+            return False
+        return any(excuse.process == name and excuse.may_end and excuse.covers(ended) for excuse in self.excuses)
+
+    async def heal(self) -> None:
+        """Undo the effects of all faults: links, clocks, disks, frozen and stopped processes, changed plans, and etcd's
+        alarms."""
+        await self.links.heal()
+        if self.clocks:
+            self.clocks.heal()
+        for disk in self.disks.values():
+            await disk.empty()
+        for record in self.cluster.state.processes:
+            await self.as_before(record.name)
+            while self._excused.get(record.name):
+                await self.recover(record.name)
+            await self.revive(record.name)
+            self.resume(record.name)
+        await self.clear_alarms()
+
+    async def clear_alarms(self) -> None:
+        """Clear etcd's alarms as soon as it has a leader. Raises HelperError if it has none for READY_TIMEOUT."""
+        deadline = time.monotonic() + READY_TIMEOUT
+        while True:
+            try:
+                await self.surgeon.ask("alarm", on=False)
+                return
+            except HelperError:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(POLL)
+
+    def _of(self, component: str) -> list[str]:
+        return [record.name for record in self.cluster.state.of(component)]
+
+    async def _leader(self) -> str | None:
+        election = await view.try_leader(self.client)
+        return election.holder if election else None
+
+    async def _etcd_leader(self) -> str | None:
+        address = await self.surgeon.ask("leader")
+        return next((record.name for record in self.cluster.state.of(ETCD) if record.plan.address == address), None)

@@ -1,0 +1,70 @@
+"""The table of checkers, and the check of a history."""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from pinnace.history.records import Record
+from pinnace.history.verdict import CheckReport, Findings, Verdict
+from pinnace.verification.check import binding, consistency, liveness, pods, watches
+from pinnace.verification.check.index import History
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """A checker. `examine(history, *findings)` receives one Findings for each of `invariants` (name, statement)."""
+
+    invariants: tuple[tuple[str, str], ...]
+    examine: Callable[..., None]
+
+
+CHECKERS = (
+    Checker((consistency.COMPLETE_HISTORY,), consistency.examine_completeness),
+    Checker((binding.BIND_ONCE,), binding.examine_bind_once),
+    Checker((binding.CAPACITY,), binding.examine_capacity),
+    Checker((binding.FENCED_BINDS,), binding.examine_fencing),
+    Checker((binding.ONE_HOLDER,), binding.examine_elections),
+    Checker((consistency.DURABILITY,), consistency.examine_durability),
+    Checker((consistency.MONOTONIC_READS,), consistency.examine_sessions),
+    Checker((consistency.LINEARIZABILITY,), consistency.examine_linearizability),
+    Checker((watches.WATCH_EVENTS, watches.BOOKMARKS), watches.examine_watches),
+    Checker((pods.PHASES,), pods.examine_phases),
+    Checker((pods.ONE_NODE,), pods.examine_nodes),
+    Checker((watches.SNAPSHOT_PAGES,), watches.examine_pages),
+    Checker((pods.ONE_PROCESS,), pods.examine_processes),
+    Checker((liveness.PODS_RUN,), liveness.examine_pods),
+    Checker((liveness.LEADERSHIP,), liveness.examine_leaders),
+    Checker((liveness.BINDS_CONTINUE,), liveness.examine_binds),
+    Checker((liveness.ANSWERED,), liveness.examine_answers),
+    Checker((liveness.GATEWAYS_ANSWER,), liveness.examine_gateway_answers),
+    Checker((liveness.OBSERVATIONS,), liveness.examine_observations),
+)
+NAMES = tuple(name for checker in CHECKERS for name, _ in checker.invariants)
+
+
+def check(records: Iterable[Record], only: Collection[str] | None = None) -> CheckReport:
+    """Check a history. `only`: the names of the invariants to check, by default those that the run is made for. Other
+    invariants are reported as "not checked"."""
+    history = History(records)
+    only = only or (history.run.judged if history.run else None) or None
+    verdicts: list[Verdict] = []
+    void = _void(history)
+    for checker in CHECKERS:
+        found = [Findings(name, statement) for name, statement in checker.invariants]
+        if only is None or any(each.name in only for each in found):
+            checker.examine(history, *found)
+            verdicts += [each.verdict() for each in found]
+            void += [reason for each in found for reason in each.void]
+        else:
+            verdicts += [Verdict(each.name, each.statement, "not checked") for each in found]
+    return CheckReport(verdicts, void)
+
+
+def _void(history: History) -> list[str]:
+    """Return the reasons why the run is void."""
+    reasons = []
+    if not history.stored:
+        reasons.append("the history contains no writes")
+    fired = {fault.name for fault in history.faults.values() if fault.fired}
+    wanted = history.run.faults if history.run else ()
+    reasons += [f'fault "{name}" did not fire' for name in wanted if name not in fired]
+    return reasons

@@ -1,0 +1,80 @@
+"""What checks of labs share: the error, and the module of a lab.
+
+A check is a coroutine function in `pinnace.verification.labs.labNN`, listed in its CHECKS by the id of its step. It reads the
+cluster, returns a sentence that states what it found, and raises Wrong with a sentence that names the fault. It can
+be asked again, so it changes nothing, and it reads what lasts: objects, events and the history of elections.
+
+The checks of a module with CLUSTER = False read files of the current directory. They ignore the client.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import TypeAlias
+
+from pinnace.api.core_v1_pb2 import Event, Node, Pod
+from pinnace.api.elections_pb2 import Term
+from pinnace.api.resources import EVENTS, NODES, PODS
+from pinnace.api.wellknown import SCHEDULER_ELECTION
+from pinnace.client.client import Client
+from pinnace.client.errors import NotFound
+
+Check: TypeAlias = Callable[[Client], Awaitable[str]]
+
+
+class Wrong(Exception):
+    """The step is not done, or was done differently."""
+
+
+def checks(number: int) -> Mapping[str, Check]:
+    """The checks of a lab by step, in order. Empty if it has none."""
+    found: Mapping[str, Check] = getattr(_module(number), "CHECKS", {})
+    return found
+
+
+def has_cluster(number: int) -> bool:
+    """Whether the checks of a lab read a cluster."""
+    return bool(getattr(_module(number), "CLUSTER", True))
+
+
+def _module(number: int) -> ModuleType | None:
+    name = f"pinnace.verification.labs.lab{number:02}"
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        return None
+
+
+async def pod(client: Client, name: str, namespace: str = "default") -> Pod:
+    """Raises Wrong if it does not exist."""
+    try:
+        return await client.of(PODS).get(name, namespace)
+    except NotFound:
+        raise Wrong(f"pod/{name} does not exist") from None
+
+
+async def nodes(client: Client) -> list[Node]:
+    return list((await client.of(NODES).list()).items)
+
+
+async def events(client: Client, reason: str, kind: str = "Pod", name: str = "") -> list[Event]:
+    """The events with this reason, of one object or of all objects of the kind."""
+    found = (await client.of(EVENTS).list()).items
+    return [
+        each
+        for each in found
+        if each.reason == reason and each.involvedObject.kind == kind and name in ("", each.involvedObject.name)
+    ]
+
+
+async def terms(client: Client) -> list[Term]:
+    """The terms of the schedulers, the current one last."""
+    return list(await client.elections.history(SCHEDULER_ELECTION))
+
+
+def ago(seconds: float) -> str:
+    """ "12 s ago" for a time in seconds since the epoch."""
+    return f"{max(0.0, time.time() - seconds):.0f} s ago"

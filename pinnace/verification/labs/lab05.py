@@ -1,0 +1,76 @@
+"""The checks of lab 5: freeze the leader."""
+
+from itertools import pairwise
+
+from pinnace.api import fences
+from pinnace.api.resources import PODS
+from pinnace.client.client import Client
+from pinnace.client.errors import NotFound
+from pinnace.fit import pod_requests
+from pinnace.verification.labs.checks import Wrong, pod, terms
+from pinnace.verification.labs.lab01 import running
+
+NODE_CPU = 4000
+"""Millicores of a node."""
+
+
+async def _frozen(client: Client) -> tuple[str, str]:
+    """The holder of the first term that ended without heartbeats, and the next holder."""
+    for term, following in pairwise(await terms(client)):
+        if term.reason.startswith("no heartbeats"):
+            return term.holder, following.holder
+    raise Wrong("no term of the schedulers has ended because of missing heartbeats: no leader was frozen")
+
+
+async def freeze(client: Client) -> str:
+    frozen, following = await _frozen(client)
+    return f"the term of {frozen} ended without heartbeats, and {following} led after it"
+
+
+async def resume(client: Client) -> str:
+    frozen, _ = await _frozen(client)
+    try:
+        election = await client.elections.get("scheduler")
+    except NotFound:
+        raise Wrong("the schedulers have no leader") from None
+    if election.holder != frozen and frozen not in {each.holder for each in election.candidates}:
+        raise Wrong(f"{frozen} is no candidate: it is still frozen, or was killed")
+    return f"{frozen} was deposed, and is a candidate again"
+
+
+async def _deposed(client: Client, times: int) -> None:
+    found = [term for term in await client.elections.history("late") if term.reason.startswith("no heartbeats")]
+    if len(found) < times:
+        raise Wrong(f'{len(found)} leaders of the election "late" were frozen until their terms ended, expected {times}')
+
+
+async def fence(client: Client) -> str:
+    late = await pod(client, "late-1")
+    if late.spec.nodeName:
+        cause = "the bind had no fence, or late.py led when it bound, because it was frozen too early"
+        raise Wrong(f"pod/late-1 is bound to {late.spec.nodeName}: {cause}")
+    if (node := running(await pod(client, "rival-1"))) != "node-0":
+        raise Wrong(f"pod/rival-1 runs on {node}, not on node-0")
+    await _deposed(client, 1)
+    return 'pod/late-1 has no node, pod/rival-1 runs on node-0, and the leader of election "late" was deposed'
+
+
+async def no_fence(client: Client) -> str:
+    late = await pod(client, "late-2")
+    if not late.spec.nodeName:
+        raise Wrong("pod/late-2 has no node: the late bind has not arrived, or was refused")
+    if fences.of(late).election:
+        raise Wrong("pod/late-2 was bound with a fence")
+    await _deposed(client, 2)
+    node = late.spec.nodeName
+    found = [each for each in (await client.of(PODS).list("default")).items if each.spec.nodeName == node]
+    requested = sum(dict(pod_requests(each).amounts).get("cpu", 0) for each in found)
+    if requested <= NODE_CPU:
+        raise Wrong(f"the pods of {node} request {requested / 1000:g} CPUs, which fit: pod/rival-2 is not there")
+    return (
+        f"pod/late-2 was bound to {node} without a fence: its pods request {requested / 1000:g} CPUs, "
+        f"and the node has {NODE_CPU / 1000:g}"
+    )
+
+
+CHECKS = {"freeze": freeze, "resume": resume, "fence": fence, "no-fence": no_fence}

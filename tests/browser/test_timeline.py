@@ -105,7 +105,7 @@ def wait_for(page: Any, expression: str) -> None:
     )
 
 
-def test_a_killed_leader_leaves_a_gap_and_another_term(timeline: Any, pinnace: Pinnace) -> None:
+def test_killed_leader_leaves_a_gap_and_another_term(timeline: Any, pinnace: Pinnace) -> None:
     before, holder = token(timeline), leader(timeline)
     pinnace("kill", "leader")
     wait_for(timeline, LATER.format(before))
@@ -128,7 +128,7 @@ def leader_changes(page: Any, holder: str) -> bool:
     return leader(page) != holder
 
 
-def test_a_failover_is_on_the_page_within_a_tenth_of_a_second(timeline: Any, pinnace: Pinnace) -> None:
+def test_failover_is_on_the_page_within_a_tenth_of_a_second(timeline: Any, pinnace: Pinnace) -> None:
     """Measured from the times of the leader history (the end of one term, the begin of the next) until the page has painted
     them."""
     timeline.evaluate(PAINTED)
@@ -154,7 +154,7 @@ def unix(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def test_a_frozen_leader_is_shown_and_resumes(timeline: Any, pinnace: Pinnace) -> None:
+def test_frozen_leader_is_shown_and_resumes(timeline: Any, pinnace: Pinnace) -> None:
     holder, before = leader(timeline), token(timeline)
     pinnace("kill", "leader", "--signal", "STOP")
     wait_for(timeline, f"timeline.model.processAt({json.dumps(holder)}, Infinity) === 'frozen'")
@@ -173,7 +173,7 @@ def test_a_frozen_leader_is_shown_and_resumes(timeline: Any, pinnace: Pinnace) -
     screenshot(timeline, "freeze-leader")
 
 
-def test_a_dead_node_stays_visible_with_its_state(timeline: Any, pinnace: Pinnace) -> None:
+def test_dead_node_stays_visible_with_its_state(timeline: Any, pinnace: Pinnace) -> None:
     pinnace("node", "fail", "node-3")
     wait_for(timeline, "[...timeline.model.marks.values()].some((mark) => mark[6] === 'node-3 not-ready')")
     wait_for(
@@ -231,7 +231,7 @@ def test_session_stays_on_its_port(timeline: Any) -> None:
     timeline.wait_for_selector(".status.live")
 
 
-def test_a_pending_pod_explains_itself(timeline: Any, pinnace: Pinnace) -> None:
+def test_pending_pod_explains_itself(timeline: Any, pinnace: Pinnace) -> None:
     pinnace("apply", "-f", "-", stdin=PENDING)
     open_tab(timeline, "pods")
     timeline.get_by_role("button", name="default/huge").click()
@@ -240,14 +240,14 @@ def test_a_pending_pod_explains_itself(timeline: Any, pinnace: Pinnace) -> None:
     pinnace("delete", "pod", "huge")
 
 
-def test_the_election_key_is_shown_with_its_lease(timeline: Any) -> None:
+def test_election_key_is_shown_with_its_lease(timeline: Any) -> None:
     open_tab(timeline, "etcd")
     row = timeline.locator("tr", has_text="/registry/elections/scheduler").first
     row.wait_for()
     assert row.locator("meter").count() == 1 and " s old" in row.inner_text()
 
 
-def test_an_action_asks_and_leaves_a_mark(timeline: Any, pinnace: Pinnace) -> None:
+def test_action_asks_and_leaves_a_mark(timeline: Any, pinnace: Pinnace) -> None:
     holder, before = leader(timeline), token(timeline)
     asked: list[str] = []
     timeline.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept()))
@@ -259,7 +259,7 @@ def test_an_action_asks_and_leaves_a_mark(timeline: Any, pinnace: Pinnace) -> No
     pinnace("start")
 
 
-def test_a_transfer_and_the_failure_of_a_node_ask_and_leave_marks(timeline: Any) -> None:
+def test_transfer_and_the_failure_of_a_node_ask_and_leave_marks(timeline: Any) -> None:
     before = token(timeline)
     asked: list[str] = []
     timeline.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept()))
@@ -293,7 +293,7 @@ def test_pausing_shows_the_past_and_going_live_the_present(timeline: Any, pinnac
     assert "#t=" in timeline.url, "a link to the moment"
 
 
-def test_the_past_has_no_effects_of_a_later_term(timeline: Any, pinnace: Pinnace) -> None:
+def test_past_has_no_effects_of_a_later_term(timeline: Any, pinnace: Pinnace) -> None:
     """The end of a term is known later than its begin, which is the time of its item."""
     before = token(timeline)
     pinnace("leader", "transfer")
@@ -308,7 +308,7 @@ def test_the_past_has_no_effects_of_a_later_term(timeline: Any, pinnace: Pinnace
     assert shown[0][0] == before and shown[0][2] is None and shown[1][0] > before
 
 
-def test_a_page_resumes_when_the_gateway_is_back(timeline: Any, pinnace: Pinnace) -> None:
+def test_page_resumes_when_the_gateway_is_back(timeline: Any, pinnace: Pinnace) -> None:
     """The gateway's sessions end with it, so the page says that it is disconnected, and a new link works."""
     pinnace("kill", "gateway-0")
     timeline.wait_for_selector(".status.disconnected")
@@ -365,7 +365,7 @@ def history(path: Path, nodes: int, pods: int, *, pending: bool = False) -> Path
     return path
 
 
-def test_a_recording_shows_its_terms_faults_and_verdicts(page: Any, tmp_path: Path) -> None:
+def test_recording_shows_its_terms_faults_and_verdicts(page: Any, tmp_path: Path) -> None:
     with opened(history(tmp_path / "run.jsonl", 10, 20)) as link:
         page.goto(link)
         page.wait_for_selector(".status.recording")
@@ -406,7 +406,7 @@ def test_hostile_names_are_text(page: Any, tmp_path: Path) -> None:
         assert page.evaluate("globalThis.hacked") is None
 
 
-def test_an_exported_file_opens_without_a_server(page: Any, tmp_path: Path) -> None:
+def test_exported_file_opens_without_a_server(page: Any, tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     command = [str(Path(sys.executable).with_name("pinnace")), "timeline", "open", "--html", str(target)]
     subprocess.run([*command, str(history(tmp_path / "run.jsonl", 10, 20))], check=True, capture_output=True, timeout=60)
@@ -428,7 +428,7 @@ def test_five_thousand_nodes_scroll_smoothly_in_bounded_memory(page: Any, tmp_pa
         assert frames >= MIN_FRAMES and memory < MAX_MEMORY
 
 
-def test_a_narrow_page_has_no_horizontal_scrollbar(page: Any, tmp_path: Path) -> None:
+def test_narrow_page_has_no_horizontal_scrollbar(page: Any, tmp_path: Path) -> None:
     page.set_viewport_size({"width": 400, "height": 800})
     with opened(history(tmp_path / "run.jsonl", 10, 20)) as link:
         page.goto(link)
@@ -438,7 +438,7 @@ def test_a_narrow_page_has_no_horizontal_scrollbar(page: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_accessible(browser: Any, tmp_path: Path, scheme: str) -> None:
+def test_page_is_accessible(browser: Any, tmp_path: Path, scheme: str) -> None:
     """axe-core finds no serious fault."""
     axe = Path(__file__).parent / "axe.min.js"
     with opened(history(tmp_path / "run.jsonl", 10, 20)) as link:

@@ -60,7 +60,7 @@ def link(installed: Path, tmp_path: Path) -> Iterator[str]:
         pinnace("down")
 
 
-def test_the_page_loads_from_the_wheel(browser: Any, link: str) -> None:
+def test_page_loads_from_the_wheel(browser: Any, link: str) -> None:
     context = browser.new_context()
     page = context.new_page()
     answers: dict[str, int] = {}

@@ -55,7 +55,7 @@ def test_viewers_cannot_read_secrets(kubectl: Kubectl) -> None:
     until(lambda: kubectl.run("auth", "can-i", "get", "secrets", "--as=eve").code == 0)
 
 
-def test_a_bearer_token_names_the_user(program: str, kubeconfig: Path, tmp_path: Path) -> None:
+def test_bearer_token_names_the_user(program: str, kubeconfig: Path, tmp_path: Path) -> None:
     config = yaml.safe_load(kubeconfig.read_text())
 
     def as_token(token: str) -> Kubectl:

@@ -78,7 +78,7 @@ def test_server_side_apply_replaces_client_side_apply(kubectl: Kubectl) -> None:
     assert "configured" in kubectl("apply", "-f", "-", stdin=[deployment("web", 4, image="nginx:2")])
 
 
-def test_a_rollout(kubectl: Kubectl) -> None:
+def test_rollout(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=[deployment("web", 3)])
     assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=40s")
     assert "image updated" in kubectl("set", "image", "deployment/web", "main=nginx:2")
@@ -221,7 +221,7 @@ def test_waiting_and_watching(kubectl: Kubectl) -> None:
     ],
     ids=("required", "name", "unsupported", "unknown-field"),
 )
-def test_a_refusal_names_the_field(kubectl: Kubectl, manifest: dict[str, Any], message: str) -> None:
+def test_refusal_names_the_field(kubectl: Kubectl, manifest: dict[str, Any], message: str) -> None:
     assert message in kubectl("create", "-f", "-", stdin=[manifest], fails=True)
 
 

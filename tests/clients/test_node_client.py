@@ -48,7 +48,7 @@ def modules(node: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_story(node: str, modules: Path, kubeconfig: Path, namespace: str) -> None:
+def test_story(node: str, modules: Path, kubeconfig: Path, namespace: str) -> None:
     story = shutil.copy(STORY, modules)
     environment = os.environ | {"KUBECONFIG": str(kubeconfig), "NAMESPACE": namespace}
     done = subprocess.run([node, story], env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT, check=False)

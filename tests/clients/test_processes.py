@@ -132,7 +132,7 @@ def python_exec(core: Any, *command: str, stdin: bool = False, tty: bool = False
     return stream.stream(core.connect_get_namespaced_pod_exec, "a", "default", _preload_content=False, **options)
 
 
-def test_the_python_client_executes_a_command(core: Any) -> None:
+def test_python_client_executes_a_command(core: Any) -> None:
     ran = python_exec(core, "sh", "-c", "echo out; echo err >&2; exit 7")
     ran.run_forever(timeout=TIMEOUT)
     assert (ran.read_stdout(), ran.read_stderr(), ran.returncode) == ("out\n", "err\n", 7)
@@ -141,7 +141,7 @@ def test_the_python_client_executes_a_command(core: Any) -> None:
     assert (ran.read_stdout(), ran.returncode) == ("", 0)
 
 
-def test_the_python_client_sends_input(core: Any) -> None:
+def test_python_client_sends_input(core: Any) -> None:
     """It sends text messages."""
     ran = python_exec(core, "sh", "-c", "read one; echo out $one; read two; echo err $two >&2; exit 3", stdin=True)
     ran.write_stdin("ä\n")

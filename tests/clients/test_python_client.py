@@ -78,7 +78,7 @@ def test_patches(api: Any, core: Any, namespace: str, media_type: str, patch: An
     assert patched.metadata.labels == {"app": "a", "x": "1"}
 
 
-def test_a_strategic_patch_merges_containers_by_name(api: Any, namespace: str) -> None:
+def test_strategic_patch_merges_containers_by_name(api: Any, namespace: str) -> None:
     apps = client.AppsV1Api(api)
     apps.create_namespaced_deployment(namespace, deployment("web", 1))
     patch = {"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "side:1"}]}}}}
@@ -89,7 +89,7 @@ def test_a_strategic_patch_merges_containers_by_name(api: Any, namespace: str) -
     until(lambda: apps.read_namespaced_deployment_status("web", namespace).status.ready_replicas == 3)
 
 
-def test_a_watch_sees_what_happens_and_resumes(core: Any, namespace: str) -> None:
+def test_watch_sees_what_happens_and_resumes(core: Any, namespace: str) -> None:
     start = core.list_namespaced_pod(namespace).metadata.resource_version
     core.create_namespaced_pod(namespace, pod("a"))
     core.create_namespaced_pod(namespace, pod("b"))
@@ -114,7 +114,7 @@ def test_a_watch_sees_what_happens_and_resumes(core: Any, namespace: str) -> Non
         pytest.fail("the watch ended without the deletion")
 
 
-def test_an_expired_watch_is_410_and_a_new_one_begins(core: Any, namespace: str) -> None:
+def test_expired_watch_is_410_and_a_new_one_begins(core: Any, namespace: str) -> None:
     """The API servers keep a bounded number of bytes of events."""
     old = core.create_namespaced_pod(namespace, pod("a")).metadata.resource_version
     for number in range(EVENTS):
@@ -187,7 +187,7 @@ def test_eviction_is_refused_by_a_budget(api: Any, core: Any, namespace: str) ->
     until(lambda: name not in {each.metadata.name for each in core.list_namespaced_pod(namespace).items})
 
 
-def test_a_binding_starts_a_pod_without_a_scheduler(core: Any, namespace: str) -> None:
+def test_binding_starts_a_pod_without_a_scheduler(core: Any, namespace: str) -> None:
     core.create_namespaced_pod(namespace, pod("a", schedulerName="my-scheduler"))
     target = client.V1ObjectReference(kind="Node", api_version="v1", name="node-1")
     body = client.V1Binding(metadata=client.V1ObjectMeta(name="a"), target=target)

@@ -87,7 +87,7 @@ def test_etcd_opens_to_its_own_authority_only(stack: Stack) -> None:
         stack.compose("exec", "-T", *shown, "etcd", *look)
 
 
-def test_the_gateway_serves_kubectl_and_the_timeline_on_this_machine(stack: Stack) -> None:
+def test_gateway_serves_kubectl_and_the_timeline_on_this_machine(stack: Stack) -> None:
     if (kubectl := shutil.which("kubectl")) is not None:
         nodes = run(kubectl, "--kubeconfig", str(stack.kubeconfig), "get", "nodes", "-o", "name").split()
         assert len(nodes) == 6
@@ -98,12 +98,12 @@ def test_the_gateway_serves_kubectl_and_the_timeline_on_this_machine(stack: Stac
         assert answer.status == 200 and b"<html" in answer.read().lower()
 
 
-def test_the_command_line_works_inside_of_the_containers_too(stack: Stack) -> None:
+def test_command_line_works_inside_of_the_containers_too(stack: Stack) -> None:
     leader = eventually("there is a leader", stack.leader, RUNNING)
     assert leader["holder"] in stack.compose("exec", "-T", "scheduler", "pinnace", "leader")
 
 
-def test_the_commands_of_the_readme_run_in_the_containers(stack: Stack) -> None:
+def test_commands_of_the_readme_run_in_the_containers(stack: Stack) -> None:
     commands = re.findall(r"^docker-compose exec (.*?)(?: +#.*)?$", (ROOT / "README.md").read_text(), re.M)
     assert len(commands) == 3
     node = json.loads(stack.kubectl("get", "nodes", "-o", "json").stdout)["items"][0]["metadata"]["name"]
@@ -113,14 +113,14 @@ def test_the_commands_of_the_readme_run_in_the_containers(stack: Stack) -> None:
     stack.compose("exec", "-T", "apiserver", "pinnace", "uncordon", node)
 
 
-def test_the_examples_can_be_applied_from_inside(stack: Stack) -> None:
+def test_examples_can_be_applied_from_inside(stack: Stack) -> None:
     """There were none in the containers."""
     applied = stack.compose("exec", "-T", "apiserver", "pinnace", "apply", "-f", "examples/deployment.yaml")
     assert "deployment.apps/shop created" in applied
     stack.compose("exec", "-T", "apiserver", "pinnace", "delete", "-f", "examples/deployment.yaml")
 
 
-def test_the_pods_of_a_kubelet_that_is_killed_move_to_the_other(stack: Stack) -> None:
+def test_pods_of_a_kubelet_that_is_killed_move_to_the_other(stack: Stack) -> None:
     stack.compose("exec", "-T", "apiserver", "pinnace", "apply", "-f", "examples/failover.yaml")
     stack.compose("exec", "-T", "apiserver", "pinnace", "rollout", "status", "deployment/steady", timeout=RUNNING + 40)
     first, second = stack.containers("kubelet")

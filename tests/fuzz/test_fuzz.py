@@ -27,7 +27,7 @@ PODS = "/pinnace.v1.Pods/"
 BUSY = Answer(StatusCode.UNAVAILABLE, 0.1, "no", Refusal(Code.UNAVAILABLE, "TooManyRequests", "no", retry_after=1))
 
 
-async def test_a_server_does_not_mind(tmp_path: Path, etcd: EtcdServer) -> None:
+async def test_server_does_not_mind(tmp_path: Path, etcd: EtcdServer) -> None:
     await wipe(etcd.endpoint)
     async with live(tmp_path, etcd.endpoint) as server:
         report = await Run(server, 0, lambda line: None).play(len(kept()) + FEW)
@@ -122,19 +122,19 @@ async def test_what_is_spoiled_was_sound() -> None:
     assert wrong == {}
 
 
-def test_a_number_of_a_seed_is_always_the_same() -> None:
+def test_number_of_a_seed_is_always_the_same() -> None:
     first, again = (Shots(7, kept()) for _ in range(2))
     assert [first.shot(number) for number in range(50)] == [again.shot(number) for number in range(50)]
     assert first.shot(1) != Shots(8, kept()).shot(1)
 
 
-def test_the_corpus_is_what_was_kept(tmp_path: Path) -> None:
+def test_corpus_is_what_was_kept(tmp_path: Path) -> None:
     inputs = [Input(f"{PODS}Get", (b"\0\xff",)), Input("/pinnace.v1.Nodes/Heartbeat", (b"a", b"")), Input("/a.B/C", ())]
     write(inputs, tmp_path)
     assert sorted(read(tmp_path)) == sorted(inputs)
 
 
-def test_the_corpus_is_small_and_of_all_services() -> None:
+def test_corpus_is_small_and_of_all_services() -> None:
     assert sum(file.stat().st_size for file in (*CORPUS.iterdir(), *FOUND.iterdir())) < 300_000
     assert {path.rpartition("/")[0] for path in METHODS} <= {each.path.rpartition("/")[0] for each in read(CORPUS)}
 

@@ -62,7 +62,7 @@ def new_pod(name: str) -> Pod:
     return make_pod(name).req(cpu="100m").new()
 
 
-async def test_a_new_object_is_completed(client: Client) -> None:
+async def test_new_object_is_completed(client: Client) -> None:
     pod = await client.pods.create(new_pod("a"))
     assert int(pod.metadata.resourceVersion) > 0 and pod.metadata.creationTimestamp.seconds
     uid = UUID(pod.metadata.uid)
@@ -98,7 +98,7 @@ async def test_dry_run_writes_nothing(client: Client) -> None:
         await client.pods.get("a", "default")
 
 
-async def test_a_batch_answers_per_item(client: Client) -> None:
+async def test_batch_answers_per_item(client: Client) -> None:
     items = await client.pods.create_batch([new_pod("a"), new_pod("a"), make_pod("c", "nowhere").new(), new_pod("d")])
     reasons = [decode(item.error).reason if item.HasField("error") else "" for item in items]
     assert reasons == ["", "AlreadyExists", "NamespaceNotFound", ""]
@@ -117,7 +117,7 @@ async def test_updates_are_compare_and_swap(client: Client) -> None:
     assert (await client.pods.update(first)).metadata.labels["x"] == "2"
 
 
-async def test_an_update_that_changes_nothing_is_no_write(client: Client) -> None:
+async def test_update_that_changes_nothing_is_no_write(client: Client) -> None:
     pod = await client.pods.create(new_pod("a"))
     assert (await client.pods.update(pod)).metadata.resourceVersion == pod.metadata.resourceVersion
 
@@ -224,7 +224,7 @@ def bindings(*names: str) -> list[Binding]:
     return [Binding(metadata=ObjectMeta(namespace="default", name=name), target=target) for name in names]
 
 
-async def test_a_pod_is_bound_once(client: Client) -> None:
+async def test_pod_is_bound_once(client: Client) -> None:
     await client.nodes.create(make_node("n1").capacity(cpu=4, memory="8Gi", pods=10).new())
     await client.pods.create_batch([new_pod("a"), new_pod("b")])
     items = await client.pods.bind_batch(bindings("a", "absent", "b"), None)
@@ -234,7 +234,7 @@ async def test_a_pod_is_bound_once(client: Client) -> None:
     assert (await client.pods.get("a", "default")).spec.nodeName == "n1"
 
 
-async def test_a_bind_with_an_old_token_is_fenced(client: Client) -> None:
+async def test_bind_with_an_old_token_is_fenced(client: Client) -> None:
     await client.pods.create_batch([new_pod("a"), new_pod("b")])
     items = await client.pods.bind_batch(bindings("a", "b"), Fence(election="scheduler", token=1))
     assert [decode(item.error).reason for item in items] == ["Fenced", "Fenced"]
@@ -287,7 +287,7 @@ async def test_bytes_that_are_no_message_are_refused_without_a_word_in_the_log(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_a_namespace_made_elsewhere_is_known_at_once(client: Client, etcd_storage: EtcdStorage) -> None:
+async def test_namespace_made_elsewhere_is_known_at_once(client: Client, etcd_storage: EtcdStorage) -> None:
     async with serving(etcd_storage) as (_, address):
         connection = Connection([address])
         other = Client(connection)
@@ -298,7 +298,7 @@ async def test_a_namespace_made_elsewhere_is_known_at_once(client: Client, etcd_
         await connection.close()
 
 
-async def test_a_server_that_stops_sends_writers_on_and_loses_nothing(
+async def test_server_that_stops_sends_writers_on_and_loses_nothing(
     server: str, etcd_storage: EtcdStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

@@ -79,7 +79,7 @@ async def servers() -> AsyncIterator[tuple[Proxy, FakeServer]]:
         await server.stop()
 
 
-async def test_a_call_and_a_watch_go_on_with_another_server(servers: tuple[Proxy, FakeServer]) -> None:
+async def test_call_and_a_watch_go_on_with_another_server(servers: tuple[Proxy, FakeServer]) -> None:
     proxy, near = servers
     connection = connect(proxy.address, near)
     await connection.call(METHOD, GetRequest(), Pod)
@@ -95,7 +95,7 @@ async def test_a_call_and_a_watch_go_on_with_another_server(servers: tuple[Proxy
     await connection.close()
 
 
-async def test_a_call_keeps_its_deadline(servers: tuple[Proxy, FakeServer]) -> None:
+async def test_call_keeps_its_deadline(servers: tuple[Proxy, FakeServer]) -> None:
     """Also while there is no connection yet; and then it is certain that nothing happened."""
     proxy, _ = servers
     proxy.swallow()
@@ -107,7 +107,7 @@ async def test_a_call_keeps_its_deadline(servers: tuple[Proxy, FakeServer]) -> N
     await connection.close()
 
 
-async def test_a_server_that_accepts_and_says_nothing_is_passed_over(servers: tuple[Proxy, FakeServer]) -> None:
+async def test_server_that_accepts_and_says_nothing_is_passed_over(servers: tuple[Proxy, FakeServer]) -> None:
     proxy, near = servers
     proxy.swallow()
     connection = connect(proxy.address, near)

@@ -37,7 +37,7 @@ def test_events_of_a_reader_equal_the_history(etcd: EtcdServer, plan: Plan) -> N
         asyncio.run(check())
 
 
-async def test_the_pages_of_a_list_are_one_snapshot_while_writers_go_on(etcd_storage: EtcdStorage) -> None:
+async def test_pages_of_a_list_are_one_snapshot_while_writers_go_on(etcd_storage: EtcdStorage) -> None:
     world = World(etcd_storage)
     await world.put(*[pod(f"p{number:03d}") for number in range(100)])
     async with running(Cacher(etcd_storage)) as one, running(Cacher(etcd_storage)) as other:
@@ -55,7 +55,7 @@ async def test_the_pages_of_a_list_are_one_snapshot_while_writers_go_on(etcd_sto
         assert listed == list(world.state(revision, lambda pod: True))
 
 
-async def test_a_compaction_behind_its_back_ends_watches_and_nothing_is_wrong_afterwards(
+async def test_compaction_behind_its_back_ends_watches_and_nothing_is_wrong_afterwards(
     etcd: EtcdServer, etcd_storage: EtcdStorage
 ) -> None:
     world = World(etcd_storage)

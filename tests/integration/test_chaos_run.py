@@ -19,7 +19,7 @@ RESULTS = {"chaos.jsonl", "etcd.jsonl", "processes.jsonl", "kubelet-0.run.jsonl"
 
 
 @pytest.mark.timeout(150)
-def test_a_short_run_holds_and_says_what_it_did(tmp_path: Path) -> None:
+def test_short_run_holds_and_says_what_it_did(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     names = "kill-leader,partition-apiserver,compact,nospace,freeze-kubelet"
     ended = subprocess.run(
@@ -41,7 +41,7 @@ def test_a_short_run_holds_and_says_what_it_did(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(150)
-def test_a_run_that_is_too_short_for_a_fault_that_is_named_proves_nothing(tmp_path: Path) -> None:
+def test_run_that_is_too_short_for_a_fault_that_is_named_proves_nothing(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     ended = subprocess.run(
         [*COMMAND, "--faults", "compact,twin-kubelet", "--minutes", "0.1", "--report", "json", "--save", kept],

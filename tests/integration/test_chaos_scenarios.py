@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.chaos
 
 
-def test_a_leader_that_cannot_make_itself_heard_is_fenced(tmp_path: Path) -> None:
+def test_leader_that_cannot_make_itself_heard_is_fenced(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     ended = subprocess.run(
         [sys.executable, "-m", "pinnace.cli.entry", "chaos", "partition-leader", "-o", "json", "--save", kept],
@@ -27,7 +27,7 @@ def test_a_leader_that_cannot_make_itself_heard_is_fenced(tmp_path: Path) -> Non
     assert {"chaos.jsonl", "etcd.jsonl", "logs"} <= {path.name for path in kept.iterdir()}
 
 
-def test_a_second_kubelet_takes_over_once_and_the_first_one_after_it(tmp_path: Path) -> None:
+def test_second_kubelet_takes_over_once_and_the_first_one_after_it(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "pinnace.cli.entry", "chaos", "duplicate-kubelet", "-o", "json"],
         capture_output=True, text=True, timeout=100, check=False,

@@ -237,7 +237,7 @@ def test_up_goes_on_with_a_cluster_whose_processes_were_all_killed(home: Home, t
     assert running_pods(home) == 0
 
 
-def test_a_cluster_keeps_the_configuration_that_it_was_started_with(home: Home, tmp_path: Path) -> None:
+def test_cluster_keeps_the_configuration_that_it_was_started_with(home: Home, tmp_path: Path) -> None:
     """After a kill and a restart the default policy was back."""
     (tmp_path / "cwd" / "plugins").mkdir(parents=True)
     (tmp_path / "cwd" / "plugins" / "last.py").write_text(LAST)
@@ -261,7 +261,7 @@ def test_a_cluster_keeps_the_configuration_that_it_was_started_with(home: Home, 
     assert nodes == ["node-2"] * 3, "the plugin decides"
 
 
-def test_the_leader_is_killed_by_its_role(home: Home) -> None:
+def test_leader_is_killed_by_its_role(home: Home) -> None:
     assert home.run("up", "--detach", *SMALL).returncode == 0
     (first,) = leaders(home.status())
     kill = home.run("kill", "leader")
@@ -360,7 +360,7 @@ def fake_etcd(folder: Path, body: str) -> dict[str, str]:
     return {"ETCD_BIN": str(script)}
 
 
-def test_a_start_that_fails_shows_the_log_and_leaves_it(home: Home, tmp_path: Path) -> None:
+def test_start_that_fails_shows_the_log_and_leaves_it(home: Home, tmp_path: Path) -> None:
     up = home.run("up", "--detach", environment=fake_etcd(tmp_path, "echo 'the disk is on fire' >&2; exit 7"))
     assert up.returncode == 1
     assert "etcd-0 exited with 7" in up.stderr and "the disk is on fire" in up.stderr
@@ -371,7 +371,7 @@ def test_a_start_that_fails_shows_the_log_and_leaves_it(home: Home, tmp_path: Pa
     home.assert_nothing_left([])
 
 
-def test_a_start_that_takes_too_long_says_what_it_waited_for(home: Home, tmp_path: Path) -> None:
+def test_start_that_takes_too_long_says_what_it_waited_for(home: Home, tmp_path: Path) -> None:
     up = home.run("up", "--detach", "--timeout", "1s", environment=fake_etcd(tmp_path, "exec sleep 60"))
     assert up.returncode == 6
     assert "etcd-0 (no answer: connection refused)" in up.stderr

@@ -61,7 +61,7 @@ def left_in(folder: Path) -> list[str]:
     return [line for line in lines if str(folder) in line]
 
 
-def test_the_demo(
+def test_demo(
     pinnace: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """All acts on one cluster: what one leaves behind must not confuse the next."""
@@ -82,7 +82,7 @@ def test_the_demo(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_demo_that_is_interrupted_leaves_nothing(environment: dict[str, str], tmp_path: Path, number: signal.Signals) -> None:
+def test_demo_that_is_interrupted_leaves_nothing(environment: dict[str, str], tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "pinnace.cli.entry", "demo", "failover"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
         assert demo.stderr is not None

@@ -85,7 +85,7 @@ def tainted(node: Node) -> set[str]:
     return {taint.effect for taint in node.spec.taints if taint.key == UNREACHABLE}
 
 
-async def test_a_fleet_and_the_leading_controllers_die_and_the_fleet_comes_back(cluster: Cluster) -> None:
+async def test_fleet_and_the_leading_controllers_die_and_the_fleet_comes_back(cluster: Cluster) -> None:
     async with cluster.client() as client, informed(client) as (nodes, pods):
         for i, node in enumerate(DEAD):
             await create(client, f"goes-{i}", node, 0)

@@ -60,7 +60,7 @@ async def until_at(controller: Endless, key: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_the_work_moves_with_the_lead_and_nothing_of_it_stays(client: Client) -> None:
+async def test_work_moves_with_the_lead_and_nothing_of_it_stays(client: Client) -> None:
     async with AsyncExitStack() as stack:
         replicas = {name: await stack.enter_async_context(replica(client, name)) for name in ("a", "b")}
         async with asyncio.timeout(PATIENCE):

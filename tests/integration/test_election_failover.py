@@ -140,7 +140,7 @@ async def test_resignation(field: Field) -> None:
     assert leader.wait() == 0
 
 
-async def test_a_frozen_leader_is_replaced_and_stands_down_when_it_wakes(field: Field) -> None:
+async def test_frozen_leader_is_replaced_and_stands_down_when_it_wakes(field: Field) -> None:
     leader, follower, token = await field.leader_and_follower()
     frozen = leader.signal(signal.SIGSTOP)
     elected = await follower.elected(after=token)

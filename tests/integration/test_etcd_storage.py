@@ -65,7 +65,7 @@ class TestNobodyThere:
         assert await storage.current_revision() >= 1
         await storage.close()
 
-    async def test_a_write_that_never_left_goes_to_another_endpoint(
+    async def test_write_that_never_left_goes_to_another_endpoint(
         self, etcd_storage: EtcdStorage, etcd: EtcdServer, free_port: Callable[[], int]
     ) -> None:
         storage = EtcdStorage([f"127.0.0.1:{free_port()}", etcd.endpoint])
@@ -78,7 +78,7 @@ class TestNobodyThere:
 
 
 class TestLostAnswers:
-    async def test_a_write_that_happened(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
+    async def test_write_that_happened(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
         async with Proxy(etcd.endpoint) as proxy:
             storage = EtcdStorage([proxy.endpoint, etcd.endpoint], timeout=0.5)
             await put(storage, "a")
@@ -88,7 +88,7 @@ class TestLostAnswers:
             assert await etcd_storage.get("b") is not None
             await storage.close()
 
-    async def test_a_connection_that_is_cut(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
+    async def test_connection_that_is_cut(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
         async with Proxy(etcd.endpoint) as proxy:
             storage = EtcdStorage([proxy.endpoint], timeout=DEADLINE)
             await put(storage, "a")
@@ -104,7 +104,7 @@ class TestLostAnswers:
             assert await storage.get("b") is not None, "it does not work again"
             await storage.close()
 
-    async def test_a_read_goes_to_another_endpoint(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
+    async def test_read_goes_to_another_endpoint(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
         await put(etcd_storage, "a")
         async with Proxy(etcd.endpoint) as proxy:
             storage = EtcdStorage([proxy.endpoint, etcd.endpoint], timeout=1)
@@ -115,7 +115,7 @@ class TestLostAnswers:
 
 
 class TestDeadConnections:
-    async def test_a_watch_notices(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
+    async def test_watch_notices(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
         last = await put(etcd_storage, "a")
         async with Proxy(etcd.endpoint) as proxy:
             storage = EtcdStorage([proxy.endpoint, etcd.endpoint])
@@ -132,7 +132,7 @@ class TestDeadConnections:
                 assert [change.key for change in await take(watch, newer)] == ["b"]
             await storage.close()
 
-    async def test_a_read_notices(self, etcd: EtcdServer) -> None:
+    async def test_read_notices(self, etcd: EtcdServer) -> None:
         async with Proxy(etcd.endpoint) as proxy:
             storage = EtcdStorage([proxy.endpoint], timeout=1)
             await storage.current_revision()
@@ -144,7 +144,7 @@ class TestDeadConnections:
 
 
 class TestRestart:
-    async def test_a_watch_that_broke_can_be_resumed(self, start_etcd: EtcdFactory) -> None:
+    async def test_watch_that_broke_can_be_resumed(self, start_etcd: EtcdFactory) -> None:
         (server,) = await start_etcd(1)
         storage = EtcdStorage([server.endpoint])
         first = await put(storage, "a")

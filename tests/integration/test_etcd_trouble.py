@@ -156,7 +156,7 @@ async def leading_member(cluster: Cluster) -> str:
     raise AssertionError("etcd has no leader")
 
 
-async def test_the_leader_of_etcd_is_killed(cluster: Cluster) -> None:
+async def test_leader_of_etcd_is_killed(cluster: Cluster) -> None:
     """Watches go on without loss, and what was acknowledged is there."""
     async with cluster.client() as client, witnesses(cluster, 4) as found, loads(cluster, 3) as load:
         for _ in range(2):

@@ -79,7 +79,7 @@ async def test_what_each_part_is_for(apiserver: Component, client: Client, start
     assert pod.status.podIP and all(status.ready for status in pod.status.containerStatuses)
 
 
-async def test_a_pod_with_a_node_name_bypasses_the_scheduler(apiserver: Component, client: Client, start: Start) -> None:
+async def test_pod_with_a_node_name_bypasses_the_scheduler(apiserver: Component, client: Client, start: Start) -> None:
     await start("kubelet", "fleet", "--server", apiserver.address, "--nodes", "1", "--node-prefix", "node-").ready()
     pod = make_pod("direct").req(cpu="100m").node("node-0").new()
     await client.pods.create(pod)

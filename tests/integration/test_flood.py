@@ -61,7 +61,7 @@ async def server(tmp_path: Path, etcd_storage: EtcdStorage) -> AsyncIterator[Ser
     await server.close()
 
 
-async def test_a_flood_is_carried_out_behind_the_calls_of_others(server: Server) -> None:
+async def test_flood_is_carried_out_behind_the_calls_of_others(server: Server) -> None:
     mallory, eve = Client(server.connect("mallory")), Client(server.connect("eve"))
     await eve.pods.create(make_pod("hers").req(cpu="1m").new())
     lost: list[str] = []

@@ -132,7 +132,7 @@ async def ready(client: Client) -> None:
                 return
 
 
-async def test_a_large_state_comes_in_one_piece(client: Client) -> None:
+async def test_large_state_comes_in_one_piece(client: Client) -> None:
     await ready(client)
     assert await make_pods(client, [f"pod-{n}" for n in range(PODS)]) == PODS
     async with following(client) as (informer, mirror):

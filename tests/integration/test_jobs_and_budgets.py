@@ -69,7 +69,7 @@ async def end_of(client: Client, since: int) -> tuple[int, int]:
     raise AssertionError("the watch ended")
 
 
-async def test_a_job_counts_its_pods_once_and_goes_when_its_time_is_over(client: Client) -> None:
+async def test_job_counts_its_pods_once_and_goes_when_its_time_is_over(client: Client) -> None:
     job = new(make_job("j", parallelism=2, completions=3, ttlSecondsAfterFinished=0, manualSelector=True))
     job.spec.selector.matchLabels.clear()
     job.spec.template.metadata.labels.clear()

@@ -90,7 +90,7 @@ async def test_nodes_that_others_add_are_played_and_deleted_ones_are_not(
     assert pods["b"].status.phase == "Pending"
 
 
-async def test_a_killed_fleet_takes_up_its_nodes_and_pods_again(client: Client, fleet: Callable[..., Component]) -> None:
+async def test_killed_fleet_takes_up_its_nodes_and_pods_again(client: Client, fleet: Callable[..., Component]) -> None:
     first = fleet("fleet")
     await first.ready()
     await bind(client, "a", "doomed")
@@ -108,7 +108,7 @@ async def test_a_killed_fleet_takes_up_its_nodes_and_pods_again(client: Client, 
     assert await until(client.nodes, lambda nodes: True) == nodes, "nodes that are as they should be are not written"
 
 
-async def test_a_stopped_fleet_gives_its_leases_back_and_leaves_pods_running(
+async def test_stopped_fleet_gives_its_leases_back_and_leaves_pods_running(
     client: Client, fleet: Callable[..., Component]
 ) -> None:
     process = fleet("fleet")

@@ -153,7 +153,7 @@ def test_no_order_of_kills_and_starts_loses_anything(life: Life, tmp_path: Path)
                 each.wait()
 
 
-def test_a_start_whose_output_cannot_be_written_stops_nothing(life: Life) -> None:
+def test_start_whose_output_cannot_be_written_stops_nothing(life: Life) -> None:
     """`pinnace up --detach | head -3` ended all processes of a cluster that ran."""
     life.well("kill", "kubelet-0", "--data-dir", str(life.data_dir))
     command = f"{sys.executable} -m pinnace.cli.entry up --detach --data-dir {life.data_dir} 2>&1 | head -3"
@@ -162,7 +162,7 @@ def test_a_start_whose_output_cannot_be_written_stops_nothing(life: Life) -> Non
     assert [each["name"] for each in json.loads(started) if each["ready"] is not True] == []
 
 
-def test_a_fresh_start_with_an_unusable_plugin_keeps_the_cluster(life: Life, tmp_path: Path) -> None:
+def test_fresh_start_with_an_unusable_plugin_keeps_the_cluster(life: Life, tmp_path: Path) -> None:
     plugin = tmp_path / "plugin.py"
     plugin.write_text("class Useless:\n    name = 'Useless'\n")
     refused = life.run("up", "--fresh", "--detach", "--data-dir", str(life.data_dir), "--scheduler-plugin", f"{plugin}:Useless")

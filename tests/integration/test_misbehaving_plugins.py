@@ -55,7 +55,7 @@ HANDED_OVER = 45.0
 
 
 @pytest.mark.parametrize("deed", ["cancelled", "cancel", "exit", "generator-exit", "hang", "spin", "never"])
-async def test_a_plugin_that_misbehaves(tmp_path: Path, apiserver: Component, client: Client, start: Start, deed: str) -> None:
+async def test_plugin_that_misbehaves(tmp_path: Path, apiserver: Component, client: Client, start: Start, deed: str) -> None:
     plugin = tmp_path / "misbehaving.py"
     plugin.write_text(PLUGIN)
     await start("kubelet", "fleet", "--server", apiserver.address, "--nodes", "1", "--node-prefix", "node-").ready()

@@ -166,7 +166,7 @@ async def test_node_ports_are_masqueraded(network: Network, backend: NfTables) -
     assert all(each.split()[1] in ("10.77.1.1", "10.77.2.1", "10.77.3.1") for each in answers)
 
 
-async def test_an_endpoint_reaches_itself_through_the_service(network: Network, backend: NfTables) -> None:
+async def test_endpoint_reaches_itself_through_the_service(network: Network, backend: NfTables) -> None:
     await backend.apply({"default/web": rules(network.endpoints[0])})
     assert network.ask(SERVICE, 80, of="e1") == ["10.77.1.2 10.77.1.1"]
 
@@ -210,7 +210,7 @@ async def test_only_changes_are_sent_and_nothing_is_left(network: Network, backe
     assert "10.77" not in left
 
 
-async def test_a_frontend_of_two_services_belongs_to_the_first_one(network: Network, backend: NfTables) -> None:
+async def test_frontend_of_two_services_belongs_to_the_first_one(network: Network, backend: NfTables) -> None:
     first, second, _ = network.endpoints
     await backend.apply({"default/web": rules(first)})
     await backend.apply({"default/b": rules(second)})
@@ -221,7 +221,7 @@ async def test_a_frontend_of_two_services_belongs_to_the_first_one(network: Netw
     assert backend.services == {} and "10.96" not in network.ruleset()
 
 
-async def test_a_flushed_ruleset_is_restored_at_the_next_change(network: Network, backend: NfTables) -> None:
+async def test_flushed_ruleset_is_restored_at_the_next_change(network: Network, backend: NfTables) -> None:
     await backend.apply({"default/web": rules(*network.endpoints)})
     network.run(network.node, "nft", "flush", "ruleset")
 

@@ -35,7 +35,7 @@ async def bound(client: Client, name: str) -> Pod:
     return await until(client, name, lambda pod: bool(pod.spec.nodeName))
 
 
-async def test_a_plugin_of_ones_own(
+async def test_plugin_of_ones_own(
     monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config, apiserver: Component, client: Client, start: Start
 ) -> None:
     monkeypatch.chdir(pytestconfig.rootpath)

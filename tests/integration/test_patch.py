@@ -57,7 +57,7 @@ async def test_patches_of_different_fields_never_lose_one_another(clients: tuple
     assert set(labels) == {"app", *(f"l{index}" for index in range(50))}
 
 
-async def test_a_patch_with_a_resource_version_is_compare_and_swap(client: Client) -> None:
+async def test_patch_with_a_resource_version_is_compare_and_swap(client: Client) -> None:
     first = await client.pods.create(new_pod())
     version = first.metadata.resourceVersion
     patch = {"metadata": {"resourceVersion": version, "labels": {"x": "1"}}}
@@ -72,7 +72,7 @@ async def test_a_patch_with_a_resource_version_is_compare_and_swap(client: Clien
         await client.pods.patch("b", "default", {})
 
 
-async def test_the_rules_of_updates_hold(client: Client) -> None:
+async def test_rules_of_updates_hold(client: Client) -> None:
     pod = await client.pods.create(new_pod())
     name = pod.spec.containers[0].name
     patched = await client.pods.patch("a", "default", {"spec": {"containers": [{"name": name, "image": "other:2"}]}})
@@ -104,7 +104,7 @@ async def test_status_and_spec_are_separate(client: Client) -> None:
         await client.of(STORAGE_CLASSES).patch("fast", "", {}, subresource="status")
 
 
-async def test_a_dry_run_writes_nothing(client: Client) -> None:
+async def test_dry_run_writes_nothing(client: Client) -> None:
     pod = await client.pods.create(new_pod())
     patched = await client.pods.patch("a", "default", {"metadata": {"labels": {"x": "1"}}}, dry_run=True)
     assert patched.metadata.labels["x"] == "1" and await client.pods.get("a", "default") == pod
@@ -121,7 +121,7 @@ async def test_patch_keeps_unmodelled_fields(client: Client) -> None:
     assert patched.spec == created.spec and future in patched.SerializeToString()
 
 
-async def test_the_last_finalizer_may_be_patched_away(client: Client) -> None:
+async def test_last_finalizer_may_be_patched_away(client: Client) -> None:
     pod = new_pod()
     pod.metadata.finalizers.append("example.com/hold")
     await client.pods.create(pod)
@@ -131,7 +131,7 @@ async def test_the_last_finalizer_may_be_patched_away(client: Client) -> None:
         await client.pods.get("a", "default")
 
 
-async def test_a_collection_is_deleted_by_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_collection_is_deleted_by_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "MAX_BATCH", 3)
     for index in range(8):
         await client.pods.create(new_pod(f"p{index}"))
@@ -168,14 +168,14 @@ async def test_patch_of_a_large_list_keeps_later_pages(client: Client) -> None:
     assert [pod.metadata.name for pod in (await client.pods.list("default")).items] == ["b", "c"]
 
 
-async def test_a_collection_has_no_preconditions(client: Client) -> None:
+async def test_collection_has_no_preconditions(client: Client) -> None:
     request = DeleteCollectionRequest(namespace="default")
     request.deleteOptions.preconditions.uid = "x"
     with pytest.raises(Invalid, match=r"deleteOptions\.preconditions"):
         await client.connection.call("/pinnace.v1.Pods/DeleteCollection", request, resource.BatchResponse, retry=False)
 
 
-async def test_a_batch_of_deletes_is_a_dry_run_or_none(client: Client) -> None:
+async def test_batch_of_deletes_is_a_dry_run_or_none(client: Client) -> None:
     for name in ("a", "b"):
         await client.pods.create(new_pod(name))
     asked = [delete_request("a", "default", dry_run=True), delete_request("b", "default")]

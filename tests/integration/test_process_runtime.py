@@ -66,7 +66,7 @@ async def serving(pod: Pod, other_than: str = "") -> str:
     return page(pod)
 
 
-async def test_a_page_is_served_through_a_crash_and_a_restart_of_the_kubelet(
+async def test_page_is_served_through_a_crash_and_a_restart_of_the_kubelet(
     root: Path, apiserver: Component, client: Client, start: Start
 ) -> None:
     index = free_port()  # the pod's address follows from it: no other test's

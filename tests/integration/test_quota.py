@@ -125,7 +125,7 @@ async def test_quota_charges_one_of_several_creates_of_one_name(pair: Pair) -> N
     assert await pair.used() == {"pods": "30"}
 
 
-async def test_a_server_that_is_killed_leaks_nothing(etcd_storage: EtcdStorage, etcd: EtcdServer, start: Start) -> None:
+async def test_server_that_is_killed_leaks_nothing(etcd_storage: EtcdStorage, etcd: EtcdServer, start: Start) -> None:
     """Real processes, and kill -9 of one of two while 200 want in: the other fills what is left, and at no revision are there
     more than may be, or than the quota says."""
     servers = [start("apiserver", f"apiserver-{i}", "--etcd", etcd.endpoint) for i in range(2)]

@@ -142,7 +142,7 @@ async def test_all_of_etcd_restarts(storage: EtcdStorage, members: list[EtcdServ
     assert [record.key for record in recording.records()] == ["/registry/x/before", "/registry/x/after"]
 
 
-async def test_a_compaction_is_noted(storage: EtcdStorage, recording: Recording) -> None:
+async def test_compaction_is_noted(storage: EtcdStorage, recording: Recording) -> None:
     first = await write(storage, Write("/registry/x/a", b"1", 0))
     answer = await storage.transact([Write("/registry/x/a", b"2", first)])
     assert isinstance(answer, Committed)
@@ -152,9 +152,7 @@ async def test_a_compaction_is_noted(storage: EtcdStorage, recording: Recording)
     assert recording.stop() == 0
 
 
-async def test_a_recorder_that_was_overtaken_ends_loudly(
-    storage: EtcdStorage, members: list[EtcdServer], tmp_path: Path
-) -> None:
+async def test_recorder_that_was_overtaken_ends_loudly(storage: EtcdStorage, members: list[EtcdServer], tmp_path: Path) -> None:
     """What it needs is gone: here, already when it starts."""
     first = await write(storage, Write("/registry/x/a", b"1", 0))
     answer = await storage.transact([Write("/registry/x/a", b"2", first)])

@@ -184,7 +184,7 @@ async def test_cluster_resumes_after_a_restore_without_intervention(world: World
     assert await world.pids("before") == pids, "what runs, runs on"
 
 
-async def test_a_server_that_was_stopped_meanwhile_leaves_the_new_leaders_alone(world: World) -> None:
+async def test_server_that_was_stopped_meanwhile_leaves_the_new_leaders_alone(world: World) -> None:
     """Once nobody has his informers there any more: who has, begins anew when it notices."""
     await world.deploy("before")
     before = await world.tokens()

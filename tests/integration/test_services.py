@@ -85,7 +85,7 @@ async def refused(service: Service, timeout: float = 5.0) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_page_of_three_pods_is_served_evenly_through_crashes_and_updates(cluster: Cluster) -> None:
+async def test_page_of_three_pods_is_served_evenly_through_crashes_and_updates(cluster: Cluster) -> None:
     async with cluster.client() as client:
         await client.of(DEPLOYMENTS).create(pages.deployment("web", 3))
         service = await pages.create_service(

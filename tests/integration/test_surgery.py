@@ -15,12 +15,12 @@ def surgeon(etcd: EtcdServer) -> Helper:
     return Helper("pinnace.apiserver.storage.etcd.surgery", "--etcd", f"127.0.0.1:1,{etcd.endpoint}")
 
 
-async def test_the_leader_is_the_member_that_says_so(etcd: EtcdServer) -> None:
+async def test_leader_is_the_member_that_says_so(etcd: EtcdServer) -> None:
     async with surgeon(etcd) as helper:
         assert await helper.ask("leader") == etcd.endpoint
 
 
-async def test_an_alarm_stops_writes_until_it_is_cleared(etcd: EtcdServer, etcd_storage: EtcdStorage) -> None:
+async def test_alarm_stops_writes_until_it_is_cleared(etcd: EtcdServer, etcd_storage: EtcdStorage) -> None:
     async with surgeon(etcd) as helper:
         await helper.ask("alarm", on=True)
         try:
@@ -49,7 +49,7 @@ async def test_impossible_operation_is_refused_with_a_message(etcd: EtcdServer) 
             await helper.ask("alarm", on=True)
 
 
-async def test_a_member_is_removed_and_added_again_once(start_etcd: EtcdFactory) -> None:
+async def test_member_is_removed_and_added_again_once(start_etcd: EtcdFactory) -> None:
     servers = await start_etcd(3)
     member = servers[2]
     async with Helper(

@@ -81,7 +81,7 @@ def complete(deployment: Deployment) -> bool:
     return seen and status.replicas == status.updatedReplicas == status.availableReplicas == wanted
 
 
-async def test_a_deployment_comes_is_updated_undone_and_goes_and_keeps_its_promises(client: Client) -> None:
+async def test_deployment_comes_is_updated_undone_and_goes_and_keeps_its_promises(client: Client) -> None:
     web = make_deployment("web", replicas=REPLICAS)
     web.spec.strategy.rollingUpdate.maxSurge.intVal, web.spec.strategy.rollingUpdate.maxUnavailable.intVal = SURGE, UNAVAILABLE
     web.spec.strategy.rollingUpdate.maxSurge.type = web.spec.strategy.rollingUpdate.maxUnavailable.type = 0

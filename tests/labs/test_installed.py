@@ -38,7 +38,7 @@ def run(installed: Path, folder: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_wheel_contains_all_labs(installed: Path, tmp_path: Path) -> None:
+def test_wheel_contains_all_labs(installed: Path, tmp_path: Path) -> None:
     code, out = run(installed, tmp_path, "lab", "list")
     assert code == 0, out
     assert [int(line.split()[0]) for line in out.splitlines()[1:]] == list(texts())
@@ -50,7 +50,7 @@ def test_the_wheel_contains_all_labs(installed: Path, tmp_path: Path) -> None:
     assert path.read_text() == texts()[4].read_text()
 
 
-def test_a_hint_of_the_wheel_needs_no_cluster(installed: Path, tmp_path: Path) -> None:
+def test_hint_of_the_wheel_needs_no_cluster(installed: Path, tmp_path: Path) -> None:
     code, out = run(installed, tmp_path, "lab", "hint", "4")
     assert code == 0, out
     assert "hint: Run `pinnace up --detach --data-dir lab-4 --nodes 3 --pods 1000`." in out

@@ -110,7 +110,7 @@ def _run(shell: Shell, command: Command) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
-def test_the_commands_of_a_page_succeed_and_print_what_it_shows(page: Page) -> None:
+def test_commands_of_a_page_succeed_and_print_what_it_shows(page: Page) -> None:
     folder = Path(tempfile.mkdtemp(prefix="pinnace-page-"))
     environ = environment(folder) | {"XDG_STATE_HOME": str(folder / ".local" / "state")}
     work = folder / "work"

@@ -45,7 +45,7 @@ FOUND_FAST = (
 
 
 @pytest.mark.parametrize("name", FOUND_FAST)
-def test_a_planted_bug_is_found(name: str) -> None:
+def test_planted_bug_is_found(name: str) -> None:
     first = BEGIN.get(name, 0)
     find = hunt(name, range(first, first + SEEDS))
     assert find.seed is not None, f"{name} ({BUGS[name].what}) escaped {SEEDS} seeds"

@@ -65,7 +65,7 @@ def test_without_faults_it_answers_as_memory_does() -> None:
 
 
 @everywhere
-async def test_a_write_through_a_partition_is_unknown_and_may_arrive_later(world: World) -> None:
+async def test_write_through_a_partition_is_unknown_and_may_arrive_later(world: World) -> None:
     world.port.block()
     began = world.loop.time()
     with pytest.raises(OutcomeUnknown):
@@ -78,7 +78,7 @@ async def test_a_write_through_a_partition_is_unknown_and_may_arrive_later(world
 
 
 @everywhere
-async def test_a_write_whose_answer_is_held_has_happened(world: World) -> None:
+async def test_write_whose_answer_is_held_has_happened(world: World) -> None:
     world.port.block(requests=False)
     with pytest.raises(OutcomeUnknown):
         await put(world.port, A)
@@ -86,7 +86,7 @@ async def test_a_write_whose_answer_is_held_has_happened(world: World) -> None:
 
 
 @everywhere
-async def test_a_read_through_a_partition_fails(world: World) -> None:
+async def test_read_through_a_partition_fails(world: World) -> None:
     world.port.block(answers=False)
     with pytest.raises(Unavailable):
         await world.port.get(A)
@@ -103,7 +103,7 @@ async def fate(world: World) -> str:
     return "delayed" if await world.other.get(A) else "request lost"
 
 
-def test_a_request_on_a_connection_that_breaks_has_one_of_three_fates() -> None:
+def test_request_on_a_connection_that_breaks_has_one_of_three_fates() -> None:
     found = set()
     for seed in range(30):
         world = World(seed)
@@ -152,7 +152,7 @@ async def test_lease_expires_without_calls(world: World) -> None:
 
 
 @everywhere
-async def test_a_lease_that_has_run_out_is_not_renewed_though_its_key_is_still_there(world: World) -> None:
+async def test_lease_that_has_run_out_is_not_renewed_though_its_key_is_still_there(world: World) -> None:
     lease = await world.port.grant_lease(2)
     await put(world.port, A, lease=lease)
     world.etcd.lose_leader()
@@ -183,7 +183,7 @@ async def test_out_of_space(world: World) -> None:
 
 
 @everywhere
-async def test_a_watch_tells_nothing_through_a_partition_and_all_of_it_in_order_afterwards(world: World) -> None:
+async def test_watch_tells_nothing_through_a_partition_and_all_of_it_in_order_afterwards(world: World) -> None:
     async with aclosing(world.port.watch(2)) as watch:
         await anext(watch)
         world.port.block(requests=False)
@@ -198,7 +198,7 @@ async def test_a_watch_tells_nothing_through_a_partition_and_all_of_it_in_order_
 
 
 @everywhere
-async def test_a_watch_that_is_silent_for_long_ends(world: World) -> None:
+async def test_watch_that_is_silent_for_long_ends(world: World) -> None:
     async with aclosing(world.port.watch(2)) as watch:
         await anext(watch)
         world.port.block()
@@ -207,7 +207,7 @@ async def test_a_watch_that_is_silent_for_long_ends(world: World) -> None:
 
 
 @everywhere
-async def test_a_watch_that_breaks_ends_and_can_be_resumed_unless_it_was_compacted(world: World) -> None:
+async def test_watch_that_breaks_ends_and_can_be_resumed_unless_it_was_compacted(world: World) -> None:
     async with aclosing(world.port.watch(2)) as watch:
         await anext(watch)
         world.port.reset()
@@ -223,7 +223,7 @@ async def test_a_watch_that_breaks_ends_and_can_be_resumed_unless_it_was_compact
 
 
 @everywhere
-async def test_a_watch_that_is_stalled_gives_signs_of_life_only(world: World) -> None:
+async def test_watch_that_is_stalled_gives_signs_of_life_only(world: World) -> None:
     async with aclosing(world.port.watch(2)) as watch:
         await anext(watch)
         assert world.port.stall_watches() == 1
@@ -233,7 +233,7 @@ async def test_a_watch_that_is_stalled_gives_signs_of_life_only(world: World) ->
 
 
 @everywhere
-async def test_a_watch_without_a_leader_ends(world: World) -> None:
+async def test_watch_without_a_leader_ends(world: World) -> None:
     async with aclosing(world.port.watch(2)) as watch:
         await anext(watch)
         world.etcd.lose_leader()
@@ -252,7 +252,7 @@ async def test_watches_that_lag_lose_and_reorder_nothing(world: World) -> None:
 
 
 @everywhere
-async def test_a_lag_that_is_over_holds_nothing_back(world: World) -> None:
+async def test_lag_that_is_over_holds_nothing_back(world: World) -> None:
     """Else a fault would go on when it is said to be over, and its harm be blamed on the product."""
     world.port.lag(1000.0)
     async with aclosing(world.port.watch(2)) as watch:

@@ -23,7 +23,7 @@ def plant(surgery):
 """
 
 
-def test_a_found_seed_is_replayed_exactly_and_its_history_is_checked_as_the_run_was(tmp_path: Path) -> None:
+def test_found_seed_is_replayed_exactly_and_its_history_is_checked_as_the_run_was(tmp_path: Path) -> None:
     found, replayed = tmp_path / "found.jsonl", tmp_path / "replayed.jsonl"
     ended = CliRunner().invoke(hunt, ["--bug", BUG, "--seeds", "80", "--save", str(found)])
     assert ended.exit_code == 0, ended.output
@@ -41,7 +41,7 @@ def test_a_found_seed_is_replayed_exactly_and_its_history_is_checked_as_the_run_
     assert not outcome.problems and not outcome.history, "the bug is gone, and nothing is kept"
 
 
-def test_a_bug_of_a_file_is_planted(tmp_path: Path) -> None:
+def test_bug_of_a_file_is_planted(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(MINE.format(number=1))
     ended = CliRunner().invoke(simulate, ["--seed", "5", "--file", str(file), "--bug", "without-clock-1"])

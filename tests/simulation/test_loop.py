@@ -42,7 +42,7 @@ def test_callbacks_of_a_process_run_in_order_and_processes_in_any() -> None:
     assert orders(3) == orders(3)
 
 
-def test_a_paused_process_catches_up_when_it_is_resumed() -> None:
+def test_paused_process_catches_up_when_it_is_resumed() -> None:
     loop, ticks = SimLoop(1), list[float]()
     process = Process("ticker", loop)
 
@@ -64,7 +64,7 @@ def test_a_paused_process_catches_up_when_it_is_resumed() -> None:
     assert ticks == [1, 2, 8, 9]  # the sleep that ended meanwhile, and the next
 
 
-def test_a_crashed_process_has_no_effects_not_even_when_it_is_thrown_away() -> None:
+def test_crashed_process_has_no_effects_not_even_when_it_is_thrown_away() -> None:
     loop, effects = SimLoop(1), list[str]()
     process = Process("victim", loop)
 
@@ -101,7 +101,7 @@ def test_unretrieved_exception_is_a_failure() -> None:
     assert loop.failures == ["buggy died: ValueError('a bug')"]
 
 
-def test_a_run_without_an_end_is_stuck() -> None:
+def test_run_without_an_end_is_stuck() -> None:
     async def spin() -> None:
         while True:  # noqa: ASYNC110 - that is the mistake
             await asyncio.sleep(0)

@@ -62,7 +62,7 @@ def test_messages_cross_as_bytes(level: int, caplog: pytest.LogCaptureFixture) -
     assert not sent.metadata.uid and made == found and made is not found
 
 
-def test_a_server_that_is_not_there_is_unavailable_and_another_one_serves() -> None:
+def test_server_that_is_not_there_is_unavailable_and_another_one_serves() -> None:
     async def story(cluster: Cluster, client: Client) -> int:
         cluster.members[SERVER].process.crash()
         for _ in range(5):
@@ -75,7 +75,7 @@ def test_a_server_that_is_not_there_is_unavailable_and_another_one_serves() -> N
     assert tell(story, servers=2)
 
 
-def test_the_outcome_of_a_create_is_unknown_when_the_answer_does_not_come() -> None:
+def test_outcome_of_a_create_is_unknown_when_the_answer_does_not_come() -> None:
     async def story(cluster: Cluster, client: Client) -> bool:
         await client.pods.list()
         cluster.network.block(SERVER, "client")
@@ -99,7 +99,7 @@ def test_held_messages_arrive_after_a_partition() -> None:
     assert tell(story).metadata.uid
 
 
-def test_a_read_is_sent_again_when_its_connection_breaks() -> None:
+def test_read_is_sent_again_when_its_connection_breaks() -> None:
     async def story(cluster: Cluster, client: Client) -> int:
         await client.pods.list()
         listing = asyncio.create_task(client.pods.list())
@@ -110,7 +110,7 @@ def test_a_read_is_sent_again_when_its_connection_breaks() -> None:
     assert tell(story) > 0
 
 
-def test_a_paused_server_is_found_by_keepalive() -> None:
+def test_paused_server_is_found_by_keepalive() -> None:
     async def story(cluster: Cluster, client: Client) -> float:
         loop = asyncio.get_running_loop()
         watch = client.pods.watch()

@@ -36,14 +36,14 @@ def test_seeds_hold(batch: int) -> None:
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_a_replay_is_exact(kind: Kind) -> None:
+def test_replay_is_exact(kind: Kind) -> None:
     seed, other = [seed for seed in range(100) if plan(seed).kind is kind and plan(seed).blows][:2]
     first = play(seed)
     play(other)
     assert play(seed).digest == first.digest != play(other).digest
 
 
-def test_a_replay_depends_on_no_hash_seed() -> None:
+def test_replay_depends_on_no_hash_seed() -> None:
     seeds = [eventful(kind) for kind in Kind]
     code = f"from tests.simulation.run import play; print(*(play(seed).digest for seed in {seeds}))"
 
@@ -54,7 +54,7 @@ def test_a_replay_depends_on_no_hash_seed() -> None:
     assert elsewhere.stdout.split() == [play(seed).digest for seed in seeds]
 
 
-def test_a_replay_depends_on_no_other_thread() -> None:
+def test_replay_depends_on_no_other_thread() -> None:
     seed = eventful(Kind.WHOLE)
     expected, over = play(seed).digest, threading.Event()
 
@@ -71,7 +71,7 @@ def test_a_replay_depends_on_no_other_thread() -> None:
         other.join()
 
 
-def test_a_replay_depends_on_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_depends_on_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of which nodes tell, as the version of their kubelet."""
     seed = eventful(Kind.WHOLE)
     expected = play(seed).digest

@@ -21,7 +21,7 @@ def levels(text: str) -> dict[str, str]:
     return {each["check"]: each["level"] for each in json.loads(text)}
 
 
-async def test_a_server_elsewhere(pinnace: Commands, client: Client) -> None:
+async def test_server_elsewhere(pinnace: Commands, client: Client) -> None:
     before = {each.metadata.name for each in (await client.namespaces.list()).items}
     done = await pinnace("doctor", "-o", "json")
     found = levels(done.out)
@@ -30,16 +30,14 @@ async def test_a_server_elsewhere(pinnace: Commands, client: Client) -> None:
     assert {each.metadata.name for each in (await client.namespaces.list()).items} == before
 
 
-async def test_a_server_that_does_not_answer(pinnace: Commands) -> None:
+async def test_server_that_does_not_answer(pinnace: Commands) -> None:
     done = await pinnace("doctor", "--server", "127.0.0.1:1")
     assert done.code == 10
     assert "problem  server         no API server answers at 127.0.0.1:1 (connection refused)" in done.lines
     assert not any("leaders" in line or "clock" in line for line in done.lines)
 
 
-async def test_a_local_cluster_whose_processes_are_gone(
-    pinnace: Commands, tmp_path: Path, free_port: Callable[[], int]
-) -> None:
+async def test_local_cluster_whose_processes_are_gone(pinnace: Commands, tmp_path: Path, free_port: Callable[[], int]) -> None:
     address = f"127.0.0.1:{free_port()}"
     plan = Plan("apiserver", "apiserver-0", address, address, ("true",))
     (tmp_path / "cluster.json").write_text(encode(planned(ClusterSpec(data_dir=tmp_path), [plan], [], 0.0)))
@@ -57,7 +55,7 @@ async def test_nothing_is_there_yet(pinnace: Commands, tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-async def test_a_context_that_is_named_goes_before_a_folder_in_the_environment(
+async def test_context_that_is_named_goes_before_a_folder_in_the_environment(
     pinnace: Commands, server: str, tmp_path: Path
 ) -> None:
     file = write_context("here", ClientConfig((server,)), file=tmp_path / "config")

@@ -56,7 +56,7 @@ async def test_get_names_a_missing_key_and_a_prefix(pinnace: Commands) -> None:
     assert done.code != 0 and "revision 999999 is in the future" in done.err
 
 
-async def test_the_lock_of_an_election_is_a_key_with_a_lease(pinnace: Commands, client: Client) -> None:
+async def test_lock_of_an_election_is_a_key_with_a_lease(pinnace: Commands, client: Client) -> None:
     elected = asyncio.Event()
     candidate = Candidate(client.connection, "other", "me", on_elected=lambda _: elected.set(), on_lost=lambda reason: None)
     campaign = asyncio.create_task(candidate.run())
@@ -72,7 +72,7 @@ async def test_the_lock_of_an_election_is_a_key_with_a_lease(pinnace: Commands, 
     assert gone.code == 3
 
 
-async def test_the_value_of_a_secret_is_never_shown(pinnace: Commands, client: Client) -> None:
+async def test_value_of_a_secret_is_never_shown(pinnace: Commands, client: Client) -> None:
     secret = Secret(data={"password": b"hunter2"})
     secret.metadata.name, secret.metadata.namespace = "s", "default"
     await client.of(SECRETS).create(secret)

@@ -40,7 +40,7 @@ async def line(output: asyncio.StreamReader) -> str:
     return (await asyncio.wait_for(output.readline(), PATIENCE)).decode().strip()
 
 
-async def test_the_informer_lists_and_then_watches(server: str, client: Client) -> None:
+async def test_informer_lists_and_then_watches(server: str, client: Client) -> None:
     await client.pods.create(make_pod("a").req(cpu="1").new())
     async with running("informer.py", server) as output:
         assert (await line(output)).endswith("LIST 1 pods")
@@ -50,7 +50,7 @@ async def test_the_informer_lists_and_then_watches(server: str, client: Client) 
         assert (await line(output)).endswith("DELETED default/a")
 
 
-async def test_the_etcd_watch_decodes_pods(server: str, client: Client) -> None:
+async def test_etcd_watch_decodes_pods(server: str, client: Client) -> None:
     async with running("etcd_watch.py", server) as output:
         first = asyncio.create_task(line(output))
         number = 0
@@ -63,7 +63,7 @@ async def test_the_etcd_watch_decodes_pods(server: str, client: Client) -> None:
         assert (operation, node) == ("PUT", "node=-")
 
 
-async def test_the_informer_lists_again_after_a_compaction(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_informer_lists_again_after_a_compaction(capsys: pytest.CaptureFixture[str]) -> None:
     """The store starts at a revision that is compacted, with a pod that no longer exists."""
     storage = MemoryStorage()
     server = Server(storage)

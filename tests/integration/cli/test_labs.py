@@ -87,7 +87,7 @@ async def test_checks_name_what_is_missing_and_hints_follow_them(pinnace: Comman
     assert "has the schedulerName default-scheduler, not cheap" in checked.out
 
 
-async def test_a_cluster_that_the_lab_did_not_start_is_checked_only_when_it_is_named(
+async def test_cluster_that_the_lab_did_not_start_is_checked_only_when_it_is_named(
     pinnace: Commands, client: Client, state: Path, tmp_path: Path
 ) -> None:
     """Regression: `lab check 8` checked the cluster of another lab, and did not name it."""
@@ -127,7 +127,7 @@ async def test_predictions_are_compared_when_all_steps_are_done(pinnace: Command
     assert (await pinnace("lab", "hint")).lines[1:] == ["all steps of lab 8 are done"]
 
 
-async def test_the_text_is_read_from_question_to_question(pinnace: Commands, state: Path) -> None:
+async def test_text_is_read_from_question_to_question(pinnace: Commands, state: Path) -> None:
     started = await pinnace("lab", "start", "8")
     assert started.lines[-1] == "`pinnace lab read` prints the text up to the next question"
     first = await pinnace("lab", "read")
@@ -142,7 +142,7 @@ async def test_the_text_is_read_from_question_to_question(pinnace: Commands, sta
     assert "## 3. Your policy" in (await pinnace("lab", "read", "--all")).lines
 
 
-async def test_a_reset_forgets_predictions_and_touches_no_other_cluster(pinnace: Commands, state: Path) -> None:
+async def test_reset_forgets_predictions_and_touches_no_other_cluster(pinnace: Commands, state: Path) -> None:
     await pinnace("lab", "start", "8")
     await pinnace("lab", "predict", "8", "default=b")
     reset = await pinnace("lab", "reset")
@@ -172,7 +172,7 @@ async def test_mistakes_are_named(pinnace: Commands, state: Path, arguments: tup
     assert recorded(state) is None
 
 
-async def test_the_hint_for_a_prediction_without_a_terminal_works_as_it_is_said(pinnace: Commands, state: Path) -> None:
+async def test_hint_for_a_prediction_without_a_terminal_works_as_it_is_said(pinnace: Commands, state: Path) -> None:
     await pinnace("lab", "start", "8")
     refused = await pinnace("lab", "predict")
     assert refused.code == 2
@@ -181,7 +181,7 @@ async def test_the_hint_for_a_prediction_without_a_terminal_works_as_it_is_said(
     assert (await pinnace(*said.replace("ANSWER", "b").split())).out == "1 of 3 predictions recorded\n"
 
 
-async def test_a_broken_file_of_predictions_counts_as_empty(pinnace: Commands, state: Path) -> None:
+async def test_broken_file_of_predictions_counts_as_empty(pinnace: Commands, state: Path) -> None:
     broken(state)
     assert "0 of 3 predictions recorded" in (await pinnace("lab", "start", "8")).lines
 

@@ -28,7 +28,7 @@ def stored(name: str, seconds: int, default: str = "true") -> KeyValue:
         ([stored("old", 1), stored("b", 2), stored("a", 2)], "a"),
     ],
 )
-def test_the_default(classes: list[KeyValue], expected: str | None) -> None:
+def test_default(classes: list[KeyValue], expected: str | None) -> None:
     cacher = Cacher(MemoryStorage())
     cacher.install(5, classes)
     plugin = DefaultStorageClass(cacher.of(STORAGE_CLASSES))

@@ -96,7 +96,7 @@ class TestDefaults:
             plugin.admit(BY, new)
             assert new == before
 
-    def test_the_ranges_are_those_of_now(self) -> None:
+    def test_ranges_are_those_of_now(self) -> None:
         cacher = Cacher(MemoryStorage())
         cacher.install(5, [])
         plugin, key = LimitRanger(cacher.of(LIMIT_RANGES)), LIMIT_RANGES.key("default", "l")
@@ -148,7 +148,7 @@ class TestBounds:
         said = refused(ranger({"type": type_, **bounds}), pod(requests, limits))
         assert said == (f'pods "a" is forbidden: {expected.format(type_)}' if expected else "")
 
-    def test_a_pod_is_bounded_by_the_sum_of_its_containers(self) -> None:
+    def test_pod_is_bounded_by_the_sum_of_its_containers(self) -> None:
         plugin = ranger({"type": "Pod", "max": {"cpu": "1"}})
         half = {"cpu": "500m"}
         assert not refused(plugin, make_pod("a").container(half, half).container(half, half).new())
@@ -181,7 +181,7 @@ class TestBounds:
         assert refused(plugin, claim(size)) == forbidden
         assert refused(plugin, claim(size), old=claim("2Gi")) == forbidden
 
-    def test_a_claim_that_was_there_before_the_limit_may_still_be_changed_otherwise(self) -> None:
+    def test_claim_that_was_there_before_the_limit_may_still_be_changed_otherwise(self) -> None:
         plugin = ranger({"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}})
         assert not refused(plugin, claim("2Gi", app="web"), old=claim("2Gi"))
 

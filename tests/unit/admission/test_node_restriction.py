@@ -119,13 +119,13 @@ def test_other_labels_are(change: Change) -> None:
     assert not refused(Operation.UPDATE, *changed(change))
 
 
-def test_a_restricted_label_cannot_be_taken_off_either() -> None:
+def test_restricted_label_cannot_be_taken_off_either() -> None:
     new, old = changed(label("disk"))
     old.metadata.labels["node-restriction.kubernetes.io/tier"] = "gold"
     assert "node-restriction.kubernetes.io/tier" in refused(Operation.UPDATE, new, old)
 
 
-def test_a_node_may_be_born_with_taints_but_not_with_restricted_labels() -> None:
+def test_node_may_be_born_with_taints_but_not_with_restricted_labels() -> None:
     born, _ = changed(taint)
     assert not refused(Operation.CREATE, born, None)
     label("node-restriction.kubernetes.io/tier")(born)
@@ -135,12 +135,12 @@ def test_a_node_may_be_born_with_taints_but_not_with_restricted_labels() -> None
     )
 
 
-def test_a_node_is_not_given_to_another_fleet_at_birth() -> None:
+def test_node_is_not_given_to_another_fleet_at_birth() -> None:
     born, _ = changed(label(FLEET_LABEL, "core"))
     assert FLEET_LABEL in refused(Operation.CREATE, born, None)
 
 
-def test_the_taint_of_a_new_node_may_be_taken_off_and_no_other() -> None:
+def test_taint_of_a_new_node_may_be_taken_off_and_no_other() -> None:
     new, old = changed(lambda node: None)
     old.spec.taints.add(key=NOT_READY_TAINT, effect="NoSchedule")
     assert not refused(Operation.UPDATE, new, old)
@@ -164,17 +164,17 @@ def test_restricted_label_cannot_be_added_or_changed(taint: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(("change", "why"), [(grow, "has been admitted"), (allot, "above the node's capacity")])
-def test_a_node_does_not_grow(change: Change, why: str) -> None:
+def test_node_does_not_grow(change: Change, why: str) -> None:
     assert why in refused(Operation.UPDATE_STATUS, *changed(change))
 
 
-def test_a_kubelet_reports_a_native_resource_once() -> None:
+def test_kubelet_reports_a_native_resource_once() -> None:
     for resource, allowed in (("ephemeral-storage", True), ("example.com/gpu", False)):
         new, old = changed(lambda node, added=resource: node.status.capacity[added].__setattr__("string", "8"))  # type: ignore[misc]
         assert bool(refused(Operation.UPDATE_STATUS, new, old)) is not allowed
 
 
-def test_a_kubelet_makes_allocatable_follow_capacity() -> None:
+def test_kubelet_makes_allocatable_follow_capacity() -> None:
     """An administrator has added a resource, removed it, or overwritten allocatable."""
     _, old = changed(ready)
     old.status.capacity["example.com/dongle"].string = "4"
@@ -189,7 +189,7 @@ def test_a_kubelet_makes_allocatable_follow_capacity() -> None:
     assert not refused(Operation.UPDATE_STATUS, old, new)
 
 
-def test_a_node_says_once_what_there_is_and_always_how_it_is() -> None:
+def test_node_says_once_what_there_is_and_always_how_it_is() -> None:
     new, old = changed(ready)
     assert not refused(Operation.UPDATE_STATUS, new, old)
     old.status.ClearField("capacity")
@@ -207,7 +207,7 @@ def test_pods_of_its_nodes_are_a_fleets_and_no_others(operation: Operation) -> N
 
 
 @pytest.mark.parametrize(("change", "field"), [(adopt, "ownerReferences"), (hold, "finalizers")])
-def test_a_new_node_has_neither_owners_nor_finalizers(change: Change, field: str) -> None:
+def test_new_node_has_neither_owners_nor_finalizers(change: Change, field: str) -> None:
     """Kubernetes lets a kubelet create a node with an owner that does not exist: the garbage collector deletes it
     (CVE-2025-5187)."""
     born, _ = changed(change)

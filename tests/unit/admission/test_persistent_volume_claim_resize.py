@@ -74,7 +74,7 @@ def test_claim_grows_within_its_storage_class(before: str, after: str) -> None:
         plugin().validate(Request(UNSECURED), Operation.UPDATE, claim("2Gi", after), claim("1Gi", before))
 
 
-async def test_a_bound_claim_of_a_class_that_does_not_grow_stays_as_it_is() -> None:
+async def test_bound_claim_of_a_class_that_does_not_grow_stays_as_it_is() -> None:
     async with serving() as assembly:
         for each in CLASSES:
             await call(assembly, "StorageClasses/Create", asked(assembly, "StorageClasses/Create", each))

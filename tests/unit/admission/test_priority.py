@@ -66,7 +66,7 @@ def priority(cacher: Cacher) -> Callable[[], int]:
     return of_a_new_pod
 
 
-def test_the_default_class_is_that_of_now(cacher: Cacher, priority: Callable[[], int]) -> None:
+def test_default_class_is_that_of_now(cacher: Cacher, priority: Callable[[], int]) -> None:
     assert priority() == 0
     cacher.apply(change(6, "a", encoded(70)))
     assert [priority(), priority()] == [70, 70]
@@ -85,7 +85,7 @@ def test_lowest_of_several_default_classes_applies(cacher: Cacher, priority: Cal
     assert priority() == 60
 
 
-def test_a_store_that_was_restored_may_say_something_else_at_the_same_revision(
+def test_store_that_was_restored_may_say_something_else_at_the_same_revision(
     cacher: Cacher, priority: Callable[[], int]
 ) -> None:
     cacher.apply(change(6, "a", encoded(70)))
@@ -132,7 +132,7 @@ def test_second_default_class_is_allowed_only_when_it_was_stored_before(
         ("system-node-critical", "Never", "PreemptLowerPriority"),
     ],
 )
-def test_a_pod_cannot_say_another_policy_than_its_class(cacher: Cacher, name: str, said: str, computed: str) -> None:
+def test_pod_cannot_say_another_policy_than_its_class(cacher: Cacher, name: str, said: str, computed: str) -> None:
     cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
     plugin, pod = Priority(cacher.of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).preemption_policy(said).new()
     assert refused(plugin, pod) == (
@@ -151,13 +151,13 @@ def test_pod_priority_must_match_its_class(cacher: Cacher) -> None:
     )
 
 
-def test_a_class_that_is_not_there(cacher: Cacher) -> None:
+def test_class_that_is_not_there(cacher: Cacher) -> None:
     pod = make_pod("a").priority_class("plain").new()
     assert refused(Priority(cacher.of(PRIORITY_CLASSES)), pod) == "no PriorityClass with name plain was found"
 
 
 @pytest.mark.parametrize("name", ["plain", ""])
-def test_a_pod_that_was_completed_may_be_looked_at_again(cacher: Cacher, name: str) -> None:
+def test_pod_that_was_completed_may_be_looked_at_again(cacher: Cacher, name: str) -> None:
     cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
     plugin, pod = Priority(cacher.of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).new()
     plugin.admit(Request(UNSECURED), pod)
@@ -185,7 +185,7 @@ async def test_new_default_class_is_accepted_after_the_old_one_was_deleted(monke
         assert PriorityClass.FromString(updated).globalDefault
 
 
-async def test_a_second_default_class_is_refused() -> None:
+async def test_second_default_class_is_refused() -> None:
     async with serving() as assembly:
         for name in ("first", "plain"):
             obj = named(name, default=name == "first")
@@ -199,7 +199,7 @@ async def test_a_second_default_class_is_refused() -> None:
             assert caught.value.refusal.code is Code.PERMISSION_DENIED
 
 
-async def test_the_classes_of_the_system_are_there_and_stay() -> None:
+async def test_classes_of_the_system_are_there_and_stay() -> None:
     async with serving() as assembly:
         found = PriorityClassList.FromString(await call(assembly, "PriorityClasses/List", ListRequest())).items
         assert {each.metadata.name: each.value for each in found} == SYSTEM_CLASSES

@@ -73,11 +73,11 @@ def test_namespaced_permission_cannot_be_granted_elsewhere(world: World) -> None
     assert refused(world, ClusterRole(rules=[rule("get")]))
 
 
-def test_a_role_that_is_made_later_cannot_be_given_now(world: World) -> None:
+def test_role_that_is_made_later_cannot_be_given_now(world: World) -> None:
     assert "does not exist" in refused(world, binding("Role", "later"))
 
 
-def test_a_role_that_gathers_others_takes_everything(world: World) -> None:
+def test_role_that_gathers_others_takes_everything(world: World) -> None:
     world.cluster_role("all", rule("*", "*", ["*"]))
     gathering = ClusterRole()
     gathering.aggregationRule.clusterRoleSelectors.add().matchLabels["any"] = "thing"
@@ -94,7 +94,7 @@ def test_removing_an_aggregation_rule_requires_its_permissions(world: World) -> 
     assert not refused(world, plain, old=gathering)
 
 
-def test_the_verbs_bind_and_escalate_allow_it(world: World) -> None:
+def test_verbs_bind_and_escalate_allow_it(world: World) -> None:
     world.cluster_role("granter", rule("bind", "clusterroles", ["rbac.authorization.k8s.io"], ["writer"]))
     world.bind("ClusterRole", "granter", "dev")
     assert not refused(world, binding("ClusterRole", "writer"))

@@ -100,14 +100,14 @@ async def test_buffered_audit_events_are_written_at_the_end(tmp_path: Path) -> N
     assert "late" in (tmp_path / "log").read_text()
 
 
-async def test_a_name_breaks_no_line(tmp_path: Path) -> None:
+async def test_name_breaks_no_line(tmp_path: Path) -> None:
     log = tmp_path / "log"
     await write(log, [AuditEvent(CREATE, "default", 'a"\n{"user": "root"}')])
     (line,) = lines(log)
     assert line["objectRef"]["name"] == 'a"\n{"user": "root"}'
 
 
-async def test_a_line_is_short_whatever_was_wanted(tmp_path: Path) -> None:
+async def test_line_is_short_whatever_was_wanted(tmp_path: Path) -> None:
     """Each item of a batch that is refused is told why, and that may name one of them."""
     log, long = tmp_path / "log", "x" * 1_000_000
     refusal = Refusal(Code.PERMISSION_DENIED, "Forbidden", f'pods "{long}" is forbidden')
@@ -221,7 +221,7 @@ async def test_every_write_is_noted_and_every_refusal(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_line_says_where_the_object_is_and_not_what_was_left_out() -> None:
+async def test_line_says_where_the_object_is_and_not_what_was_left_out() -> None:
     notes = Notes()
     assembly = Assembly(MemoryStorage(), ServerSettings(audit=notes))
     running = asyncio.ensure_future(assembly.run())

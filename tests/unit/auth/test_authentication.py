@@ -33,19 +33,19 @@ def refusal_of(authenticator: Authenticator, pem: bytes) -> tuple[Code, str]:
     return caught.value.refusal.code, caught.value.refusal.reason
 
 
-def test_a_certificate_says_user_groups_and_nodes() -> None:
+def test_certificate_says_user_groups_and_nodes() -> None:
     pem = shown(Subject("system:node:edge", ("system:nodes",), ("edge-0..9", "gateway")))
     user = at(NOW).certificate(pem)
     assert (user.name, user.groups, user.fleet) == ("system:node:edge", ("system:nodes", AUTHENTICATED), "edge")
     assert "edge-9" in user.nodes and "gateway" in user.nodes and "edge-10" not in user.nodes
 
 
-def test_a_node_without_its_group_is_no_fleet() -> None:
+def test_node_without_its_group_is_no_fleet() -> None:
     assert at(NOW).certificate(shown(Subject("system:node:edge"))).fleet is None
     assert at(NOW).certificate(shown(Subject("edge", ("system:nodes",)))).fleet is None
 
 
-def test_a_certificate_that_ends_while_its_connection_lives_counts_no_longer() -> None:
+def test_certificate_that_ends_while_its_connection_lives_counts_no_longer() -> None:
     clock = [NOW.timestamp()]
     authenticator = Authenticator(lambda: clock[0])
     pem = shown(Subject("eve"), timedelta(hours=1))
@@ -60,7 +60,7 @@ def test_certificate_without_a_user_is_refused(pem: bytes) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_a_token_is_its_users(scheme: str) -> None:
+def test_token_is_its_users(scheme: str) -> None:
     """The scheme is in any case, says RFC 9110."""
     assert at(NOW).authorization(f"{scheme} s3cret").name == "eve"
 

@@ -42,7 +42,7 @@ async def give(assembly: Assembly, rule: PolicyRule) -> None:
 
 
 @pytest.mark.parametrize("person", ["scheduler", "controllers"])
-async def test_a_component_has_to_do_with_its_own_election_only(person: str) -> None:
+async def test_component_has_to_do_with_its_own_election_only(person: str) -> None:
     """With another's it could keep those from leading; with one that nobody else stands in, bind beside the leader."""
     requests = {"Get": GetElectionRequest, "History": ElectionHistoryRequest, "Transfer": TransferElectionRequest}
     async with serving() as assembly:
@@ -53,7 +53,7 @@ async def test_a_component_has_to_do_with_its_own_election_only(person: str) -> 
             assert found == (set() if verb == "Transfer" else {person}), verb
 
 
-async def test_a_second_scheduler_stands_in_an_election_that_a_role_names() -> None:
+async def test_second_scheduler_stands_in_an_election_that_a_role_names() -> None:
     async with serving() as assembly:
         assert await why_not(assembly, "scheduler", "campaign", "second") == (
             "this requires a ClusterRoleBinding to a ClusterRole with this name in resourceNames; "
@@ -67,7 +67,7 @@ async def test_a_second_scheduler_stands_in_an_election_that_a_role_names() -> N
         )
 
 
-async def test_a_hint_is_about_the_name_that_was_refused() -> None:
+async def test_hint_is_about_the_name_that_was_refused() -> None:
     async with serving() as assembly:
         hint = await why_not(assembly, "controllers", "campaign", "scheduler")
         assert hint == "this requires a ClusterRoleBinding to a ClusterRole such as system:kube-scheduler"

@@ -168,7 +168,7 @@ async def test_user_with_lease_permission_opens_an_empty_session(door: Door, use
     assert (await door.open(user, holder, [])).session
 
 
-async def test_a_fleet_releases_nothing_of_another_even_on_its_session(door: Door) -> None:
+async def test_fleet_releases_nothing_of_another_even_on_its_session(door: Door) -> None:
     victim = await door.open(CORE, "core", ["core-0"])
     before = await door.held("core-0")
     other = await door.open(EDGE, "edge", [], session=victim.session)
@@ -193,7 +193,7 @@ async def test_release_of_unheld_lease_writes_nothing(door: Door) -> None:
     assert door.storage.written == []
 
 
-async def test_a_fleet_gives_up_what_is_not_its_own_any_more(door: Door) -> None:
+async def test_fleet_gives_up_what_is_not_its_own_any_more(door: Door) -> None:
     """Also with another server than the one that wrote the Lease object: else its session would keep the node alive."""
     fleet = await door.open(CORE, "core", ["core-0", "core-1"])
     await door.held("core-0")

@@ -26,7 +26,7 @@ def column(cells: Cells, person: str) -> dict[str, str]:
     return {name.removeprefix("pinnace.v1."): row[index] for name, row in cells.items()}
 
 
-async def test_the_document_says_what_is(cells: Cells) -> None:
+async def test_document_says_what_is(cells: Cells) -> None:
     """A new method, or a change of anybody's rights, is seen there: `make security-table`, and read what has changed."""
     assert table(cells) == documented()
 
@@ -41,7 +41,7 @@ async def test_user_without_roles_may_only_review_itself(cells: Cells) -> None:
     }
 
 
-async def test_a_fleet_gets_at_nothing_of_others(cells: Cells) -> None:
+async def test_fleet_gets_at_nothing_of_others(cells: Cells) -> None:
     reach = column(cells, "fleet")
     all_objects = {
         name for name, cell in reach.items() if cell == "yes" and not name.startswith((*OPEN, "Events/", EVENTS_V1.service))
@@ -58,7 +58,7 @@ async def test_people_keep_to_their_namespace(cells: Cells, person: str) -> None
     assert {name for name, cell in reach.items() if cell == "yes"} == {name for name in reach if name.startswith(OPEN)}
 
 
-async def test_a_viewer_changes_nothing(cells: Cells) -> None:
+async def test_viewer_changes_nothing(cells: Cells) -> None:
     reach = column(cells, "viewer")
     assert {name for name, cell in reach.items() if cell != "no" and name.partition("/")[2].startswith(CHANGING)} == set()
 
@@ -86,7 +86,7 @@ async def test_roles_are_given_by_administrators_only(cells: Cells) -> None:
         ("fleet", "status", False),
     ],
 )
-async def test_a_patch_needs_the_permission_of_its_subresource(person: str, subresource: str, expected: bool) -> None:
+async def test_patch_needs_the_permission_of_its_subresource(person: str, subresource: str, expected: bool) -> None:
     async with serving() as assembly:
         method = assembly.methods["/pinnace.v1.Pods/Patch"]
         request: Any = method.parse(b"")

@@ -51,7 +51,7 @@ async def asks(assembly: Assembly, name: str, selector: str, namespace: str = ""
         (f"metadata.name=thing,spec.nodeName!={'x' * (MAX_LENGTH['field'] // 8)}", False),
     ],
 )
-async def test_a_list_that_is_narrowed_to_one_name_is_of_that(selector: str, expected: bool) -> None:
+async def test_list_that_is_narrowed_to_one_name_is_of_that(selector: str, expected: bool) -> None:
     rule = PolicyRule(verbs=VERBS, apiGroups=["", "metrics.k8s.io"], resources=["pods"], resourceNames=["thing"])
     async with serving() as assembly:
         role, binding = Role(rules=[rule]), RoleBinding()
@@ -89,7 +89,7 @@ async def test_name_rules_apply_to_cluster_scoped_resources() -> None:
         assert not await asks(assembly, "Nodes/List", f"metadata.name={OTHER_NODE}")
 
 
-async def test_a_fleet_gains_nothing_by_a_name() -> None:
+async def test_fleet_gains_nothing_by_a_name() -> None:
     async with serving() as assembly:
         fleet = PEOPLE["fleet"]
         assert await asks(assembly, "Nodes/List", f"metadata.name={OWN_NODE}", user=fleet)

@@ -56,7 +56,7 @@ class Known:
         return User("eve", ("developers",)) if token == "s3cret" else None
 
 
-async def test_a_token_review_names_the_user_of_a_valid_token_only() -> None:
+async def test_token_review_names_the_user_of_a_valid_token_only() -> None:
     policy: Any = None
     service, caller = AuthorizationService(policy, Known()), Caller(PEOPLE["admin"])
     context: Any = caller

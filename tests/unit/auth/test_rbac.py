@@ -77,7 +77,7 @@ def test_request_without_a_matching_rule_is_denied(world: World) -> None:
     assert not world.may(GET_PODS, A_POD)
 
 
-def test_a_role_allows_in_its_namespace_only(world: World) -> None:
+def test_role_allows_in_its_namespace_only(world: World) -> None:
     world.role("reader", rule())
     world.bind("Role", "reader", "dev")
     assert world.may(GET_PODS, A_POD)
@@ -86,20 +86,20 @@ def test_a_role_allows_in_its_namespace_only(world: World) -> None:
     assert not world.may(Action("delete", "pods"), A_POD)
 
 
-def test_a_cluster_role_bound_in_a_namespace_allows_there_only(world: World) -> None:
+def test_cluster_role_bound_in_a_namespace_allows_there_only(world: World) -> None:
     world.cluster_role("reader", rule())
     world.bind("ClusterRole", "reader", "dev")
     assert world.may(GET_PODS, A_POD)
     assert not world.may(GET_PODS, Target("prod", "web"))
 
 
-def test_a_cluster_role_bound_for_the_cluster_allows_everywhere(world: World) -> None:
+def test_cluster_role_bound_for_the_cluster_allows_everywhere(world: World) -> None:
     world.cluster_role("reader", rule())
     world.bind("ClusterRole", "reader")
     assert all(world.may(GET_PODS, target) for target in (A_POD, Target("prod", "web"), Target()))
 
 
-def test_a_role_of_another_namespace_does_not_count(world: World) -> None:
+def test_role_of_another_namespace_does_not_count(world: World) -> None:
     world.role("reader", rule(), namespace="prod")
     world.bind("Role", "reader", "dev")
     assert not world.may(GET_PODS, A_POD)
@@ -128,7 +128,7 @@ def test_groups_count_as_users_do_and_are_not_confused(world: World) -> None:
         (rule(resources="", groups=[], urls=["*"]), Action("get", "/anything")),
     ],
 )
-def test_a_rule_allows_what_it_names(world: World, given: PolicyRule, action: Action) -> None:
+def test_rule_allows_what_it_names(world: World, given: PolicyRule, action: Action) -> None:
     world.cluster_role("role", given)
     world.bind("ClusterRole", "role")
     assert world.may(action, Target())
@@ -147,7 +147,7 @@ def test_a_rule_allows_what_it_names(world: World, given: PolicyRule, action: Ac
         (rule(groups=[]), GET_PODS),
     ],
 )
-def test_a_rule_allows_nothing_else(world: World, given: PolicyRule, action: Action) -> None:
+def test_rule_allows_nothing_else(world: World, given: PolicyRule, action: Action) -> None:
     world.cluster_role("role", given)
     world.bind("ClusterRole", "role")
     assert not world.may(action, Target())
@@ -170,7 +170,7 @@ def test_resource_names_allow_no_create_but_of_what_belongs_to_something_named(w
     assert not world.may(Action("create", "pods/eviction"), Target("dev", "db"))
 
 
-def test_an_aggregated_role_has_the_rules_of_all_that_it_selects(world: World) -> None:
+def test_aggregated_role_has_the_rules_of_all_that_it_selects(world: World) -> None:
     both = world.cluster_role("both")
     both.aggregationRule.clusterRoleSelectors.add().matchLabels["to"] = "both"
     world.cluster_role("pods", rule(), labels={"to": "both"})
@@ -205,7 +205,7 @@ def test_aggregated_rules_are_computed_once(world: World, monkeypatch: pytest.Mo
         assert read.call_count == count
 
 
-def test_a_denial_looks_at_the_rules_once(world: World) -> None:
+def test_denial_looks_at_the_rules_once(world: World) -> None:
     """Each of them did, for as long as the rest of a denied call together: a caller without rights paid for none of it."""
     world.cluster_role("reader", rule())
     world.cluster_role("one", rule(names=["a"]))
@@ -236,7 +236,7 @@ def test_removed_permission_is_denied(world: World) -> None:
     assert not world.may(GET_PODS, A_POD)
 
 
-def test_a_binding_of_a_role_that_is_made_later_counts_from_then_on(world: World) -> None:
+def test_binding_of_a_role_that_is_made_later_counts_from_then_on(world: World) -> None:
     world.bind("ClusterRole", "reader")
     assert not world.may(GET_PODS, A_POD)
     world.cluster_role("reader", rule())
@@ -281,7 +281,7 @@ def test_changes_in_other_namespaces_invalidate_nothing(world: World) -> None:
     assert looked_into(world) == []
 
 
-def test_a_binding_is_looked_into_once_and_each_role_once_a_question(world: World) -> None:
+def test_binding_is_looked_into_once_and_each_role_once_a_question(world: World) -> None:
     world.role("reader", rule(verbs="watch"))
     for number in range(3):
         binding = world.bind("Role", "reader", "dev")
@@ -351,7 +351,7 @@ def plainly(world: World, action: Action, target: Target) -> bool:
     return False
 
 
-def test_the_reason_names_binding_role_and_subject(world: World) -> None:
+def test_reason_names_binding_role_and_subject(world: World) -> None:
     world.cluster_role("reader", rule())
     world.bind("ClusterRole", "reader", "dev", ("Group", "developers"))
     reason = world.rbac.reach(EVE, GET_PODS).verdict(A_POD).reason

@@ -103,7 +103,7 @@ async def test_forbidden_error_names_user_verb_and_missing_permission(tmp_path: 
             await server.client(EDGE).nodes.get("core-0")
 
 
-async def test_a_scheduler_binds_a_claim(tmp_path: Path) -> None:
+async def test_scheduler_binds_a_claim(tmp_path: Path) -> None:
     """All of it is written with what its role allows, or the claim is Pending for good."""
     common = {"accessModes": ["ReadWriteOnce"], "storageClassName": "disks"}
     volume = {**common, "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/mnt/disk"}}
@@ -119,7 +119,7 @@ async def test_a_scheduler_binds_a_claim(tmp_path: Path) -> None:
         assert (await claims.get("data", "default")).status.phase == "Bound"
 
 
-async def test_a_scheduler_binds_under_a_fence_only(tmp_path: Path) -> None:
+async def test_scheduler_binds_under_a_fence_only(tmp_path: Path) -> None:
     async with door(tmp_path) as server:
         await server.client("admin").pods.create(make_pod("a").req(cpu="1").new())
         binding = Binding()
@@ -148,7 +148,7 @@ async def test_eviction_condition_requires_permission_for_pod_status(tmp_path: P
             await admin.connection.call("/pinnace.v1.Services/Delete", request, Service)
 
 
-async def test_a_page_token_opens_no_other_door(tmp_path: Path) -> None:
+async def test_page_token_opens_no_other_door(tmp_path: Path) -> None:
     """Neither another namespace, nor the past: who goes on with a list must be allowed to make it."""
     async with door(tmp_path) as server:
         admin, eve = server.client("admin"), server.connect(server.tokens_at, TlsFiles(tmp_path / "ca.crt", token="s3cret"))
@@ -179,7 +179,7 @@ async def test_tokens_are_taken_where_no_certificate_is_asked_for(tmp_path: Path
             await server.connect(server.tokens_at, TlsFiles(ca)).pods.list()
 
 
-async def test_a_token_is_not_taken_in_place_of_a_certificate(tmp_path: Path) -> None:
+async def test_token_is_not_taken_in_place_of_a_certificate(tmp_path: Path) -> None:
     async with door(tmp_path) as server:
         ca = certificates.files(tmp_path, "admin").ca
         with pytest.raises(Unavailable):
@@ -187,7 +187,7 @@ async def test_a_token_is_not_taken_in_place_of_a_certificate(tmp_path: Path) ->
             await stranger.connection.call("/pinnace.v1.Version/Get", GetVersionRequest(), VersionInfo, timeout=1.0)
 
 
-async def test_a_role_counts_at_once(tmp_path: Path) -> None:
+async def test_role_counts_at_once(tmp_path: Path) -> None:
     """Given by one call, used by the next."""
     async with door(tmp_path) as server:
         admin, eve = server.client("admin"), server.connect(server.tokens_at, TlsFiles(tmp_path / "ca.crt", token="s3cret"))

@@ -9,7 +9,7 @@ from pinnace.apiserver.auth.authentication import CHECK_INTERVAL, TokenFile, Use
 from tests.clock import FakeClock
 
 
-def test_a_token_is_its_users(tmp_path: Path) -> None:
+def test_token_is_its_users(tmp_path: Path) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text('s3cret,eve,1,"developers, operators"\nother,vera,2\n\n# a remark\n')
     tokens = TokenFile(file)
@@ -18,7 +18,7 @@ def test_a_token_is_its_users(tmp_path: Path) -> None:
     assert [tokens.user(each) for each in ("", "s3cre", "s3cret ", "eve", "# a remark")] == [None] * 5
 
 
-def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
+def test_file_that_changes_is_read_again(tmp_path: Path) -> None:
     file, clock = tmp_path / "tokens.csv", FakeClock()
     file.write_text("old,eve,1\n")
     tokens = TokenFile(file, clock)
@@ -28,7 +28,7 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     assert tokens.user("newer") is not None
 
 
-def test_a_file_that_is_gone_changes_nothing(tmp_path: Path) -> None:
+def test_file_that_is_gone_changes_nothing(tmp_path: Path) -> None:
     file, clock = tmp_path / "tokens.csv", FakeClock()
     file.write_text("old,eve,1\n")
     tokens = TokenFile(file, clock)
@@ -63,7 +63,7 @@ def test_missing_quote_does_not_merge_groups_of_other_lines(
     assert "line 1:" in caplog.text and "tok1" not in caplog.text
 
 
-def test_a_file_that_is_spoilt_while_the_server_runs_takes_effect_line_by_line(tmp_path: Path) -> None:
+def test_file_that_is_spoilt_while_the_server_runs_takes_effect_line_by_line(tmp_path: Path) -> None:
     file, clock = tmp_path / "tokens.csv", FakeClock()
     file.write_text('tok1,eve,1,"dev"\n')
     tokens = TokenFile(file, clock)

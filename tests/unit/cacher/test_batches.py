@@ -12,12 +12,12 @@ def change(revision: int, size: int = 0) -> Change:
     return Change("/registry/pods/default/a", b"x" * size, 1, revision)
 
 
-def test_a_small_batch_is_left_as_it_is() -> None:
+def test_small_batch_is_left_as_it_is() -> None:
     told = Changes(9, [change(7), change(8)])
     assert list(batches(told, 6)) == [told]
 
 
-def test_a_sign_of_life_moves_on() -> None:
+def test_sign_of_life_moves_on() -> None:
     assert list(batches(Changes(9, ()), 6)) == [Changes(9, ())]
 
 

@@ -62,7 +62,7 @@ async def test_before_it_is_loaded_nothing_can_be_had(storage: FlakyStorage) -> 
         await cacher.wait_for(0, 0.01)
 
 
-async def test_a_watch_begins_with_the_state_then_tells_what_happens(world: World) -> None:
+async def test_watch_begins_with_the_state_then_tells_what_happens(world: World) -> None:
     await world.put(pod("a"), pod("b"))
     async with running(Cacher(world.storage)) as cacher:
         reader = Reader(cacher.of(PODS).watch(ALL_PODS, None))
@@ -76,7 +76,7 @@ async def test_a_watch_begins_with_the_state_then_tells_what_happens(world: Worl
         assert len(reader.events) == 3
 
 
-async def test_a_watch_in_the_future_of_the_cache_is_refused_until_it_is_there(world: World) -> None:
+async def test_watch_in_the_future_of_the_cache_is_refused_until_it_is_there(world: World) -> None:
     async with running(Cacher(world.storage)) as cacher:
         with pytest.raises(CacheBehind):
             cacher.of(PODS).watch(ALL_PODS, cacher.revision + 1)
@@ -86,7 +86,7 @@ async def test_a_watch_in_the_future_of_the_cache_is_refused_until_it_is_there(w
         cacher.of(PODS).watch(ALL_PODS, last)
 
 
-async def test_a_watch_from_before_the_ring_has_expired(world: World) -> None:
+async def test_watch_from_before_the_ring_has_expired(world: World) -> None:
     await world.put(pod("a"))
     last = await world.put(pod("b"))
     await world.storage.compact(last)
@@ -97,7 +97,7 @@ async def test_a_watch_from_before_the_ring_has_expired(world: World) -> None:
         cacher.of(PODS).watch(ALL_PODS, last)
 
 
-async def test_a_ring_that_is_full_forgets_only_its_own_resource(world: World) -> None:
+async def test_ring_that_is_full_forgets_only_its_own_resource(world: World) -> None:
     async with running(Cacher(world.storage, log_events=8)) as cacher:
         start = cacher.revision
         for name in "abcdefghij":
@@ -122,7 +122,7 @@ async def test_fresh_reads_wait_for_the_store_and_no_longer_than_they_may(storag
             await cacher.fresh(5)
 
 
-async def test_a_store_that_does_not_answer_is_unavailable(storage: FlakyStorage) -> None:
+async def test_store_that_does_not_answer_is_unavailable(storage: FlakyStorage) -> None:
     with pytest.raises(Unavailable, match="in time"):
         await Cacher(storage).fresh(0.01)
 
@@ -248,7 +248,7 @@ async def test_idle_watch_receives_bookmarks_within_the_interval(storage: FlakyS
                 assert PodWatchResponse.FromString(await reading) == PodWatchResponse(resourceVersion=str(last))
 
 
-async def test_the_end_of_a_burst_comes_by_itself_a_moment_later(storage: FlakyStorage, world: World) -> None:
+async def test_end_of_a_burst_comes_by_itself_a_moment_later(storage: FlakyStorage, world: World) -> None:
     clock = FakeClock()
     async with running(Cacher(storage, clock=clock)) as cacher:
         reader = Reader(cacher.of(PODS).watch(ALL_PODS, cacher.revision), cacher.revision)
@@ -274,7 +274,7 @@ async def test_watches_of_one_resource_hear_nothing_of_another(storage: FlakySto
         assert cacher.of(NODES).get(NODES.key("", "n1")) is not None
 
 
-async def test_a_reader_that_stops_costs_the_others_nothing(
+async def test_reader_that_stops_costs_the_others_nothing(
     storage: FlakyStorage, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pinnace.apiserver.cacher.watcher.SendBuffer.__init__.__defaults__", (50_000, 10_000))
@@ -310,7 +310,7 @@ async def test_draining_ends_watches_and_refuses_new_ones(storage: FlakyStorage,
         assert cacher.of(PODS).get(PODS.key("default", "a")) is not None
 
 
-async def test_a_long_backlog_is_applied_in_turns(storage: FlakyStorage, world: World) -> None:
+async def test_long_backlog_is_applied_in_turns(storage: FlakyStorage, world: World) -> None:
     for number in range(30):
         last = await world.put(*[pod(f"p{number}-{i}") for i in range(100)])
     async with running(Cacher(storage)) as cacher:

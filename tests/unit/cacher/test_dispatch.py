@@ -75,7 +75,7 @@ async def test_event_type_depends_on_the_selector_of_the_watch(case: Case) -> No
         assert await told(watcher) == ([(expected, "a")] if expected else [])
 
 
-async def test_a_deleted_object_comes_as_it_was_last_at_the_revision_of_the_delete() -> None:
+async def test_deleted_object_comes_as_it_was_last_at_the_revision_of_the_delete() -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     dispatcher.route(event(9, pod("a", app="web"), None))
@@ -94,7 +94,7 @@ async def test_watchers_with_equal_selections_get_the_very_same_bytes() -> None:
     assert one is other
 
 
-async def test_an_event_is_encoded_once_for_all_selections(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_is_encoded_once_for_all_selections(monkeypatch: pytest.MonkeyPatch) -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     for fields in ("", "metadata.name=a", "spec.nodeName=n1"):
         await live(dispatcher, fields)
@@ -131,7 +131,7 @@ async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("watchers", "kept"), [(1, False), (2, True)])
-async def test_an_object_that_several_look_into_is_parsed_once(watchers: int, kept: bool) -> None:
+async def test_object_that_several_look_into_is_parsed_once(watchers: int, kept: bool) -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     for labels in ("app=web", "app=db")[:watchers]:
         await live(dispatcher, labels=labels)
@@ -152,7 +152,7 @@ async def test_several_events_are_one_response() -> None:
     assert response.resourceVersion == "9"
 
 
-async def test_a_slow_watcher_ends_and_the_others_go_on() -> None:
+async def test_slow_watcher_ends_and_the_others_go_on() -> None:
     dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     slow, quick = await live(dispatcher, buffer=SendBuffer(max_responses=2)), await live(dispatcher)
     for revision in range(5, 10):

@@ -7,7 +7,7 @@ def entry() -> CacheEntry[Pod]:
     return CacheEntry(Pod, "/registry/pods/default/a", pod("a", app="web").SerializeToString(), 3, 812)
 
 
-def test_the_object_has_its_resource_version() -> None:
+def test_object_has_its_resource_version() -> None:
     assert entry().obj.metadata.resourceVersion == "812"
     assert Pod.FromString(entry().stamped) == entry().obj
 
@@ -18,7 +18,7 @@ def test_it_is_parsed_once() -> None:
     assert one.peek() is one.obj
 
 
-def test_a_peek_is_not_kept() -> None:
+def test_peek_is_not_kept() -> None:
     one = entry()
     assert one.peek() is not one.peek()
     one.keep()

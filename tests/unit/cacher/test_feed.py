@@ -316,7 +316,7 @@ async def test_watch_resumes_when_the_last_commit_marker_is_compacted(target: Ta
     assert len(target.loads) == 1
 
 
-async def test_a_store_that_had_been_empty_is_replaced_by_the_right_one(target: Target) -> None:
+async def test_store_that_had_been_empty_is_replaced_by_the_right_one(target: Target) -> None:
     """Of a backup with more revisions than the empty store had, the watch shows what came after those, and nothing more."""
     storage, backup = FlakyStorage(), MemoryStorage()
     for number in range(30):
@@ -378,7 +378,7 @@ async def test_silent_watch_is_restarted(target: Target, monkeypatch: pytest.Mon
     assert len(target.loads) == 1
 
 
-async def test_a_watch_that_makes_progress_is_left_alone(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_that_makes_progress_is_left_alone(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     storage, machine = FlakyStorage(), TimeMachine(monkeypatch)
     async with fed(storage, target) as feed:
         await eventually(lambda: feed.alive)

@@ -84,7 +84,7 @@ async def test_all_else_is_there_before_the_events_are(storage: Slow, *, compact
         assert messages(cacher)["e002"] == "newer"
 
 
-def test_a_page_is_cut_where_something_is_skipped() -> None:
+def test_page_is_cut_where_something_is_skipped() -> None:
     def page(*keys: str, more: bool) -> Page:
         return Page(7, [KeyValue(key, b"", 1, 1, 1) for key in keys], more)
 

@@ -59,7 +59,7 @@ async def test_object_counts_are_kept_per_namespace() -> None:
 
 @pytest.mark.parametrize("limit", [0, -1, 1, 3, 12, 13, 100])
 @pytest.mark.parametrize("case", CASES, ids=str)
-async def test_the_pages_together_are_the_state(case: Case, limit: int) -> None:
+async def test_pages_together_are_the_state(case: Case, limit: int) -> None:
     world = await world_of(12)
     async with running(Cacher(world.storage)) as cacher:
         pages = await Client(cacher, case.selection).all(limit=limit)
@@ -100,7 +100,7 @@ async def test_all_pages_are_one_snapshot_while_writers_go_on(case: Case, monkey
         assert {page.metadata.resourceVersion for page in pages} == {str(revision)}
 
 
-async def test_a_page_of_an_unchanged_past_costs_no_read() -> None:
+async def test_page_of_an_unchanged_past_costs_no_read() -> None:
     world = await world_of(3)
     async with running(Cacher(world.storage)) as cacher:
         first = await Client(cacher).page(limit=1)
@@ -121,7 +121,7 @@ async def test_another_server_goes_on_with_the_list() -> None:
     assert state(first, rest) == world.state(revision, lambda pod: True)
 
 
-async def test_a_snapshot_that_is_compacted_has_expired() -> None:
+async def test_snapshot_that_is_compacted_has_expired() -> None:
     world = await world_of(3)
     async with running(Cacher(world.storage)) as cacher:
         first = await Client(cacher).page(limit=1)
@@ -133,7 +133,7 @@ async def test_a_snapshot_that_is_compacted_has_expired() -> None:
         assert caught.value.oldest == last
 
 
-async def test_a_list_sees_what_was_written_before_it() -> None:
+async def test_list_sees_what_was_written_before_it() -> None:
     world = await world_of(1)
     async with running(Cacher(world.storage)) as cacher:
         for name in "abc":
@@ -151,7 +151,7 @@ async def test_zero_is_whatever_is_there_even_without_a_storage() -> None:
         assert len((await Client(cacher).page(resource_version="0")).items) == 2
 
 
-async def test_a_revision_is_waited_for() -> None:
+async def test_revision_is_waited_for() -> None:
     world = await world_of(2)
     async with running(Cacher(world.storage)) as cacher:
         with pytest.raises(CacheBehind):
@@ -211,7 +211,7 @@ async def test_list_waits_for_a_revision_that_is_written_meanwhile() -> None:
         assert len((await reading).items) == 2
 
 
-async def test_a_past_that_is_compacted_has_expired() -> None:
+async def test_past_that_is_compacted_has_expired() -> None:
     world = await world_of(3)
     async with running(Cacher(world.storage)) as cacher:
         before, last = str(cacher.revision), await world.put(pod("new"))
@@ -256,20 +256,20 @@ async def test_queries_that_make_no_sense_are_refused(query: dict[str, str], com
             await Client(cacher).page(**query)
 
 
-async def test_a_token_of_the_future_is_refused_and_not_waited_for() -> None:
+async def test_token_of_the_future_is_refused_and_not_waited_for() -> None:
     async with running(Cacher(FlakyStorage())) as cacher:
         token = ContinueToken(10**17, PODS.prefix + "default/a").encode(ALL_PODS)
         with pytest.raises(BadToken, match="contains a future revision"):
             await Client(cacher).page(continue_token=token)
 
 
-async def test_the_largest_limit_is_no_limit() -> None:
+async def test_largest_limit_is_no_limit() -> None:
     world = await world_of(3)
     async with running(Cacher(world.storage)) as cacher:
         assert len((await Client(cacher).page(limit=2**63 - 1)).items) == 3
 
 
-async def test_a_long_list_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_list_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "BURST", 2)
     monkeypatch.setattr(tasks, "SLICE", -1.0)
     world = await world_of(10)
@@ -288,7 +288,7 @@ async def test_a_long_list_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> N
         assert had >= 5 * tasks.YIELDS
 
 
-async def test_a_list_that_asks_much_of_each_object_lets_others_run_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_list_that_asks_much_of_each_object_lets_others_run_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long a turn lasts is a matter of time, not of a number of objects."""
     clock, had = FakeClock(), 0
     monkeypatch.setattr(

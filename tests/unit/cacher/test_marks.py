@@ -14,7 +14,7 @@ from tests.storage.memory import MemoryStorage
 PATIENCE = 5.0
 
 
-def test_a_mark_holds_until_the_next_commit() -> None:
+def test_mark_holds_until_the_next_commit() -> None:
     marks = HistoryFingerprints()
     marks.moved(5, "a", b"1")
     marks.moved(8, "b", b"1")
@@ -23,7 +23,7 @@ def test_a_mark_holds_until_the_next_commit() -> None:
     assert [marks.at(revision) for revision in (4, 5, 7, 8, 99)] == [b"", five, five, eight, eight]
 
 
-def test_the_oldest_marks_are_forgotten() -> None:
+def test_oldest_marks_are_forgotten() -> None:
     marks = HistoryFingerprints(kept=8)
     for revision in range(1, 11):
         marks.moved(revision, "a", bytes((revision,)))

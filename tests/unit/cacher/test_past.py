@@ -59,7 +59,7 @@ class History:
         return [read(told) for told in replay(selection, self.ring, since, self.progress, self.marks, never) if told.response]
 
 
-def test_the_initial_state_claims_its_revision_only_when_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_initial_state_claims_its_revision_only_when_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "CHUNK_EVENTS", 2)
     history = History()
     history.put("a", "b", "c", "d", "e")
@@ -67,7 +67,7 @@ def test_the_initial_state_claims_its_revision_only_when_it_is_complete(monkeypa
     assert told == [(["a", "b"], 0), (["c", "d"], 0), (["e"], 5)]
 
 
-def test_an_empty_initial_state_is_a_bookmark() -> None:
+def test_empty_initial_state_is_a_bookmark() -> None:
     assert [read(each) for each in initial_state(ALL_PODS, Snapshot([]), 5, HistoryFingerprints(), never)] == [([], 5)]
 
 
@@ -83,7 +83,7 @@ def test_chunks_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> Non
     assert history.replay(0) == [(["a"], 1), (["b"], 2)]
 
 
-def test_a_replay_goes_up_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_goes_up_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "CHUNK_EVENTS", 2)
     history = History()
     history.put("a", "b", "c")
@@ -92,7 +92,7 @@ def test_a_replay_goes_up_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
     assert history.replay(3) == []
 
 
-def test_a_replay_without_a_match_still_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_without_a_match_still_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "CHUNK_EVENTS", 2)
     history = History()
     history.put("a", "b", "c", app="db")
@@ -111,7 +111,7 @@ def test_replay_includes_events_during_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert [read(each) for each in steps] == [(["c"], 3)]
 
 
-def test_a_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is looked at after BURST questions, and a step is never without an event."""
     monkeypatch.setattr(past, "BURST", 2)
     history = History()
@@ -125,7 +125,7 @@ def test_a_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> N
     assert [names for names, _ in steps] == [[name] for name in "abcde"]
 
 
-def test_a_step_without_a_match_ends_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_without_a_match_ends_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "BURST", 2)
     history = History()
     history.put("a", "b", "c", app="db")

@@ -42,7 +42,7 @@ async def test_cancelled_waiter_is_removed() -> None:
     assert vars(progress)["_waiting"] == {}
 
 
-async def test_a_wait_that_was_cancelled_does_no_harm() -> None:
+async def test_wait_that_was_cancelled_does_no_harm() -> None:
     progress = CacheProgress()
     wait = asyncio.ensure_future(progress.wait_for(3, 5))
     await asyncio.sleep(0)

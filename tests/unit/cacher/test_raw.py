@@ -15,7 +15,7 @@ def delete(key: str, revision: int) -> Change:
     return Change(key, None, 0, revision)
 
 
-def test_a_key_as_it_is() -> None:
+def test_key_as_it_is() -> None:
     raw = RawKeys()
     raw.apply(put(KEY, 5))
     assert raw.get(KEY) == KeyValue(KEY, b"v5", 5, 5, 1, 7)
@@ -95,7 +95,7 @@ STATES = st.dictionaries(st.sampled_from("abcd"), st.tuples(st.integers(1, 5), s
 
 
 @given(STATES, STATES)
-def test_the_difference_leads_from_one_state_to_the_other(old: dict[str, KeyValue], new: dict[str, KeyValue]) -> None:
+def test_difference_leads_from_one_state_to_the_other(old: dict[str, KeyValue], new: dict[str, KeyValue]) -> None:
     raw = RawKeys()
     raw.reset(10, old.values())
     for change in difference(old, new, 20):

@@ -35,7 +35,7 @@ def test_what_came_after_a_revision() -> None:
     assert revisions([*ring.after(8, 100, LOTS)]) == []
 
 
-def test_a_revision_is_given_whole() -> None:
+def test_revision_is_given_whole() -> None:
     ring = ring_of(3, 5, 5, 5, 8)
     assert revisions([*ring.after(0, 2, LOTS)]) == [3, 5, 5, 5]
     assert revisions([*ring.after(0, 100, 2)]) == [3, 5, 5, 5]
@@ -55,13 +55,13 @@ def test_when_it_is_full_the_floor_rises_to_the_last_that_went() -> None:
     assert revisions([*ring.after(ring.floor, 100, LOTS)]) == [3, 4, 5, 6, 7, 8, 9]
 
 
-def test_a_revision_that_went_in_part_cannot_be_resumed_before() -> None:
+def test_revision_that_went_in_part_cannot_be_resumed_before() -> None:
     ring = ring_of(1, 1, 1, 1, 1, 1, 1, 2, 2, max_events=8)
     assert ring.floor == 1
     assert revisions([*ring.after(1, 100, LOTS)]) == [2, 2]
 
 
-def test_an_event_larger_than_the_ring_leaves_it_empty() -> None:
+def test_event_larger_than_the_ring_leaves_it_empty() -> None:
     ring: EventLog[Item] = EventLog(8, 100)
     ring.append(Item(7, 1000))
     assert (len(ring), ring.bytes, ring.floor) == (0, 0, 7)

@@ -48,12 +48,12 @@ def test_objects_are_parsed_only_when_they_must_be(fields: str, looks_inside: bo
         assert selection.matches(broken)
 
 
-def test_the_namespace_of_cluster_scoped_resources_does_not_matter() -> None:
+def test_namespace_of_cluster_scoped_resources_does_not_matter() -> None:
     assert SelectionPredicate.parse(NODES, "default", "", "") == SelectionPredicate.parse(NODES, "", "", "")
     assert SelectionPredicate.parse(NODES, "default", "", "").everything
 
 
-def test_the_phase_of_what_is_no_pod_is_read_from_the_object() -> None:
+def test_phase_of_what_is_no_pod_is_read_from_the_object() -> None:
     ending = Namespace()
     ending.status.phase = "Terminating"
     one = CacheEntry(Namespace, NAMESPACES.key("", "a"), ending.SerializeToString(), 1, 1)
@@ -75,7 +75,7 @@ def test_selections_that_differ_have_other_digests() -> None:
     assert len(set(selections)) == len(selections)
 
 
-def test_the_digest_is_the_same_in_every_process() -> None:
+def test_digest_is_the_same_in_every_process() -> None:
     assert SelectionPredicate.parse(PODS, "default", "a in (x,y)", "spec.nodeName=n1").digest == "4e8b9a6094619350"
 
 

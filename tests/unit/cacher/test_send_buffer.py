@@ -4,7 +4,7 @@ from pinnace.apiserver.cacher.watcher import SendBuffer, SharedResponse, uncharg
 from pinnace.apiserver.flow.send_budget import SendBudget, SendPool
 
 
-def test_a_response_that_is_alone_is_passed_on_as_it_is() -> None:
+def test_response_that_is_alone_is_passed_on_as_it_is() -> None:
     box = SendBuffer()
     response = b"x" * 10
     assert box.put(uncharged(EncodedResponse(response, 5)))

@@ -105,7 +105,7 @@ async def test_concurrent_lists_share_a_snapshot(cacher: Cacher, lists: list[ref
     assert [each() for each in lists] == [None] * 3
 
 
-def test_the_oldest_goes_first_though_it_is_shared_again() -> None:
+def test_oldest_goes_first_though_it_is_shared_again() -> None:
     kept: Snapshots[Pod] = Snapshots(FakeClock())
     one, two = kept.take("a", 5, list), kept.take("b", 6, list)
     assert kept.take("a", 7, list) is one

@@ -31,7 +31,7 @@ def test_entries_come_in_key_order() -> None:
     assert store.changed == 5
 
 
-def test_a_namespace_is_not_the_beginning_of_another() -> None:
+def test_namespace_is_not_the_beginning_of_another() -> None:
     store = store_of(pod("a"), pod("b", "default2"), pod("c", "defaul"))
     assert names(store, SelectionPredicate.parse(PODS, "default", "", "")) == ["default/a"]
     assert store.count("/registry/pods/default/", "") == 1
@@ -72,7 +72,7 @@ def test_events_have_the_state_before_and_after() -> None:
     assert store.entries == {}
 
 
-def test_a_delete_of_what_is_not_there_is_no_event() -> None:
+def test_delete_of_what_is_not_there_is_no_event() -> None:
     assert CacheStore(PODS).apply(Change(PODS.key("default", "a"), None, 0, 9)) is None
 
 

@@ -13,13 +13,13 @@ ALL_PODS = SelectionPredicate.parse(PODS, "", "", "")
 
 
 @given(st.integers(1, 2**63 - 1), st.text(max_size=30))
-def test_a_token_comes_back_as_it_was(revision: int, name: str) -> None:
+def test_token_comes_back_as_it_was(revision: int, name: str) -> None:
     token = ContinueToken(revision, f"/registry/pods/default/{name}")
     assert ContinueToken.decode(token.encode(ALL_PODS), ALL_PODS) == token
 
 
 @pytest.mark.parametrize("case", CASES[1:], ids=str)
-def test_a_token_of_another_list_is_refused(case) -> None:  # type: ignore[no-untyped-def]
+def test_token_of_another_list_is_refused(case) -> None:  # type: ignore[no-untyped-def]
     token = ContinueToken(5, case.selection.prefix + "a")
     with pytest.raises(BadToken, match="another list"):
         ContinueToken.decode(token.encode(case.selection), ALL_PODS)

@@ -142,7 +142,7 @@ SEARCH = settings(
 
 
 @pytest.mark.parametrize(("owner", "name", "broken"), MUTATIONS, ids=[mutation[2].__name__ for mutation in MUTATIONS])
-def test_a_cache_that_is_broken_is_found_out(owner: Any, name: str, broken: Callable[..., Any]) -> None:
+def test_cache_that_is_broken_is_found_out(owner: Any, name: str, broken: Callable[..., Any]) -> None:
     def fails(plan: Plan) -> bool:
         try:
             check(plan)

@@ -59,7 +59,7 @@ async def test_others_run_while_the_past_is_read() -> None:
     assert ran.is_set()
 
 
-async def test_a_read_that_is_cancelled_loses_nothing() -> None:
+async def test_read_that_is_cancelled_loses_nothing() -> None:
     watcher = watcher_of(EncodedResponse(b"one", 4))
     for expected in (b"one", b"two"):
         for _ in range(3):
@@ -97,7 +97,7 @@ async def test_at_the_end_the_reader_still_gets_what_waits() -> None:
         await anext(watcher)
 
 
-async def test_the_end_interrupts_the_past() -> None:
+async def test_end_interrupts_the_past() -> None:
     watcher = watcher_of(EncodedResponse(b"one", 0), EncodedResponse(b"two", 4))
     await anext(watcher)
     watcher.end(ShuttingDown())
@@ -113,7 +113,7 @@ async def test_only_the_first_error_counts() -> None:
         await anext(watcher)
 
 
-async def test_a_past_that_expires_ends_it() -> None:
+async def test_past_that_expires_ends_it() -> None:
     def past() -> Iterator[EncodedResponse]:
         yield EncodedResponse(b"one", 4)
         raise Expired(7)

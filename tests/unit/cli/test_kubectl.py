@@ -89,7 +89,7 @@ def test_kubectl_gets_the_context_of_our_cluster(context: list[KubectlContext]) 
 
 
 @pytest.mark.parametrize("words", ["get pods --kubeconfig k", "-s https://h get pods", "delete --help", "get --cluster=c"])
-def test_a_named_cluster_and_help_need_no_context(words: str, context: list[KubectlContext]) -> None:
+def test_named_cluster_and_help_need_no_context(words: str, context: list[KubectlContext]) -> None:
     context.clear()
     assert handed(words) == words
     if "--help" in words:
@@ -107,7 +107,7 @@ def test_plugins_get_no_flags_before_their_name(context: list[KubectlContext]) -
     assert handed("whoami") == "whoami"
 
 
-def test_a_gateway_that_does_not_answer_is_one_line(context: list[KubectlContext]) -> None:
+def test_gateway_that_does_not_answer_is_one_line(context: list[KubectlContext]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         context[0] = replace(context[0], server=f"https://{address}")

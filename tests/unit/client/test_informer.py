@@ -103,12 +103,12 @@ async def test_revisions_of_large_objects_are_delivered_one_by_one(serve: Serve,
     assert revisions == [11, 12, 14]
 
 
-def test_a_batch_with_large_objects_in_another_order_is_one_part() -> None:
+def test_batch_with_large_objects_in_another_order_is_one_part() -> None:
     batch = WatchBatch([(ADDED, pod("a", 12)), (ADDED, pod("b", 11))], 12, size=1 << 20)
     assert in_parts(batch) == [(12, batch.events)]
 
 
-def test_a_large_batch_of_small_objects_is_one_part() -> None:
+def test_large_batch_of_small_objects_is_one_part() -> None:
     batch = WatchBatch([(ADDED, pod(f"a-{number}", number)) for number in range(1, 501)], 501, size=900 << 10)
     assert in_parts(batch) == [(501, batch.events)]
 

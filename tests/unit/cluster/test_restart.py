@@ -158,7 +158,7 @@ def test_restart_of_several_processes_is_rolling_and_the_leader_is_last(rolling:
     assert rolling == [f"{what} {name}" for name in order for what in ("stop", "start")]
 
 
-def test_a_process_that_does_not_start_again_ends_a_rolling_restart(
+def test_process_that_does_not_start_again_ends_a_rolling_restart(
     rolling: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ["scheduler-0", "scheduler-2", "controllers-0"]

@@ -159,7 +159,7 @@ def test_changed_options_are_rejected_by_name(tmp_path: Path) -> None:
     assert said == f"{path}, and now {path} with other contents is given"
 
 
-def test_a_changed_configuration_file_is_rejected_with_the_way_to_change_it(tmp_path: Path) -> None:
+def test_changed_configuration_file_is_rejected_with_the_way_to_change_it(tmp_path: Path) -> None:
     policy, folder = tmp_path / "policy.yaml", tmp_path / "data"
     policy.write_text("a: 1")
     spec = ClusterSpec(nodes=1, schedulers=2, data_dir=folder, scheduler_config=str(policy), stages="fast")

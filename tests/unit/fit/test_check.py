@@ -7,7 +7,7 @@ from pinnace.fit import HostPort
 from tests.builders import make_node, make_pod
 
 
-def test_a_pod_that_fits() -> None:
+def test_pod_that_fits() -> None:
     node = make_node("n").capacity(cpu=2, memory="1Gi", pods=2).build()
     assert fit.check(make_pod("a").req(cpu=1).build(), node, [make_pod("b").req(cpu=1).build()]) == []
 
@@ -46,7 +46,7 @@ def test_allocatable_counts_not_capacity() -> None:
     assert [r.reason for r in fit.check(make_pod("a").req(cpu=2).build(), node, [])] == ["Insufficient cpu"]
 
 
-def test_an_absurd_request_fits_no_node() -> None:
+def test_absurd_request_fits_no_node() -> None:
     node = make_node("n").capacity(memory="8E", pods=110).build()
     assert [r.reason for r in fit.check(make_pod("a").req(memory="8E").build(), node, [])] == ["Insufficient memory"]
 
@@ -69,7 +69,7 @@ def test_host_ports(wanted: HostPort, used: HostPort, conflict: bool) -> None:
     assert bool(fit.check(pod, node, [there])) is conflict
 
 
-def test_a_room_takes_back_what_was_added() -> None:
+def test_room_takes_back_what_was_added() -> None:
     room = fit.Room(fit.allocatable(make_node("n").capacity(cpu=1, pods=110).build()))
     requests = fit.pod_requests(make_pod("a").req(cpu=1).host_port(80).build())
     assert room.refusals(requests) == []

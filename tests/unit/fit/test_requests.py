@@ -51,7 +51,7 @@ def test_host_ports_of_containers_and_sidecars() -> None:
     )
 
 
-def test_a_pod_on_the_host_network_takes_its_container_ports() -> None:
+def test_pod_on_the_host_network_takes_its_container_ports() -> None:
     pod = make_pod("a").req().build()
     pod.spec.containers[0].ports.add(containerPort=8080)
     assert pod_requests(pod).ports == ()
@@ -115,12 +115,12 @@ def resized(desired: str, allocated: str, actual: str, reason: str = "", *, seen
     ],
     ids=["deferred", "allocated", "actual", "infeasible", "newer-than-infeasible", "unseen", "seen", "never-seen"],
 )
-def test_a_pod_that_is_resized_counts_with_its_largest_amounts(pod: Pod, expected: int) -> None:
+def test_pod_that_is_resized_counts_with_its_largest_amounts(pod: Pod, expected: int) -> None:
     requests = pod_requests(pod)
     assert dict(requests.amounts)["cpu"] == requests.scored[0] == expected
 
 
-def test_a_pod_in_progress_counts_its_actual_limits_and_keeps_its_spec() -> None:
+def test_pod_in_progress_counts_its_actual_limits_and_keeps_its_spec() -> None:
     pod = resized("1", "1", "2")
     pod.status.conditions.append(PodCondition(type="PodResizeInProgress", status="True"))
     pod.status.containerStatuses[0].resources.limits["cpu"].string = "3"

@@ -87,7 +87,7 @@ class TestWithGrpc:
 
 
 class TestWaiting:
-    def test_the_watch_ends_for_which_most_waits(self) -> None:
+    def test_watch_ends_for_which_most_waits(self) -> None:
         budget = SendBudget(SendPool())
         watches = watching(budget, 20, 30, 14)
         budget.relieve()

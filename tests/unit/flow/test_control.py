@@ -62,7 +62,7 @@ async def test_single_level_borrows_from_all_levels(world: World) -> None:
     assert world.held() == 80, "the level itself has 50"
 
 
-async def test_a_level_has_its_own_seats_at_once_however_many_it_has_lent(world: World) -> None:
+async def test_level_has_its_own_seats_at_once_however_many_it_has_lent(world: World) -> None:
     for user in range(50):
         world.send(f"user-{user}", 100)
     await world.settle()
@@ -124,7 +124,7 @@ async def test_single_flow_uses_the_whole_queue(paced: World) -> None:
     assert paced.held() == control.EAGER + 2 * control.ROUND
 
 
-async def test_a_round_is_of_so_many_seats(paced: World) -> None:
+async def test_round_is_of_so_many_seats(paced: World) -> None:
     paced.send("eve", control.EAGER)
     paced.send("eve", 4, cost=control.ROUND // 2)
     await paced.settle()
@@ -175,7 +175,7 @@ async def test_call_cancelled_at_dispatch_passes_the_seat_on(world: World) -> No
     assert (len(world.callers["eve"].waits), len(world.callers["bob"].waits)) == (0, 1)
 
 
-async def test_a_call_whose_deadline_has_passed_is_not_begun(world: World) -> None:
+async def test_call_whose_deadline_has_passed_is_not_begun(world: World) -> None:
     with pytest.raises(Rejected) as caught:
         world.enter("eve", remaining=0.0)
     assert caught.value.refusal.code is Code.DEADLINE_EXCEEDED
@@ -201,7 +201,7 @@ async def test_queue_wait_is_limited(world: World) -> None:
     assert world.held() == 99
 
 
-async def test_a_queue_is_bounded_and_what_does_not_fit_is_refused_at_once(world: World) -> None:
+async def test_queue_is_bounded_and_what_does_not_fit_is_refused_at_once(world: World) -> None:
     world.send("eve", 80)
     await world.settle()
     world.send("eve", control.MAX_WAITING + 3)
@@ -212,7 +212,7 @@ async def test_a_queue_is_bounded_and_what_does_not_fit_is_refused_at_once(world
     assert world.tally.refused == {"queue-full": 3}
 
 
-async def test_a_queue_is_bounded_in_bytes_but_one_call_may_always_wait(world: World) -> None:
+async def test_queue_is_bounded_in_bytes_but_one_call_may_always_wait(world: World) -> None:
     taken = [world.enter(f"user-{number}") for number in range(100)]
     world.send("eve", 3, size=control.MAX_WAITING_BYTES + 1)
     await world.settle()
@@ -237,7 +237,7 @@ async def test_refused_callers_get_staggered_retry_delays(world: World) -> None:
     assert max(delays) == control.MAX_RETRY_AFTER
 
 
-async def test_the_exempt_are_never_refused(world: World) -> None:
+async def test_exempt_are_never_refused(world: World) -> None:
     for number in range(100):
         world.enter(f"user-{number}")
     with world.control.enter(None, "kubernetes-admin") as seat:
@@ -296,7 +296,7 @@ class TestAnswers:
         with pytest.raises(Rejected):
             self.write(world, "eve")
 
-    async def test_a_watch_of_the_present_state_is_refused_as_a_list_is(self, world: World) -> None:
+    async def test_watch_of_the_present_state_is_refused_as_a_list_is(self, world: World) -> None:
         self.unread(world, "eve")
         seat = world.enter("eve")
         with pytest.raises(Rejected, match="read them"):
@@ -330,7 +330,7 @@ class TestAnswers:
 
 
 class TestWatches:
-    async def test_a_flow_has_so_many_open(self, world: World) -> None:
+    async def test_flow_has_so_many_open(self, world: World) -> None:
         budget = world.enter("eve").watching(PLAIN, bounded=True, initial=False)
         assert world.enter("eve").watching(PLAIN, bounded=True, initial=True) is budget
         watches = [Open() for _ in range(control.MAX_WATCHES)]

@@ -35,7 +35,7 @@ async def during(world: World, seconds: float, *rates: tuple[str, int, int]) -> 
         await world.clock.advance(STEP)
 
 
-async def test_a_flood_does_not_delay_the_calls_of_others(world: World) -> None:
+async def test_flood_does_not_delay_the_calls_of_others(world: World) -> None:
     """10,000 calls/s of one, more than twice what there is time for; 50 a second of each of three others."""
     await during(world, 1.0, ("flood", 10, 1), ("eve", 1, 20), ("bob", 1, 20), ("ann", 1, 20))
     assert percentile(sorted(world.callers["flood"].waits), 0.99) > 0.2, "it is a flood"
@@ -70,7 +70,7 @@ async def test_wide_calls_and_slim_ones_share_by_width(world: World) -> None:
     assert wide / 2 <= slim <= wide * 2
 
 
-async def test_a_flood_that_is_over_leaves_nothing_behind(world: World) -> None:
+async def test_flood_that_is_over_leaves_nothing_behind(world: World) -> None:
     await during(world, 0.2, ("flood", 10, 1))
     await world.clock.advance(control.WAIT_TIMEOUT)
     level = world.control.levels["workload"]

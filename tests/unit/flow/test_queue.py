@@ -51,7 +51,7 @@ def wait(flow: Flow[Call], calls: int, cost: int = 1) -> None:
         flow.push(Call(cost))
 
 
-def test_a_flow_that_is_alone_has_four_fifths_of_the_seats() -> None:
+def test_flow_that_is_alone_has_four_fifths_of_the_seats() -> None:
     assert fill(level().flow("eve")) == 80
 
 
@@ -120,7 +120,7 @@ def test_equal_flows_get_equal_shares() -> None:
     assert max(shares) - min(shares) <= 2, begun
 
 
-def test_a_wide_call_does_not_starve_where_one_seat_at_a_time_is_free() -> None:
+def test_wide_call_does_not_starve_where_one_seat_at_a_time_is_free() -> None:
     of = level()
     for number in range(SEATS - 1):
         of.flow(f"user-{number}").begin(1)

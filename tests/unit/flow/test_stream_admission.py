@@ -25,7 +25,7 @@ async def said(*requests: Any) -> AsyncIterator[Any]:
         yield request
 
 
-async def test_the_first_request_waits_for_a_seat_and_no_other_does() -> None:
+async def test_first_request_waits_for_a_seat_and_no_other_does() -> None:
     flow = FlowControl(seats=2)
     taken = [flow.enter("workload", "eve") for _ in range(2)]
     with StreamAdmission(
@@ -52,7 +52,7 @@ async def test_late_message_of_an_ended_call_takes_no_seat() -> None:
     assert flow.levels["workload"].held == 0
 
 
-async def test_a_stream_has_the_seats_of_its_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stream_has_the_seats_of_its_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was asked nothing when it was opened, and then said four megabytes: 400 streams of a user without any right kept
     everybody waiting for 17 s, and took 18 GB."""
     entered: list[tuple[int, Any]] = []
@@ -81,7 +81,7 @@ async def test_a_stream_has_the_seats_of_its_first_request(monkeypatch: pytest.M
     assert entered == [(4, request), (4, LazyRequest(data))]
 
 
-async def test_a_user_has_so_many_streams_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_user_has_so_many_streams_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """To open one takes no permission: thousands of a user without roles were as many tasks, for as long as it liked."""
 
     async def open_one(person: str) -> asyncio.Task[object]:

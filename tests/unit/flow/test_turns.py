@@ -143,7 +143,7 @@ async def test_no_flow_is_passed_over_by_others_of_its_level(loads: list[Load]) 
         assert all(world.begun[number] > begun for number, begun in before.items()), world.begun
 
 
-async def test_a_flood_at_one_level_leaves_the_others_their_calls() -> None:
+async def test_flood_at_one_level_leaves_the_others_their_calls() -> None:
     loads = [Load(NODE_HIGH, 900), Load(SYSTEM, 40), Load(WORKLOAD, 40), Load(WORKLOAD, 1, cost=10)]
     async with World(loads) as world:
         await turns(TURNS)
@@ -151,7 +151,7 @@ async def test_a_flood_at_one_level_leaves_the_others_their_calls() -> None:
     assert min(others) > TURNS / ROUND / 2
 
 
-async def test_the_more_important_begin_first_and_have_what_the_others_need_not_have() -> None:
+async def test_more_important_begin_first_and_have_what_the_others_need_not_have() -> None:
     clock = Turns()
     ticking = asyncio.ensure_future(clock.run())
     flow = FlowControl(clock=clock)

@@ -34,7 +34,7 @@ def test_lines_have_their_values_and_intervals() -> None:
     assert found == ["start of shop/web-1\n", "second line\n", "beat 1 at 01:46:50\n", "beat 2 at 01:47:00\n"]
 
 
-def test_a_line_is_the_same_whenever_it_is_read() -> None:
+def test_line_is_the_same_whenever_it_is_read() -> None:
     whole = texts(log(), -1, 1000)
     parts = [text for start in range(-1, 1000, 7) for text in texts(log(started=STARTED + 0.7), start, min(start + 7, 1000))]
     assert parts == whole

@@ -24,7 +24,7 @@ def test_each_lab_follows_the_format(document: Document) -> None:
     assert f"$ pinnace lab check {document.number}\n" in document.path.read_text()
 
 
-def test_a_passage_ends_at_the_next_question_and_contains_no_answers(tmp_path: Path) -> None:
+def test_passage_ends_at_the_next_question_and_contains_no_answers(tmp_path: Path) -> None:
     page = tmp_path / "03-you.md"
     block = "```console eventually=9s\n$ ls\n...\n```"
     question = "**Predict.** {}?\n\n- a) Yes\n- b) No\n\n<!-- predict: {} = b -->\n\n"
@@ -41,7 +41,7 @@ def test_a_passage_ends_at_the_next_question_and_contains_no_answers(tmp_path: P
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.path.stem)
-def test_the_text_of_a_lab_contains_no_comments(document: Document) -> None:
+def test_text_of_a_lab_contains_no_comments(document: Document) -> None:
     assert "<!--" not in plain(document.path.read_text()) and "predict:" not in plain(document.path.read_text())
 
 

@@ -31,7 +31,7 @@ def test_certificate_is_signed_by_its_authority_only(authority: Authority) -> No
     assert not Authority.create("test-ca", NOW).signed(certificate) and not Authority.create("other", NOW).signed(certificate)
 
 
-def test_a_server_is_found_where_it_says_and_a_client_is_no_server(authority: Authority) -> None:
+def test_server_is_found_where_it_says_and_a_client_is_no_server(authority: Authority) -> None:
     server = issued(authority, "apiserver", "127.0.0.1", "::1")
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["apiserver"]

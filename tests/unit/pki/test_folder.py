@@ -31,7 +31,7 @@ def test_certificates_are_created_once(tmp_path: Path) -> None:
     assert folder.provide([SERVER, PERSON], NOW) == [] and contents(folder.path) == before
 
 
-def test_an_address_may_be_written_in_several_ways(tmp_path: Path) -> None:
+def test_address_may_be_written_in_several_ways(tmp_path: Path) -> None:
     wanted = CertificateSpec(APISERVER, SERVER.subject, ("0:0:0::1", "127.0.0.1"))
     assert Folder(tmp_path).provide([wanted], NOW) == [APISERVER]
     assert Folder(tmp_path).provide([wanted], NOW) == []
@@ -116,7 +116,7 @@ def test_incomplete_authority_is_replaced(tmp_path: Path) -> None:
     folder.files(ADMIN).read()
 
 
-def test_the_certificate_of_an_authority_without_its_key_stays(tmp_path: Path) -> None:
+def test_certificate_of_an_authority_without_its_key_stays(tmp_path: Path) -> None:
     """Whom others trust is not replaced: the key may be kept elsewhere."""
     folder = Folder(tmp_path)
     folder.provide([PERSON], NOW)
@@ -143,7 +143,7 @@ def test_concurrent_creators_write_certificates_once(tmp_path: Path, monkeypatch
     assert sorted(made) == [[], [APISERVER, ADMIN]]
 
 
-def test_a_certificate_is_reissued_with_its_subject_and_hosts_and_another_key(tmp_path: Path) -> None:
+def test_certificate_is_reissued_with_its_subject_and_hosts_and_another_key(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.provide([SERVER, PERSON], NOW)
     before = contents(tmp_path)

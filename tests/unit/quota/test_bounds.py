@@ -68,7 +68,7 @@ def test_scopes(spec: dict[str, Any], inside: Pod, outside: Pod) -> None:
     assert scoped.share(use(outside)) == {}
 
 
-def test_a_quota_with_a_scope_counts_nothing_that_the_scope_is_not_about() -> None:
+def test_quota_with_a_scope_counts_nothing_that_the_scope_is_not_about() -> None:
     service = use_of(from_dict(SERVICES, {"metadata": {"name": "a"}}), NOW)
     assert bounds({"count/services": "1"}).share(service) == {"count/services": 1}
     assert bounds({"count/services": "1"}, **selecting("PriorityClass", "DoesNotExist")).share(service) == {}

@@ -174,6 +174,6 @@ async def test_only_what_may_use_more_where_there_is_a_quota_goes_another_way() 
     assert sorted(transactions(storage)[1:]) == [[changed, elsewhere], [born, QUOTA]]
 
 
-async def test_a_resource_that_is_not_counted_goes_straight_to_the_committer() -> None:
+async def test_resource_that_is_not_counted_goes_straight_to_the_committer() -> None:
     async with chargers(MemoryStorage(), 1, SYSTEM_CLOCK, Random(1)) as (server,):
         assert server.quotas.commits(NODES) is server.committer

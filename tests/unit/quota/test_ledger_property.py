@@ -53,7 +53,7 @@ async def run(rng: Random, faults: Sequence[Fault]) -> list[str]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from(FAULTS), max_size=40))
-def test_a_quota_is_kept_at_every_revision(rng: Random, faults: list[Fault]) -> None:
+def test_quota_is_kept_at_every_revision(rng: Random, faults: list[Fault]) -> None:
     assert asyncio.run(run(rng, faults)) == []
 
 
@@ -93,6 +93,6 @@ def found_within(seeds: int) -> list[str]:
 @pytest.mark.parametrize(
     ("owner", "name", "wrong"), [(Ledger, "send", charge_afterwards), (Recount, "_correction", count_late)]
 )
-def test_a_ledger_that_is_careless_is_caught(owner: type, name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_that_is_careless_is_caught(owner: type, name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, name, wrong)
     assert found_within(100)

@@ -48,7 +48,7 @@ async def used_becomes(client: Client, name: str = "q", **expected: str) -> None
             await asyncio.sleep(0.01)
 
 
-async def test_a_new_quota_counts_what_is_there(client: Client) -> None:
+async def test_new_quota_counts_what_is_there(client: Client) -> None:
     for name in "abc":
         await client.pods.create(make_pod(name).req().new())
     await bound(client, pods="3")
@@ -85,7 +85,7 @@ async def test_deleted_objects_are_released_without_a_request(client: Client) ->
     await used_becomes(client, pods="1")
 
 
-async def test_a_dry_run_is_refused_like_a_create_and_charges_nothing(client: Client) -> None:
+async def test_dry_run_is_refused_like_a_create_and_charges_nothing(client: Client) -> None:
     await bound(client, pods="1")
     await client.pods.create(make_pod("a").req().new(), dry_run=True)
     await client.pods.create(make_pod("a").req().new())
@@ -99,7 +99,7 @@ def cpu(amount: str) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "c0", "resources": {"requests": {"cpu": amount}}}]}}
 
 
-async def test_a_resize_is_charged_and_bounded(client: Client) -> None:
+async def test_resize_is_charged_and_bounded(client: Client) -> None:
     await bound(client, requests_cpu="1")
     await client.pods.create(make_pod("a").req(cpu="200m").new())
     made = await client.pods.patch("a", "default", cpu("600m"), subresource="resize")
@@ -114,7 +114,7 @@ async def test_a_resize_is_charged_and_bounded(client: Client) -> None:
     await used_becomes(client, **{"requests.cpu": "300m"})
 
 
-async def test_a_pod_must_say_what_is_bounded_and_a_limit_range_says_it_for_him(client: Client) -> None:
+async def test_pod_must_say_what_is_bounded_and_a_limit_range_says_it_for_him(client: Client) -> None:
     await bound(client, requests_cpu="1")
     with pytest.raises(Forbidden, match=r'pods "a" is forbidden: failed quota: q: must specify requests.cpu for: c0'):
         await client.pods.create(make_pod("a").req().new())
@@ -137,7 +137,7 @@ async def test_create_refused_by_one_quota_is_charged_to_none(client: Client) ->
     assert (await used(client, "few"), await used(client, "busy")) == ({"pods": "1"}, {"cpu": "2"})
 
 
-async def test_a_claim_that_grows_is_charged_for_what_it_grows(client: Client) -> None:
+async def test_claim_that_grows_is_charged_for_what_it_grows(client: Client) -> None:
     await bound(client, requests_storage="5Gi")
     claims = client.of(PERSISTENT_VOLUME_CLAIMS)
     growing = {"metadata": {"name": "grows"}, "provisioner": "example.com/disks", "allowVolumeExpansion": True}
@@ -156,7 +156,7 @@ async def test_a_claim_that_grows_is_charged_for_what_it_grows(client: Client) -
         await claims.update(claim)
 
 
-async def test_a_claim_that_comes_into_a_quota_by_its_class_of_attributes_is_charged_all_that_it_is(client: Client) -> None:
+async def test_claim_that_comes_into_a_quota_by_its_class_of_attributes_is_charged_all_that_it_is(client: Client) -> None:
     gold = {"matchExpressions": [{"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["gold"]}]}
     hard = {"persistentvolumeclaims": "1", "requests.storage": "3Gi"}
     await make(client, RESOURCE_QUOTAS, "q", spec={"hard": hard, "scopeSelector": gold})
@@ -187,7 +187,7 @@ async def test_allocated_claim_size_is_counted_and_not_refused(client: Client) -
     assert await used(client) == {"requests.storage": "6Gi"}
 
 
-async def test_a_service_that_takes_ports_of_nodes_is_charged_for_them(client: Client) -> None:
+async def test_service_that_takes_ports_of_nodes_is_charged_for_them(client: Client) -> None:
     await bound(client, services="2", services_nodeports="1")
     ports = [{"port": 80}]
     service = await make(client, SERVICES, spec={"ports": ports})

@@ -70,17 +70,17 @@ def service(**spec: Any) -> Any:
         ),
     ],
 )  # fmt: skip
-def test_a_pod(pod: PodBuilder, expected: dict[str, int]) -> None:
+def test_pod(pod: PodBuilder, expected: dict[str, int]) -> None:
     assert used(pod.build()) == PLACE | expected
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_has_ended_uses_nothing_but_its_place_in_the_store(phase: str) -> None:
+def test_pod_that_has_ended_uses_nothing_but_its_place_in_the_store(phase: str) -> None:
     assert used(make_pod("a").req(cpu=1).phase(phase).build()) == {"count/pods": 1}
 
 
 @pytest.mark.parametrize(("deleted_at", "counts"), [(NOW - 31, False), (NOW - 30, True), (NOW + 30, True)])
-def test_a_pod_that_should_have_gone_long_ago_is_not_counted(deleted_at: float, counts: bool) -> None:
+def test_pod_that_should_have_gone_long_ago_is_not_counted(deleted_at: float, counts: bool) -> None:
     pod = make_pod("a").req(cpu=1).terminating(deleted_at).build()
     pod.metadata.deletionGracePeriodSeconds = 30
     assert ("pods" in used(pod)) is counts
@@ -99,13 +99,13 @@ def test_a_pod_that_should_have_gone_long_ago_is_not_counted(deleted_at: float, 
         ),
     ],
 )
-def test_a_claim(obj: Any, expected: dict[str, int]) -> None:
+def test_claim(obj: Any, expected: dict[str, int]) -> None:
     of_any = {"count/persistentvolumeclaims": 1, "persistentvolumeclaims": 1, "requests.storage": 1 << 30}
     assert used(obj) == of_any | expected
 
 
 @pytest.mark.parametrize(("allocated", "counted"), [("2Gi", 2 << 30), ("512Mi", 1 << 30), ("much", 1 << 30)])
-def test_a_claim_that_asks_for_less_again_counts_what_it_was_given(allocated: str, counted: int) -> None:
+def test_claim_that_asks_for_less_again_counts_what_it_was_given(allocated: str, counted: int) -> None:
     obj = claim(storageClassName="fast")
     obj.status.allocatedResources["storage"].string = allocated
     found = used(obj)
@@ -130,7 +130,7 @@ def test_stored_claim_with_other_invalid_quantities_is_counted() -> None:
         ),
     ],
 )
-def test_a_service(spec: dict[str, Any], expected: dict[str, int]) -> None:
+def test_service(spec: dict[str, Any], expected: dict[str, int]) -> None:
     assert used(service(**spec)) == {"count/services": 1, "services": 1} | expected
 
 
@@ -165,7 +165,7 @@ def test_large_specs_are_not_remembered() -> None:
 
 
 @pytest.mark.parametrize(("reason", "expected"), [("Deferred", 2000), ("Infeasible", 1000)])
-def test_a_resize_that_is_pending_counts_unless_it_is_infeasible(reason: str, expected: int) -> None:
+def test_resize_that_is_pending_counts_unless_it_is_infeasible(reason: str, expected: int) -> None:
     pod = make_pod("a").req(cpu=2).condition("PodResizePending", "True", reason).build()
     pod.metadata.generation = pod.status.observedGeneration = 2
     status = pod.status.containerStatuses.add(name=pod.spec.containers[0].name)

@@ -42,12 +42,12 @@ def test_sets_the_node_and_the_condition_once() -> None:
     assert not pod.spec.nodeName, "the cached object is not touched"
 
 
-def test_the_fence_is_compared_and_left_on_the_pod() -> None:
+def test_fence_is_compared_and_left_on_the_pod() -> None:
     assert mutation(binding()).guards == (Guard("/registry/elections/scheduler", 42),)
     assert bound(make_pod("a").build(), binding()).metadata.annotations[FENCE_ANNOTATION] == "scheduler/42"
 
 
-def test_the_very_version_that_is_named_is_bound() -> None:
+def test_very_version_that_is_named_is_bound() -> None:
     result = bound(make_pod("a").uid("u").build(), binding(uid="u", version="5"))
     assert result.spec.nodeName == "n1" and not result.metadata.resourceVersion
 
@@ -102,13 +102,13 @@ def test_refused(pod: Pod, item: Binding, reason: str) -> None:
 
 
 @pytest.mark.parametrize("item", [binding(name=""), binding(node=""), binding(node="no/such\nnode"), binding(kind="Pod")])
-def test_a_binding_that_makes_no_sense_fails_alone(item: Binding) -> None:
+def test_binding_that_makes_no_sense_fails_alone(item: Binding) -> None:
     refused, made = bind([item, binding()], TERM, NOW)
     assert isinstance(refused, Refusal) and refused.code == Code.INVALID_ARGUMENT
     assert isinstance(made, Mutation)
 
 
-def test_a_pod_of_a_scheduler_that_the_leader_did_not_campaign_for() -> None:
+def test_pod_of_a_scheduler_that_the_leader_did_not_campaign_for() -> None:
     """Also when it is bound already: whose pod it is comes first."""
     for pod in (make_pod("a").scheduler("cheap"), make_pod("a").scheduler("cheap").node("n1")):
         with pytest.raises(Rejected) as caught:

@@ -47,7 +47,7 @@ class TestConfigMaps:
 
 
 class TestSecrets:
-    def test_the_type_is_opaque_and_string_data_are_written_into_data(self) -> None:
+    def test_type_is_opaque_and_string_data_are_written_into_data(self) -> None:
         obj = secret(data={"a": VALUE, "b": VALUE}, stringData={"b": "text"})
         assert created(SECRETS, obj) == []
         assert (obj.type, dict(obj.data), dict(obj.stringData)) == ("Opaque", {"a": b"hunter2", "b": b"text"}, {})
@@ -71,7 +71,7 @@ class TestSecrets:
     def test_validation(self, fields: Data, expected: list[str]) -> None:
         assert created(SECRETS, secret(**fields)) == expected
 
-    def test_the_type_is_immutable_and_kept_by_an_update_without_one(self) -> None:
+    def test_type_is_immutable_and_kept_by_an_update_without_one(self) -> None:
         old, new = secret(type="example.com/a"), secret()
         assert changed(SECRETS, new, old) == [] and new.type == "example.com/a"
         assert changed(SECRETS, secret(type="Opaque"), old) == ['type: Invalid value: "Opaque": field is immutable']
@@ -85,11 +85,11 @@ class TestSecrets:
         "fields",
         [{"data": {"a": "not base64: hunter2"}}, {"stringData": {"a": 123456}}, {"data": "hunter2"}, {"stringData": 123456}],
     )
-    def test_the_messages_of_undecodable_data_do_not_contain_it(self, fields: Data) -> None:
+    def test_messages_of_undecodable_data_do_not_contain_it(self, fields: Data) -> None:
         with pytest.raises(CodecError) as caught:
             secret(**fields)
         assert not [value for value in ("hunter2", "123456") if value in str(caught.value)]
 
 
-def test_a_service_account_needs_no_fields() -> None:
+def test_service_account_needs_no_fields() -> None:
     assert created(SERVICE_ACCOUNTS, from_dict(SERVICE_ACCOUNTS, {"metadata": METADATA})) == []

@@ -52,7 +52,7 @@ def two_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_names")
-async def test_a_name_that_is_taken_is_made_up_again() -> None:
+async def test_name_that_is_taken_is_made_up_again() -> None:
     async with serving() as assembly:
         first = Pod.FromString(await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", nameless())))
         second = Pod.FromString(await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", nameless())))
@@ -95,7 +95,7 @@ async def test_generated_name_is_copied_to_other_fields() -> None:
 
 
 @pytest.mark.usefixtures("two_names")
-async def test_a_namespace_whose_name_was_taken_is_found_by_the_one_that_it_got() -> None:
+async def test_namespace_whose_name_was_taken_is_found_by_the_one_that_it_got() -> None:
     async with serving() as assembly:
         for suffix in ("aaaaa", "bbbbb"):
             wanted = Namespace()
@@ -146,7 +146,7 @@ async def test_last_write_without_precondition_wins() -> None:
             assert updated.metadata.labels["x"] == value
 
 
-async def test_a_dry_run_has_made_no_version_and_what_it_shows_can_be_created() -> None:
+async def test_dry_run_has_made_no_version_and_what_it_shows_can_be_created() -> None:
     async with serving() as assembly:
         request = asked(assembly, "Pods/Create", make_pod("new", namespace=OWN).req(cpu="1").new())
         request.options.dryRun[:] = ["All"]
@@ -172,7 +172,7 @@ async def test_deletion_grace_period_of_an_update_is_ignored() -> None:
         assert not updated.metadata.HasField("deletionGracePeriodSeconds")
 
 
-async def test_an_owner_that_is_named_twice_is_one() -> None:
+async def test_owner_that_is_named_twice_is_one() -> None:
     """Whoever adds an owner without looking may do so again and again; two that are the controller would be refused."""
     owner = OwnerReference(apiVersion="apps/v1", kind="ReplicaSet", name="r", uid="1", controller=True)
     other = OwnerReference(apiVersion="apps/v1", kind="ReplicaSet", name="s", uid="2", controller=False)
@@ -192,7 +192,7 @@ async def test_an_owner_that_is_named_twice_is_one() -> None:
         assert same.metadata.resourceVersion == made.metadata.resourceVersion
 
 
-async def test_a_namespace_of_what_is_in_none_is_passed_over() -> None:
+async def test_namespace_of_what_is_in_none_is_passed_over() -> None:
     """It was when a node was created, but not when it was changed."""
     async with serving() as assembly:
         node = Node.FromString(await call(assembly, "Nodes/Get", GetRequest(name=OWN_NODE)))
@@ -206,7 +206,7 @@ async def test_a_namespace_of_what_is_in_none_is_passed_over() -> None:
             assert (patched.metadata.namespace, patched.metadata.labels["x"]) == ("", "2")
 
 
-async def test_a_slice_with_other_endpoints_is_another_generation() -> None:
+async def test_slice_with_other_endpoints_is_another_generation() -> None:
     """It has no spec; whoever looks only at new generations would miss all that happens to it."""
 
     def label(obj: EndpointSlice) -> None:

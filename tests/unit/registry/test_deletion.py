@@ -43,7 +43,7 @@ def test_goes_at_once(pod: PodBuilder, options: DeleteOptions) -> None:
     assert (metadata.deletionGracePeriodSeconds, metadata.generation) == (0, 2)
 
 
-def test_a_bound_pod_gets_its_grace() -> None:
+def test_bound_pod_gets_its_grace() -> None:
     result = step(make_pod("a").node("n").phase("Running"), DeleteOptions(gracePeriodSeconds=5))
     assert isinstance(result, Put)
     assert to_seconds(result.obj.metadata.deletionTimestamp) == NOW + 5
@@ -58,7 +58,7 @@ def test_negative_grace_of_pod_is_a_second() -> None:
     assert isinstance(result, Put) and result.obj.metadata.deletionGracePeriodSeconds == 1
 
 
-def test_a_negative_grace_is_a_second() -> None:
+def test_negative_grace_is_a_second() -> None:
     result = step(make_pod("a").node("n").phase("Running"), DeleteOptions(gracePeriodSeconds=-1))
     assert isinstance(result, Put) and result.obj.metadata.deletionGracePeriodSeconds == 1
 
@@ -85,7 +85,7 @@ def test_delete_without_grace_keeps_the_earlier_grace_period() -> None:
 
 
 @pytest.mark.parametrize("grace", [29, 25, 21])
-def test_a_shorter_grace_counts_from_the_first_delete(grace: int) -> None:
+def test_shorter_grace_counts_from_the_first_delete(grace: int) -> None:
     """It ends earlier, not later."""
     first = step(make_pod("a").node("n"))
     assert isinstance(first, Put)
@@ -137,7 +137,7 @@ def test_finalizers_hold_an_object_back() -> None:
     assert delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(result.obj, 2, b""), NOW) is Effect.NO_OP
 
 
-def test_the_first_delete_is_a_new_generation() -> None:
+def test_first_delete_is_a_new_generation() -> None:
     """So whoever looks only at new generations sees it, as in Kubernetes; a shorter grace is none."""
     held = make_pod("held").build()
     held.metadata.finalizers.append("example.com/wait")
@@ -234,7 +234,7 @@ def test_unknown_propagation_policy_is_refused() -> None:
         step(make_pod("a"), DeleteOptions(propagationPolicy="Sideways"))
 
 
-def test_a_namespace_ends_only_when_it_is_empty() -> None:
+def test_namespace_ends_only_when_it_is_empty() -> None:
     namespace = Namespace(metadata=ObjectMeta(name="n"), spec=NamespaceSpec(finalizers=["kubernetes"]))
     result = delete_step(NAMESPACE_STRATEGY, "n", DeleteOptions(), Version(namespace, 1, b""), NOW)
     assert isinstance(result, Put) and result.obj.status.phase == "Terminating"

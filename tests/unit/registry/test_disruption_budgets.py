@@ -58,7 +58,7 @@ def test_malformed_percentage_is_refused() -> None:
     assert violation.startswith('spec.minAvailable: Invalid value: "many": a valid percent string must be a numeric string')
 
 
-def test_the_spec_may_change_and_the_status_is_written_apart() -> None:
+def test_spec_may_change_and_the_status_is_written_apart() -> None:
     strategy = STRATEGIES[POD_DISRUPTION_BUDGETS.plural]
     old, new = budget(minAvailable=1), budget(maxUnavailable=1)
     new.status.disruptionsAllowed = 5

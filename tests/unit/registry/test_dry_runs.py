@@ -81,14 +81,14 @@ async def lagging() -> AsyncIterator[Lagging]:
         yield Lagging(assembly, storage)
 
 
-async def test_a_create_of_what_is_there(lagging: Lagging) -> None:
+async def test_create_of_what_is_there(lagging: Lagging) -> None:
     pod = make_pod("new", namespace=OWN).req().new()
     assert await lagging.dry("Create", lagging.asked("Create", pod)) == ""
     await lagging.put("new", pod)
     assert await lagging.dry("Create", lagging.asked("Create", pod)) == "AlreadyExists"
 
 
-async def test_an_update_and_a_delete_of_another_version(lagging: Lagging) -> None:
+async def test_update_and_a_delete_of_another_version(lagging: Lagging) -> None:
     pod = await lagging.call("Get", GetRequest(namespace=OWN, name="thing", options={"resourceVersion": "0"}))
     update, delete = lagging.asked("Update", pod), DeleteRequest(namespace=OWN, name="thing")
     update.object.metadata.labels["a"] = "b"
@@ -104,7 +104,7 @@ async def test_an_update_and_a_delete_of_another_version(lagging: Lagging) -> No
     assert [await lagging.dry("Update", update), await lagging.dry("Delete", delete)] == ["NotFound", "NotFound"]
 
 
-async def test_a_create_in_a_namespace_that_is_gone(lagging: Lagging) -> None:
+async def test_create_in_a_namespace_that_is_gone(lagging: Lagging) -> None:
     """A write would be compared with the namespace's version."""
     pod = make_pod("new", namespace=OWN).req().new()
     await lagging.write(NAMESPACES.key("", OWN), None)

@@ -111,7 +111,7 @@ def test_env(env: list[Data], expected: list[str]) -> None:
     assert created(PODS, pod({"env": env})) == expected
 
 
-def test_a_field_that_cannot_be_referred_to_names_those_that_can() -> None:
+def test_field_that_cannot_be_referred_to_names_those_that_can() -> None:
     env = [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.priority"}}}]
     (violation,) = created(PODS, pod({"env": env}))
     assert violation.startswith(

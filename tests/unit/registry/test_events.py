@@ -28,7 +28,7 @@ def test_counts_add_up() -> None:
     assert (new.count, new.message) == (5, "new")
 
 
-def test_a_count_stays_where_it_can_grow_no_more() -> None:
+def test_count_stays_where_it_can_grow_no_more() -> None:
     new = Event(count=MAX_EVENT_COUNT)
     merge(new, Event(count=MAX_EVENT_COUNT))
     assert new.count == MAX_EVENT_COUNT
@@ -91,7 +91,7 @@ async def test_expired_event_is_recorded_again() -> None:
             assert [each.count for each in found.items] == [count]
 
 
-async def test_a_dry_run_records_nothing() -> None:
+async def test_dry_run_records_nothing() -> None:
     """It was recorded, whatever was said."""
     event = Event(reason="Failed", type="Warning")
     event.metadata.name = "a.1"

@@ -36,7 +36,7 @@ def test_approved_eviction_proceeds_after_changes() -> None:
     assert deleted(ready(), ready().condition("Later", "True"), spared=False).metadata.HasField("deletionTimestamp")
 
 
-def test_a_namesake_stays() -> None:
+def test_namesake_stays() -> None:
     with pytest.raises(Rejected) as caught:
         deleted(ready(), ready().uid("new"), spared=False)
     assert caught.value.refusal.reason == "UIDMismatch"

@@ -69,7 +69,7 @@ def term(
     return asyncio.run(fences.term(Fence(election=election, token=token, secret=secret), user))
 
 
-def test_the_holder_has_the_term_and_etcd_is_not_asked() -> None:
+def test_holder_has_the_term_and_etcd_is_not_asked() -> None:
     cacher = FakeCacher(100, record())
     assert term(cacher) == HELD
     assert not cacher.asked
@@ -95,7 +95,7 @@ def test_only_the_leader_holds_the_token(stored: KeyValue | None) -> None:
     assert not cacher.asked, "the cache has seen the revision of the token, and so the end of its term"
 
 
-def test_an_empty_secret_is_not_the_absence_of_a_hash() -> None:
+def test_empty_secret_is_not_the_absence_of_a_hash() -> None:
     stored = record(value=Election(name="scheduler", user=USER.name).SerializeToString())
     assert term(FakeCacher(100, stored), secret=b"") is None
 
@@ -109,7 +109,7 @@ def test_token_newer_than_the_cache_is_checked_in_etcd(etcd: KeyValue | None, ex
         assert cacher.asked <= 2
 
 
-def test_a_leader_is_known_although_the_cache_does_not_follow() -> None:
+def test_leader_is_known_although_the_cache_does_not_follow() -> None:
     """As while the watch of etcd is broken: etcd is read."""
     cacher = FakeCacher(6, None)
     cacher.etcd = [(7, record())]
@@ -118,7 +118,7 @@ def test_a_leader_is_known_although_the_cache_does_not_follow() -> None:
 
 
 @pytest.mark.parametrize("stale", [1, 2])
-def test_a_stale_answer_of_etcd_does_not_depose(stale: int) -> None:
+def test_stale_answer_of_etcd_does_not_depose(stale: int) -> None:
     """https://github.com/etcd-io/etcd/issues/20418"""
     cacher = FakeCacher(6, None)
     cacher.etcd = [(6, None)] * stale + [(7, record())]
@@ -149,7 +149,7 @@ def test_fence_requires_permission_to_campaign(user: User, election: str) -> Non
 
 
 @pytest.mark.parametrize(("election", "token"), [("scheduler", 0), ("e" * 254, 42), ("", 3), ("a/../b", 3), ("scheduler", -1)])
-def test_a_fence_that_cannot_be(election: str, token: int) -> None:
+def test_fence_that_cannot_be(election: str, token: int) -> None:
     with pytest.raises(Rejected) as caught:
         term(FakeCacher(100, None), election=election, token=token)
     assert caught.value.refusal.code == Code.INVALID_ARGUMENT

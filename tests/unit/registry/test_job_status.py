@@ -171,6 +171,6 @@ def test_indexes_that_stay_are_not_looked_at_as_the_job_may_have_shrunk() -> Non
     assert status_changed(JOBS, with_status(completedIndexes="0,7"), old) == []
 
 
-def test_a_job_without_indexes_has_none_in_its_status() -> None:
+def test_job_without_indexes_has_none_in_its_status() -> None:
     (found,) = status_changed(JOBS, with_status(completedIndexes="0"), stored())
     assert found.endswith("cannot set non-empty completedIndexes when non-indexed completion mode")

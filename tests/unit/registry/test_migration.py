@@ -43,7 +43,7 @@ async def test_stored_quantities_become_canonical_and_nothing_else_changes() -> 
         assert deployment is not None and b"500m" in deployment.value
 
 
-async def test_a_migrated_store_is_not_looked_through_again() -> None:
+async def test_migrated_store_is_not_looked_through_again() -> None:
     storage, pod = MemoryStorage(), old_pod()
     assert isinstance(await storage.transact([Write(STORAGE_FORMAT_KEY, FORMAT, 0)]), Committed)
     async with serving((PODS, pod), storage=storage) as assembly:

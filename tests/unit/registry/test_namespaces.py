@@ -132,7 +132,7 @@ async def test_deletion_of_a_permanent_namespace_is_refused(world: World) -> Non
     assert told.message == 'namespaces "default" is forbidden: this namespace may not be deleted'
 
 
-async def test_an_object_that_was_admitted_before_its_namespace_went_is_not_written(world: World) -> None:
+async def test_object_that_was_admitted_before_its_namespace_went_is_not_written(world: World) -> None:
     world.storage.before(of_a_pod, world.delete_namespace)
     assert await refusal(world.create("a")) == "NamespaceNotFound"
     assert await world.names_of_pods() == []

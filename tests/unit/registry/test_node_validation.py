@@ -131,7 +131,7 @@ def test_update(field: str, old: Any, new: Any, allowed: bool) -> None:
 
 
 @pytest.mark.parametrize("said", [{"podCIDR": "10.0.0.0/24"}, {"podCIDRs": ["10.0.0.0/24"]}])
-def test_the_network_of_its_pods_need_be_said_once(said: Data) -> None:
+def test_network_of_its_pods_need_be_said_once(said: Data) -> None:
     made, updated = node(said), node(said)
     assert created(NODES, made) == []
     STRATEGY.prepare_update(updated, made)
@@ -140,7 +140,7 @@ def test_the_network_of_its_pods_need_be_said_once(said: Data) -> None:
         assert (each.spec.podCIDR, list(each.spec.podCIDRs)) == ("10.0.0.0/24", ["10.0.0.0/24"])
 
 
-def test_a_node_that_has_no_sound_network_can_still_be_changed_otherwise() -> None:
+def test_node_that_has_no_sound_network_can_still_be_changed_otherwise() -> None:
     """It may have been stored before anybody looked, and its network can never be changed."""
     old = node({"podCIDR": "junk"})
     new = node({"podCIDR": "junk", "unschedulable": True})
@@ -160,7 +160,7 @@ def test_each_half_is_updated_alone() -> None:
     assert (new.metadata, new.spec, new.status) == (old.metadata, old.spec, wanted.status)
 
 
-def test_a_node_that_is_created_with_less_allocatable_than_capacity_keeps_the_difference() -> None:
+def test_node_that_is_created_with_less_allocatable_than_capacity_keeps_the_difference() -> None:
     """Its kubelet reconciles allocatable with capacity."""
     status = {
         "capacity": {"cpu": "64", "memory": "256Gi", "pods": "110"},
@@ -178,7 +178,7 @@ def test_what_a_node_says_itself_that_it_reserves_is_kept() -> None:
     assert obj.metadata.annotations["pinnace.io/reserved"] == "cpu=2"
 
 
-def test_a_node_that_reserves_nothing_says_nothing() -> None:
+def test_node_that_reserves_nothing_says_nothing() -> None:
     obj = node(status={"capacity": {"cpu": "4"}})
     assert created(NODES, obj) == []
     assert not obj.metadata.annotations

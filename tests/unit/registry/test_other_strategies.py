@@ -47,7 +47,7 @@ class TestNamespaces:
         (violation,) = created(NAMESPACES, obj)
         assert violation.startswith('spec.finalizers[0]: Invalid value: "a/b/c": a valid label key')
 
-    def test_an_update_changes_metadata_only(self) -> None:
+    def test_update_changes_metadata_only(self) -> None:
         old, new = self.namespace(), self.namespace()
         assert created(NAMESPACES, old) == []
         new.metadata.annotations["a"] = "b"

@@ -99,7 +99,7 @@ def test_malformed_patch_is_refused(asked: PatchRequest, message: str) -> None:
         ({"op": "fly", "path": "/x"}, "operation 0: op: expected one of add, remove"),
     ],
 )
-def test_a_patch_that_does_not_apply_to_this_object_is_invalid(operation: object, message: str) -> None:
+def test_patch_that_does_not_apply_to_this_object_is_invalid(operation: object, message: str) -> None:
     """A client that goes by the reason tries another object, or reads this one again, instead of mending its patch."""
     refusal = refused(request([operation], PatchRequest.JSON))
     assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "Invalid")
@@ -123,7 +123,7 @@ def test_a_patch_that_does_not_apply_to_this_object_is_invalid(operation: object
         ({"$patch": "delete"}, "metadata.name", "field is immutable"),
     ],
 )
-def test_a_wrong_field_is_named(patch: Any, field: str, message: str) -> None:
+def test_wrong_field_is_named(patch: Any, field: str, message: str) -> None:
     refusal = refused(request(patch))
     assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "Invalid")
     assert refusal.violations[0].field == field and message in refusal.violations[0].message

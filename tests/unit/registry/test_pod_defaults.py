@@ -28,7 +28,7 @@ def container_of(given: Data, **spec: Any) -> Data:
     return found
 
 
-def test_a_pod_that_says_nothing() -> None:
+def test_pod_that_says_nothing() -> None:
     assert defaulted(pod()) == {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -78,7 +78,7 @@ def test_defaults_are_set_once() -> None:
     assert again == obj
 
 
-def test_a_client_sets_no_status() -> None:
+def test_client_sets_no_status() -> None:
     obj = pod()
     obj.status.phase, obj.status.podIP = "Running", "10.0.0.1"
     assert defaulted(obj)["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
@@ -97,7 +97,7 @@ def test_a_client_sets_no_status() -> None:
         ("", "Always"),
     ],
 )
-def test_the_pull_policy_follows_the_tag(image: str, policy: str) -> None:
+def test_pull_policy_follows_the_tag(image: str, policy: str) -> None:
     assert container_of({"image": image})["imagePullPolicy"] == policy
 
 
@@ -166,7 +166,7 @@ def test_volumes(given: Data, becomes: Data) -> None:
     assert defaulted(pod(volumes=[{"name": "v", **given}]))["spec"]["volumes"] == [{"name": "v", **becomes}]
 
 
-def test_a_volume_of_a_kind_that_is_not_modelled_is_left_alone() -> None:
+def test_volume_of_a_kind_that_is_not_modelled_is_left_alone() -> None:
     obj = pod(volumes=[{"name": "v"}])
     obj.spec.volumes[0].volumeSource.MergeFromString(wire.field(5, b""))
     STRATEGIES["pods"].prepare_create(obj)
@@ -187,7 +187,7 @@ def test_a_volume_of_a_kind_that_is_not_modelled_is_left_alone() -> None:
         ([{"operator": "Exists", "effect": "NoSchedule"}], STAYS),
     ],
 )
-def test_a_pod_stays_five_minutes_on_a_node_that_is_lost(given: list[Data], added: list[Data]) -> None:
+def test_pod_stays_five_minutes_on_a_node_that_is_lost(given: list[Data], added: list[Data]) -> None:
     assert defaulted(pod(tolerations=given))["spec"]["tolerations"] == [*given, *added]
 
 
@@ -215,18 +215,18 @@ def test_quality_of_service(containers: list[Data], qos: str) -> None:
         assert defaulted(pod(containers=given[:1], initContainers=given[1:]))["status"]["qosClass"] == qos
 
 
-def test_a_quantity_that_is_none_does_not_stop_the_defaults() -> None:
+def test_quantity_that_is_none_does_not_stop_the_defaults() -> None:
     obj = pod()
     obj.spec.containers[0].resources.limits["cpu"].string = "lots"
     assert defaulted(obj)["status"]["qosClass"] == "BestEffort"
 
 
-def test_a_gated_pod_says_so() -> None:
+def test_gated_pod_says_so() -> None:
     (condition,) = defaulted(pod(schedulingGates=[{"name": "g"}]))["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "SchedulingGated")
 
 
-def test_an_administrator_says_how_long_pods_stay_on_a_lost_node() -> None:
+def test_administrator_says_how_long_pods_stay_on_a_lost_node() -> None:
     strategy, new = PodStrategy(DefaultTolerations(not_ready=7, unreachable=0)), pod()
     strategy.prepare_create(new)
     assert [(each.key, each.tolerationSeconds) for each in new.spec.tolerations] == [

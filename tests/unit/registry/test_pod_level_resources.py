@@ -28,7 +28,7 @@ def problems(built: Pod) -> list[tuple[str, str]]:
     return [(each.field, each.message) for each in STRATEGY.validate(built)]
 
 
-def test_the_pod_as_a_whole_counts_instead_of_its_containers() -> None:
+def test_pod_as_a_whole_counts_instead_of_its_containers() -> None:
     own = {"requests": {"cpu": "100m", "memory": "1Gi", "example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
     built = made({"requests": {"cpu": "2"}, "limits": {"cpu": "3", "memory": "4Gi"}}, own, own)
     assert problems(built) == []

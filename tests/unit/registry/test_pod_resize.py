@@ -110,12 +110,12 @@ def test_resize_changes_resources_only(change: Change, expected: str) -> None:
     assert expected in resized(change)[2]
 
 
-def test_a_request_above_its_limit_is_refused() -> None:
+def test_request_above_its_limit_is_refused() -> None:
     (problem,) = resized(lambda pod: request(pod, "cpu", "3"))[2]
     assert "must be less than or equal to cpu limit of 2" in problem
 
 
-def test_the_quality_of_service_stays() -> None:
+def test_quality_of_service_stays() -> None:
     old = ready(pod())
     new = copy(old)
     request(new, "cpu", "1")
@@ -124,7 +124,7 @@ def test_the_quality_of_service_stays() -> None:
     assert problem == 'spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing'
 
 
-def test_an_ordinary_update_names_the_subresource() -> None:
+def test_ordinary_update_names_the_subresource() -> None:
     old = before()
     new = copy(old)
     request(new, "cpu", "2")
@@ -134,7 +134,7 @@ def test_an_ordinary_update_names_the_subresource() -> None:
     )
 
 
-def test_a_resize_needs_a_permission_of_its_own() -> None:
+def test_resize_needs_a_permission_of_its_own() -> None:
     asked = PatchRequest(name="a", type=PatchRequest.MERGE, patch=b"{}", subresource="resize")
     patching(PODS, asked)
     method = pods_pb2.DESCRIPTOR.services_by_name["Pods"].methods_by_name["Patch"]

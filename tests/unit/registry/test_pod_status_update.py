@@ -35,7 +35,7 @@ def test_phases(old: str, new: str) -> None:
     assert status_updated(with_status(before, phase=new), before) == expected
 
 
-def test_a_phase_that_is_none() -> None:
+def test_phase_that_is_none() -> None:
     old = ready(pod())
     assert status_updated(with_status(old, phase="Done"), old) == [
         'status.phase: Unsupported value: "Done": supported values: "Pending", "Running", "Succeeded", "Failed", "Unknown"'
@@ -121,7 +121,7 @@ def test_init_containers_end_but_sidecars_go_on() -> None:
         ({"nominatedNodeName": "A"}, [f'status.nominatedNodeName: Invalid value: "A": {_NO_SUBDOMAIN[0]}']),
     ],
 )
-def test_the_rest_of_a_status(status: Data, expected: list[str]) -> None:
+def test_rest_of_a_status(status: Data, expected: list[str]) -> None:
     old = ready(pod())
     found = status_updated(with_status(old, **status), old)
     assert len(found) == len(expected)

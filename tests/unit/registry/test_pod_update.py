@@ -136,7 +136,7 @@ def test_changes_that_go_too_far(change: Change, violation: str) -> None:
     assert updated(new, old) == [violation]
 
 
-def test_a_change_that_cannot_be_named_is_refused_all_the_same() -> None:
+def test_change_that_cannot_be_named_is_refused_all_the_same() -> None:
     old = before()
     new = copy(old)
     new.spec.MergeFromString(wire.field(9001, b"of the future"))
@@ -169,7 +169,7 @@ def test_gates_go_one_by_one() -> None:
     ]
 
 
-def test_a_gated_pod_may_become_choosier() -> None:
+def test_gated_pod_may_become_choosier() -> None:
     old = ready(pod(schedulingGates=[{"name": "a"}], nodeSelector={"disk": "ssd"}))
     new = copy(old)
     new.spec.nodeSelector["zone"] = "a"
@@ -214,7 +214,7 @@ NAMED: Data = {"matchFields": [{"key": "metadata.name", "operator": "In", "value
         (terms("a"), terms("a")),
     ],
 )
-def test_a_gated_pod_may_become_choosier_by_its_affinity(before: Data | None, after: Data | None) -> None:
+def test_gated_pod_may_become_choosier_by_its_affinity(before: Data | None, after: Data | None) -> None:
     assert updated(gated(after), gated(before)) == []
 
 
@@ -232,7 +232,7 @@ def test_a_gated_pod_may_become_choosier_by_its_affinity(before: Data | None, af
         ({_REQUIRED: {"nodeSelectorTerms": [NAMED]}}, terms("a"), "[0]"),
     ],
 )
-def test_a_gated_pod_does_not_become_less_choosy(before: Data, after: Data | None, where: str) -> None:
+def test_gated_pod_does_not_become_less_choosy(before: Data, after: Data | None, where: str) -> None:
     (violation,) = updated(gated(after), gated(before))
     path = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms{where}: Invalid value: "
     assert violation.startswith(path)
@@ -264,7 +264,7 @@ def test_fields_set_by_admission_may_be_omitted() -> None:
     assert new.spec == old.spec
 
 
-def test_an_update_leaves_the_status_alone() -> None:
+def test_update_leaves_the_status_alone() -> None:
     old = before()
     old.status.phase = "Running"
     new = copy(old)

@@ -148,7 +148,7 @@ def test_all_violations_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
-def test_the_examples_are_sound(file: Path) -> None:
+def test_examples_are_sound(file: Path) -> None:
     for manifest in load(file.read_text(), file.name):
         if manifest.resource.namespaced:
             manifest.obj.metadata.namespace = "default"

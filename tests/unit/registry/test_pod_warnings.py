@@ -98,7 +98,7 @@ def test_pod_warnings(spec: dict[str, object], warnings: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"), [("web", ""), ("web.v1", "must not contain dots"), ("w" * 64, "must be no more than 63 characters")]
 )
-def test_a_name_that_is_no_host_name(name: str, problem: str) -> None:
+def test_name_that_is_no_host_name(name: str, problem: str) -> None:
     """With dots, or of more than 63 characters, it is misread there, or cut."""
     told = ", which can result in surprising behavior; a DNS label is recommended: "
     deployment, replica_set, job = make_deployment(name), ReplicaSet(), Job()

@@ -76,7 +76,7 @@ def test_probes_and_hooks(container: Data, expected: list[str]) -> None:
     assert created(PODS, pod(container)) == expected
 
 
-def test_a_handler_that_is_not_modelled_is_not_missed() -> None:
+def test_handler_that_is_not_modelled_is_not_missed() -> None:
     obj = pod({"livenessProbe": {}})
     obj.spec.containers[0].livenessProbe.handler.MergeFromString(wire.field(99, b""))
     assert created(PODS, obj) == []

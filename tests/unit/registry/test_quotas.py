@@ -123,7 +123,7 @@ class TestQuotas:
             'spec.scopes: Invalid value: ["Terminating"]: field is immutable'
         ]
 
-    def test_the_status_is_written_apart(self) -> None:
+    def test_status_is_written_apart(self) -> None:
         old, new = quota(hard={"pods": "2"}), quota(hard={"pods": "3"})
         new.status.used["pods"].string = "1"
         assert created(RESOURCE_QUOTAS, new) == []

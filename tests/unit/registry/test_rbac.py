@@ -98,7 +98,7 @@ class TestRoles:
         assert created(resource, make(resource, rules=rules)) == expected
         assert changed(resource, make(resource, rules=rules), make(resource)) == expected
 
-    def test_a_role_may_say_nothing(self, resource: Resource[Any]) -> None:
+    def test_role_may_say_nothing(self, resource: Resource[Any]) -> None:
         assert created(resource, make(resource)) == []
 
 
@@ -108,10 +108,10 @@ class TestPaths:
     RULE: Data = {"verbs": ["get"], "nonResourceURLs": ["/healthz/*"]}  # noqa: RUF012
     PATH = 'rules[0].nonResourceURLs: Invalid value: ["/healthz/*"]: '
 
-    def test_a_cluster_role_may_name_them(self) -> None:
+    def test_cluster_role_may_name_them(self) -> None:
         assert created(CLUSTER_ROLES, make(CLUSTER_ROLES, rules=[self.RULE])) == []
 
-    def test_a_role_may_not(self) -> None:
+    def test_role_may_not(self) -> None:
         expected = [self.PATH + "namespaced rules cannot apply to non-resource URLs"]
         assert created(ROLES, make(ROLES, rules=[self.RULE])) == expected
 
@@ -154,7 +154,7 @@ class TestBindings:
         assert obj.roleRef.apiGroup == GROUP
         assert [subject.apiGroup for subject in obj.subjects] == [GROUP, GROUP, ""]
 
-    def test_an_update_is_completed_likewise(self, resource: Resource[Any]) -> None:
+    def test_update_is_completed_likewise(self, resource: Resource[Any]) -> None:
         old, same = make(resource, subjects=[ADA]), make(resource, subjects=[ADA])
         assert created(resource, old) == []
         assert changed(resource, same, old) == []
@@ -186,7 +186,7 @@ class TestBindings:
         (violation,) = created(resource, make(resource, subjects=[ROBOT | {"name": "A:b"}]))
         assert violation.startswith('subjects[0].name: Invalid value: "A:b": a lowercase RFC 1123 subdomain')
 
-    def test_the_role_is_named_in_full(self, resource: Resource[Any]) -> None:
+    def test_role_is_named_in_full(self, resource: Resource[Any]) -> None:
         kinds = '"Role", "ClusterRole"' if resource is ROLE_BINDINGS else '"ClusterRole"'
         assert created(resource, make(resource, roleRef={"apiGroup": "apps"})) == [
             f'roleRef.apiGroup: Unsupported value: "apps": supported values: "{GROUP}"',
@@ -197,7 +197,7 @@ class TestBindings:
             "roleRef.name: Invalid value: \"a/b\": may not contain '/'"
         ]
 
-    def test_the_role_stays(self, resource: Resource[Any]) -> None:
+    def test_role_stays(self, resource: Resource[Any]) -> None:
         old = make(resource, subjects=[ADA])
         assert created(resource, old) == []
         assert changed(resource, make(resource, subjects=[ROBOT]), old) == []

@@ -56,7 +56,7 @@ def test_resources(resources: Data, expected: list[str]) -> None:
     assert created(PODS, pod({"resources": resources})) == expected
 
 
-def test_a_fraction_of_a_device_is_none() -> None:
+def test_fraction_of_a_device_is_none() -> None:
     found = created(PODS, pod({"resources": {"limits": {"example.com/gpu": "0.5"}}}))
     assert found == [
         f'{C}.resources.{kind}[example.com/gpu]: Invalid value: "0.5": must be an integer' for kind in ("limits", "requests")
@@ -72,7 +72,7 @@ def test_huge_pages_come_whole(size: str, text: str) -> None:
     ("size", "text"),
     [("2Mi", "5Mi"), ("1Mi", "1.1Mi"), ("64Ki", "127Ki"), ("x", "4Mi"), ("0", "0"), ("1m", "4Mi"), ("-1", "1")],
 )
-def test_a_part_of_a_huge_page_is_none(size: str, text: str) -> None:
+def test_part_of_a_huge_page_is_none(size: str, text: str) -> None:
     """Nor is a page whose size is none."""
     found = created(PODS, pod({"resources": {"limits": {"cpu": "1", f"hugepages-{size}": text}}}))
     detail = f'Invalid value: "{text}": must be a positive integer multiple of the page size {size}'
@@ -90,7 +90,7 @@ def test_amounts_that_are_none(text: str) -> None:
         assert len(violation) < 500
 
 
-def test_a_name_of_a_resource_that_is_none() -> None:
+def test_name_of_a_resource_that_is_none() -> None:
     (violation,) = created(PODS, pod({"resources": {"requests": {"x" * 100_000: "1"}}}))
     assert violation.endswith("must be no more than 317 bytes")
     assert len(violation) < 1000

@@ -46,7 +46,7 @@ def dropped(of: EventUsage, bounds: EventLimits) -> dict[str, int]:
     return dict(Counter(namespace_of(each.key) for each in of.surplus(bounds, LARGE)))
 
 
-def test_a_surplus_is_found_in_portions() -> None:
+def test_surplus_is_found_in_portions() -> None:
     """To list 206,250 events took 0.37 s of the event loop."""
     of = held({"a": 1000, "b": 1000})
     assert len(of.surplus(EventLimits(160, LARGE), 30)) == 30
@@ -58,7 +58,7 @@ def test_within_the_bounds_nothing_goes() -> None:
     assert dropped(EventUsage(), EventLimits(1, 1)) == {}
 
 
-def test_a_namespace_that_floods_loses_its_own_events() -> None:
+def test_namespace_that_floods_loses_its_own_events() -> None:
     assert dropped(held({"flood": 1000, "a": 10, "b": 20}), EventLimits(160, LARGE)) == {"flood": 1000 - (150 - 30)}
 
 
@@ -66,7 +66,7 @@ def test_namespaces_that_flood_are_left_with_equal_shares() -> None:
     assert dropped(held({"a": 1000, "b": 300, "c": 10}), EventLimits(160, LARGE)) == {"a": 930, "b": 230}
 
 
-def test_the_oldest_go_and_an_event_that_is_written_again_is_young() -> None:
+def test_oldest_go_and_an_event_that_is_written_again_is_young() -> None:
     of = held({"a": 32})
     of.change(entry("a", "000000", 1), entry("a", "000000", 100))
     doomed = of.surplus(EventLimits(31, LARGE), LARGE)
@@ -99,7 +99,7 @@ def test_what_stays_is_fair_whatever_there_is(counts: dict[str, int], most: int)
     assert all(kept[loser] >= max(kept.values()) for loser in lost), "no namespace that lost events has less than another"
 
 
-def test_a_new_state_replaces_what_was_known() -> None:
+def test_new_state_replaces_what_was_known() -> None:
     of = held({"a": 10}, size=5)
     of.reset([entry("b", 2, 2, 7), entry("b", 1, 1, 7)])
     assert (of.count, of.size) == (2, 2 * (7 + len(EVENTS.key("b", "1"))))
@@ -180,7 +180,7 @@ async def test_two_servers_delete_once() -> None:
         assert storage.deletes <= -(-870 // MAX_DELETES) + 3, "in batches"
 
 
-async def test_a_flood_stays_bounded() -> None:
+async def test_flood_stays_bounded() -> None:
     """At 600 a second, and a look each second; a transaction deletes 127."""
     storage, seconds = Counting(), 20
     async with server(storage, EventLimits(500, LARGE)) as one:
@@ -201,7 +201,7 @@ async def test_another_server_deletes_when_the_first_is_gone() -> None:
         await until(storage, lambda found: found.total() <= 100)
 
 
-async def test_an_event_that_grows_meanwhile_stays() -> None:
+async def test_event_that_grows_meanwhile_stays() -> None:
     class Growing(Counting):
         grown = False
 
@@ -219,7 +219,7 @@ async def test_an_event_that_grows_meanwhile_stays() -> None:
         assert await storage.get(EVENTS.key("a", "000000")) is not None
 
 
-async def test_a_store_that_is_full_is_relieved() -> None:
+async def test_store_that_is_full_is_relieved() -> None:
     storage = FullStorage()
     async with server(storage, EventLimits(100, LARGE)) as one, server(storage, EventLimits(100, LARGE)) as other:
         await write(storage, "a", *range(100))

@@ -250,7 +250,7 @@ def test_match_label_keys_in_the_selector_are_refused_if_the_pod_has_the_label(
         assert found == ([f"{path}{expected}exists in both matchLabelKeys and labelSelector"] if expected else [])
 
 
-def test_a_spread_constraint_is_given_once() -> None:
+def test_spread_constraint_is_given_once() -> None:
     assert created(PODS, pod(topologySpreadConstraints=[SPREAD, SPREAD | {"maxSkew": 2}])) == [
         'spec.topologySpreadConstraints[1].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, DoNotSchedule}"'
     ]

@@ -133,7 +133,7 @@ async def test_fields_that_are_no_longer_applied_are_removed(cluster: Cluster) -
     assert "labels" not in found["metadata"] and ("bob", "Apply") not in owners(found)
 
 
-async def test_a_forced_apply_takes_fields_over(cluster: Cluster) -> None:
+async def test_forced_apply_takes_fields_over(cluster: Cluster) -> None:
     await cluster.apply(deployment())
     refusal = await refused(cluster.apply({"spec": {"replicas": 5, "paused": True}}, "bob"))
     assert refusal.code is Code.ABORTED and refusal.reason == "ApplyConflict"
@@ -201,7 +201,7 @@ async def test_managed_fields_are_reset(cluster: Cluster, sent: list[Any]) -> No
     assert "managedFields" not in found["metadata"]
 
 
-async def test_a_client_may_hand_its_fields_to_another_manager(cluster: Cluster) -> None:
+async def test_client_may_hand_its_fields_to_another_manager(cluster: Cluster) -> None:
     """As kubectl does when it replaces client-side apply."""
     await cluster.apply(deployment(), "other")
     live = await cluster.patch({"spec": {"replicas": 4}}, "kubectl-client-side-apply")
@@ -268,7 +268,7 @@ async def test_preconditions(cluster: Cluster) -> None:
     assert refusal.code is Code.ABORTED and refusal.reason == "Conflict"
 
 
-async def test_a_created_object_must_be_valid_and_permitted(cluster: Cluster) -> None:
+async def test_created_object_must_be_valid_and_permitted(cluster: Cluster) -> None:
     refusal = await refused(cluster.apply({"spec": {"replicas": 1}}))
     assert refusal.reason == "Invalid"
     rule = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["patch"]}

@@ -133,7 +133,7 @@ class TestServices:
             ("10.0.0.1", ["10.0.0.1", "2001:db8::1", "10.0.0.2"], ["may only hold up to 2 values"]),
         ],
     )
-    def test_the_list_of_addresses_begins_with_the_address(self, first: str, addresses: list[str], expected: list[str]) -> None:
+    def test_list_of_addresses_begins_with_the_address(self, first: str, addresses: list[str], expected: list[str]) -> None:
         found = created(SERVICES, service(clusterIP=first, clusterIPs=addresses))
         assert [each.rpartition("]: ")[2].rpartition('": ')[2] for each in found] == expected
 
@@ -152,7 +152,7 @@ class TestServices:
     def test_names_are_labels_which_may_begin_with_a_digit(self, name: str, expected: list[str]) -> None:
         assert created(SERVICES, service(name)) == [f'metadata.name: Invalid value: "{name}": {each}' for each in expected]
 
-    def test_an_address_stays(self) -> None:
+    def test_address_stays(self) -> None:
         strategy = STRATEGIES[SERVICES.plural]
         old, silent, other = service(clusterIP="10.0.0.1"), service(), service(clusterIP="10.0.0.2")
         assert created(SERVICES, old) == []
@@ -230,7 +230,7 @@ class TestServices:
         assert changed(SERVICES, new, old) == []
         assert not (new.spec.clusterIP or new.spec.clusterIPs or new.spec.ipFamilies or new.spec.ipFamilyPolicy)
 
-    def test_an_alias_gets_no_address(self) -> None:
+    def test_alias_gets_no_address(self) -> None:
         old = service(clusterIP="10.0.0.1", clusterIPs=["10.0.0.1"])
         assert created(SERVICES, old) == []
         new = service(
@@ -245,7 +245,7 @@ class TestServices:
         ]
 
     @pytest.mark.parametrize(("before", "after"), [("ClusterIP", "NodePort"), ("LoadBalancer", "ClusterIP")])
-    def test_an_address_stays_with_another_type(self, before: str, after: str) -> None:
+    def test_address_stays_with_another_type(self, before: str, after: str) -> None:
         old = service(type=before, clusterIP="10.0.0.1", clusterIPs=["10.0.0.1"])
         assert created(SERVICES, old) == []
         new = service(type=after)
@@ -275,7 +275,7 @@ class TestServices:
         assert changed(SERVICES, new, old) == []
         assert [port.nodePort for port in new.spec.ports] == expected
 
-    def test_a_port_that_two_protocols_share_stays_with_both(self) -> None:
+    def test_port_that_two_protocols_share_stays_with_both(self) -> None:
         ports: list[Data] = [{"port": 53, "name": "a"}, {"port": 53, "name": "b", "protocol": "UDP"}]
         old = service(type="NodePort", ports=[port | {"nodePort": 30053} for port in ports])
         assert created(SERVICES, old) == []
@@ -293,7 +293,7 @@ class TestServices:
             ("Cluster", 31001, 31001, ["healthCheckNodePort"]),
         ],
     )
-    def test_the_port_of_the_health_check_goes_and_stays_with_local_traffic(
+    def test_port_of_the_health_check_goes_and_stays_with_local_traffic(
         self, policy: str, asked: int, expected: int, violations: list[str]
     ) -> None:
         old = service(type="LoadBalancer", externalTrafficPolicy="Local", healthCheckNodePort=31000)
@@ -303,7 +303,7 @@ class TestServices:
         assert new.spec.healthCheckNodePort == expected
         assert [each.partition(":")[0] for each in found] == [f"spec.{field}" for field in violations]
 
-    def test_a_health_check_without_a_port_can_get_one(self) -> None:
+    def test_health_check_without_a_port_can_get_one(self) -> None:
         """None is allocated here."""
         old = service(type="LoadBalancer", externalTrafficPolicy="Local")
         assert created(SERVICES, old) == []

@@ -255,7 +255,7 @@ class TestClaims:
             (("", None), (None, None), True),  # as in Kubernetes, which compares the values
         ],
     )
-    def test_the_class_of_the_annotation_stays_or_moves_into_the_field(
+    def test_class_of_the_annotation_stays_or_moves_into_the_field(
         self, before: tuple[str | None, str | None], after: tuple[str | None, str | None], allowed: bool
     ) -> None:
         """Also of a claim that has a volume."""
@@ -294,7 +294,7 @@ class TestClaims:
 
 @pytest.mark.parametrize(("resource", "make"), [(PERSISTENT_VOLUMES, volume), (PERSISTENT_VOLUME_CLAIMS, claim)])
 @pytest.mark.parametrize("field", ["storageClassName", "volumeAttributesClassName"])
-def test_the_class_of_a_volume_has_the_name_of_one(resource: Resource[Any], make: Callable[..., Any], field: str) -> None:
+def test_class_of_a_volume_has_the_name_of_one(resource: Resource[Any], make: Callable[..., Any], field: str) -> None:
     assert created(resource, make(**{field: "gold"})) == created(resource, make(**{field: ""})) == []
     (found,) = created(resource, make(**{field: "Gold!"}))
     assert found.startswith(f'spec.{field}: Invalid value: "Gold!": ')

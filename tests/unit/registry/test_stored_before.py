@@ -283,7 +283,7 @@ async def test_all_of_it_can_be_changed_reported_on_and_let_go(resource: Resourc
             await get(assembly, resource, obj)
 
 
-async def test_a_pod_is_let_go_by_its_gate_and_bound() -> None:
+async def test_pod_is_let_go_by_its_gate_and_bound() -> None:
     pod = make_pod("old").req(cpu="1").new()
     STRATEGIES[PODS.plural].prepare_create(pod)
     pod.metadata.namespace, pod.metadata.uid = "default", "u"
@@ -297,7 +297,7 @@ async def test_a_pod_is_let_go_by_its_gate_and_bound() -> None:
         assert (await get(assembly, PODS, pod)).spec.nodeName == "n"
 
 
-async def test_an_event_is_counted() -> None:
+async def test_event_is_counted() -> None:
     old = sound(EVENTS)
     BODIES[EVENTS.plural][0](old)
     again = copied(EVENTS, old)

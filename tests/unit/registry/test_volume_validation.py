@@ -78,7 +78,7 @@ def ephemeral(name: str, metadata: Data | None = None) -> Data:
     return {"name": name, "ephemeral": {"volumeClaimTemplate": {"metadata": metadata or {}, "spec": spec}}}
 
 
-def test_the_claim_of_an_ephemeral_volume_can_be_made() -> None:
+def test_claim_of_an_ephemeral_volume_can_be_made() -> None:
     """Of its name, which the pod and the volume give it, and of its template's labels."""
     name, volume = "p" * 200, "v" * 60
     assert created(PODS, pod(metadata={"name": name}, volumes=[ephemeral("v" * 52, {"labels": {"a": "b"}})])) == []
@@ -89,7 +89,7 @@ def test_the_claim_of_an_ephemeral_volume_can_be_made() -> None:
     assert violation.startswith('spec.volumes[0].ephemeral.volumeClaimTemplate.metadata.labels: Invalid value: "-"')
 
 
-def test_a_claim_that_is_made_for_a_volume_is_no_other_volume() -> None:
+def test_claim_that_is_made_for_a_volume_is_no_other_volume() -> None:
     volumes = [{"name": "w", "persistentVolumeClaim": {"claimName": "a-v"}}, ephemeral("v")]
     assert created(PODS, pod(volumes=volumes)) == [
         'spec.volumes[0].persistentVolumeClaim.claimName: Invalid value: "a-v": must not reference a PVC that gets created for '

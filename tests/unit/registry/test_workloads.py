@@ -38,7 +38,7 @@ def job(metadata: Data | None = None, **spec: Any) -> Any:
 
 class TestWhatDeploymentsAndReplicaSetsShare:
     @replicated
-    def test_the_template_has_the_defaults_of_templates(self, resource: Resource[Any]) -> None:
+    def test_template_has_the_defaults_of_templates(self, resource: Resource[Any]) -> None:
         """What admission gives to pods is not in it: the pods get it when they are made."""
         obj = stored(resource, workload(resource))
         spec = to_dict(obj)["spec"]["template"]["spec"]
@@ -53,7 +53,7 @@ class TestWhatDeploymentsAndReplicaSetsShare:
         assert obj.spec.replicas == 1
 
     @replicated
-    def test_a_template_that_leaves_the_hosts_network_leaves_its_ports(self, resource: Resource[Any]) -> None:
+    def test_template_that_leaves_the_hosts_network_leaves_its_ports(self, resource: Resource[Any]) -> None:
         ports = [{"containerPort": 80, "protocol": "TCP"}]
         obj = stored(
             resource, workload(resource, template=template(containers=[CONTAINER | {"ports": ports}], hostNetwork=True))
@@ -108,13 +108,13 @@ class TestWhatDeploymentsAndReplicaSetsShare:
         assert created(resource, workload(resource, **spec)) == expected
 
     @replicated
-    def test_a_label_of_the_template_is_wrong_where_it_is(self, resource: Resource[Any]) -> None:
+    def test_label_of_the_template_is_wrong_where_it_is(self, resource: Resource[Any]) -> None:
         obj = workload(resource, template=template({"labels": {"app": "web", "a b": "c"}}))
         (violation,) = created(resource, obj)
         assert violation.startswith('spec.template.metadata.labels: Invalid value: "a b": name part must consist of')
 
     @replicated
-    def test_the_selector_stays(self, resource: Resource[Any]) -> None:
+    def test_selector_stays(self, resource: Resource[Any]) -> None:
         old, both = stored(resource, workload(resource)), {"labels": {"app": "web", "tier": "a"}}
         assert changed(resource, workload(resource, replicas=5, template=template(both)), old) == []
         new = workload(resource, selector={"matchLabels": {"tier": "a"}}, template=template(both))
@@ -175,7 +175,7 @@ class TestDeployments:
             ),
         ],
     )
-    def test_a_rolling_update_gets_somewhere(self, rolling: Data, expected: list[str]) -> None:
+    def test_rolling_update_gets_somewhere(self, rolling: Data, expected: list[str]) -> None:
         found = created(DEPLOYMENTS, workload(DEPLOYMENTS, strategy={"rollingUpdate": rolling}))
         assert found == [f"spec.strategy.rollingUpdate.{each}" for each in expected]
 
@@ -239,13 +239,13 @@ class TestJobs:
         "selector",
         [SELECTOR, {"matchExpressions": [{"key": "app", "operator": "Exists"}]}, {"matchLabels": {"controller-uid": "other"}}],
     )
-    def test_a_selector_that_is_not_the_servers_must_be_said_to_be_by_hand(self, selector: Data) -> None:
+    def test_selector_that_is_not_the_servers_must_be_said_to_be_by_hand(self, selector: Data) -> None:
         """Else it would seem to decide which pods are the job's."""
         found = created(JOBS, job(selector=selector, template=template(restartPolicy="Never")))
         assert [each for each in found if each.startswith("spec.selector: ") and each.endswith("`selector` not auto-generated")]
         assert stored(JOBS, job(selector={"matchLabels": {"controller-uid": "uid-web"}}))
 
-    def test_a_selector_by_hand(self) -> None:
+    def test_selector_by_hand(self) -> None:
         by_hand = {"manualSelector": True, "selector": SELECTOR}
         found = template(restartPolicy="OnFailure")
         assert not {"job-name"} & set(stored(JOBS, job(**by_hand, template=found)).spec.template.metadata.labels)
@@ -282,7 +282,7 @@ class TestJobs:
         ("name", "completions", "last"),
         [("a.b", 1, "a.b-0"), ("a" * 61, 10, None), ("a" * 61, 11, "a" * 61 + "-10"), ("a.b", 0, None)],
     )
-    def test_the_host_name_of_each_index_is_one(self, name: str, completions: int, last: str | None) -> None:
+    def test_host_name_of_each_index_is_one(self, name: str, completions: int, last: str | None) -> None:
         """Else no pod of it can be made, for ever."""
         detail = f'metadata.name: Invalid value: "{name}": will not able to create pod with invalid DNS label: {last}'
         assert created(JOBS, job({"name": name}, completionMode="Indexed", completions=completions)) == [detail] * (
@@ -363,7 +363,7 @@ class TestEndpointSlices:
     def test_fields(self, fields: Data, expected: list[str]) -> None:
         assert created(ENDPOINT_SLICES, self.slice(**fields)) == expected
 
-    def test_the_type_of_the_addresses_stays(self) -> None:
+    def test_type_of_the_addresses_stays(self) -> None:
         old = stored(ENDPOINT_SLICES, self.slice(endpoints=[]))
         new = self.slice(endpoints=[], addressType="IPv6")
         assert changed(ENDPOINT_SLICES, new, old) == ['addressType: Invalid value: "IPv6": field is immutable']

@@ -32,7 +32,7 @@ def test_resources() -> None:
     ]
 
 
-def test_the_last_one_of_seventy_resources() -> None:
+def test_last_one_of_seventy_resources() -> None:
     *there, last = (f"example.com/r{at}" for at in range(70))
     node = make_node("n0")
     for resource in there:
@@ -108,7 +108,7 @@ class TestCordonsWithTheirTaint:
         assert remedies(tolerant, nodes) == ["tolerate gpu=true:NoSchedule -> n0"]
         assert explained(tolerant, [cordoned("n0")]).feasible == 1
 
-    def test_the_taint_outlives_the_cordon_for_a_moment(self) -> None:
+    def test_taint_outlives_the_cordon_for_a_moment(self) -> None:
         nodes = [make_node("n0").taint("node.kubernetes.io/unschedulable")]
         assert details(make_pod("a"), nodes) == [
             "TaintToleration: it does not tolerate the taint node.kubernetes.io/unschedulable:NoSchedule"
@@ -186,7 +186,7 @@ def test_pods_that_want_or_shun_others() -> None:
     assert details(*shunned) == ["InterPodAffinity: pods in the same topology exclude it by anti-affinity: default/lonely"]
 
 
-def test_a_node_outside_the_topology_is_near_nothing() -> None:
+def test_node_outside_the_topology_is_near_nothing() -> None:
     nodes = [make_node("n0").label("zone", "a"), make_node("n1").label("rack", "r"), make_node("n2")]
     question = make_pod("a").affinity("app=db", "zone").affinity("tier=db", "rack"), nodes
     wanted = "pods with app=db in the same zone and pods with tier=db in the same rack"
@@ -249,7 +249,7 @@ def test_where_two_plugins_refuse_every_node() -> None:
     ]
 
 
-def test_a_claim_that_does_not_exist_is_one_thing_in_the_way() -> None:
+def test_claim_that_does_not_exist_is_one_thing_in_the_way() -> None:
     assert why(make_pod("a").req(cpu=1).claim("nope"), [*THREE[:2], make_node("n2").taint("gpu")]) == dedent("""\
         pod default/a is pending: no node is feasible.
         0/3 nodes are available: persistentvolumeclaim "nope" not found.

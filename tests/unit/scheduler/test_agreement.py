@@ -79,7 +79,7 @@ def test_filters(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: Po
 
 @settings(max_examples=150)
 @given(clusters(), pods("new"))
-def test_a_filter_says_of_a_single_node_what_it_says_of_all(
+def test_filter_says_of_a_single_node_what_it_says_of_all(
     cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: PodBuilder
 ) -> None:
     builders, placed = cluster

@@ -62,7 +62,7 @@ async def test_scores_that_cannot_be_had_do_not_count(caplog: pytest.LogCaptureF
     ], "each once, not for each pod"
 
 
-async def test_a_failure_to_filter_counts_unless_it_is_ignorable() -> None:
+async def test_failure_to_filter_counts_unless_it_is_ignorable() -> None:
     broken = FakeTransport(filter=failing("filter"))
     with pytest.raises(ExtenderError, match="code 500"):
         await ask(broken.extender())
@@ -70,7 +70,7 @@ async def test_a_failure_to_filter_counts_unless_it_is_ignorable() -> None:
     assert [set(each.reasons) for each in extender_result.objections] == [{"n1", "n2"}]
 
 
-async def test_an_answer_about_other_nodes_is_none() -> None:
+async def test_answer_about_other_nodes_is_none() -> None:
     with pytest.raises(ExtenderError, match='claims a filtered node "n9" which is not found in the input node list'):
         await ask(FakeTransport(filter=["n9"]).extender())
 

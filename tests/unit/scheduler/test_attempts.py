@@ -53,7 +53,7 @@ def test_resignation_reason_equals_the_api_servers() -> None:
     assert attempts.RESIGNED == terms.RESIGNED
 
 
-async def test_a_careful_leader_marks_for_some_time_and_marked_pods_always() -> None:
+async def test_careful_leader_marks_for_some_time_and_marked_pods_always() -> None:
     clock = FakeClock()
 
     async def history() -> list[Term]:
@@ -70,7 +70,7 @@ async def test_a_careful_leader_marks_for_some_time_and_marked_pods_always() -> 
     assert not careful.must_mark(pod, clock.monotonic() + attempts.CAREFUL)
 
 
-def test_a_marked_pod_is_held_back_for_longer_each_time() -> None:
+def test_marked_pod_is_held_back_for_longer_each_time() -> None:
     pod = marked(make_pod("a").build(), 1000.0)
     assert held_back(pod, 1000.0) == FIRST and held_back(pod, 1004.0) == FIRST - 4 and held_back(pod, 1020.0) == 0
     pod = marked(pod, 1012.0)
@@ -82,7 +82,7 @@ def test_a_marked_pod_is_held_back_for_longer_each_time() -> None:
     assert held_back(pod, 0.0) == MOST  # the clock of who wrote the mark is ahead
 
 
-def test_an_attempt_that_has_ended_holds_nothing_back() -> None:
+def test_attempt_that_has_ended_holds_nothing_back() -> None:
     pod = marked(make_pod("a").build(), 1000.0)
     take_back(pod, 1001.0)
     assert not is_marked(pod) and held_back(pod, 1001.0) == 0
@@ -96,7 +96,7 @@ def queue_of(*names: str) -> SchedulingQueue:
     return queue
 
 
-def test_a_new_pod_that_is_held_back_is_not_popped_before_its_time() -> None:
+def test_new_pod_that_is_held_back_is_not_popped_before_its_time() -> None:
     queue = queue_of()
     queue.add(info(make_pod("a")), 0.0, wait=10.0)
     assert queue.pop(9.0) is None and queue.next_due() == 10.0
@@ -104,7 +104,7 @@ def test_a_new_pod_that_is_held_back_is_not_popped_before_its_time() -> None:
     assert queued is not None and queued.info.name == "a" and queue.pop(10.0) is None
 
 
-def test_an_active_pod_is_put_off() -> None:
+def test_active_pod_is_put_off() -> None:
     """On a standby, which hears of the mark while the pod waits."""
     queue = queue_of("a", "b")
     queue.add(info(make_pod("a")), 1.0, wait=10.0)
@@ -115,7 +115,7 @@ def test_an_active_pod_is_put_off() -> None:
     assert queued is not None and queued.info.name == "a" and len(queue) == 0
 
 
-def test_a_pod_in_its_backoff_is_put_off() -> None:
+def test_pod_in_its_backoff_is_put_off() -> None:
     """On the leader that made the attempt, once it goes on."""
     queue = queue_of("a")
     queued = queue.pop(0.0)
@@ -167,7 +167,7 @@ async def knows_terms(scheduler: Scheduler, cluster: Cluster, number: int) -> bo
     return len(written) >= number and len(scheduler.attempts.terms) >= number
 
 
-async def test_the_mark_is_taken_back_when_the_attempt_ends(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_mark_is_taken_back_when_the_attempt_ends(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "FIRST", 0.5)
     await cluster.create(small("n"), make_pod("large").req(cpu=2))
     await cluster.client.pods.update_status(marked(await cluster.pod("large"), time.time()))

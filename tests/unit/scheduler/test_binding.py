@@ -53,7 +53,7 @@ async def test_few_batches_are_on_their_way_and_the_next_ones_are_larger(world: 
     assert [len(batch) for batch, _ in world.api.batches] == [1] * IN_FLIGHT + [5]
 
 
-async def test_a_full_binder_has_no_room_until_a_batch_leaves(world: World) -> None:
+async def test_full_binder_has_no_room_until_a_batch_leaves(world: World) -> None:
     world.api.gate.clear()
     world.submit(*(f"p{number}" for number in range(MAX_PENDING)))
     assert not world.binder.has_room
@@ -62,7 +62,7 @@ async def test_a_full_binder_has_no_room_until_a_batch_leaves(world: World) -> N
     await asyncio.wait_for(world.binder.room(), 1.0)
 
 
-async def test_a_pod_that_is_gone_is_forgotten(world: World) -> None:
+async def test_pod_that_is_gone_is_forgotten(world: World) -> None:
     world.api.answer = lambda binding: NOT_FOUND
     world.submit("a")
     await world.settle()
@@ -79,7 +79,7 @@ async def test_one_refusal_does_not_touch_the_others(world: World) -> None:
     assert world.told == ["bound b", 'failed a: pod "a" is already assigned, retry']
 
 
-async def test_a_refused_pod_that_is_being_deleted_is_not_tried_again(world: World) -> None:
+async def test_refused_pod_that_is_being_deleted_is_not_tried_again(world: World) -> None:
     world.api.answer = lambda binding: refusal(Code.ABORTED, "Deleting", "deleting")
     world.api.pods["a"] = make_pod("a").terminating()
     world.submit("a")
@@ -88,7 +88,7 @@ async def test_a_refused_pod_that_is_being_deleted_is_not_tried_again(world: Wor
     assert world.told == ["failed a: deleting"]
 
 
-async def test_a_refused_pod_with_another_uid_is_forgotten(world: World) -> None:
+async def test_refused_pod_with_another_uid_is_forgotten(world: World) -> None:
     world.api.answer = lambda binding: refusal(Code.ABORTED, "UIDMismatch", "other")
     world.api.pods["a"] = make_pod("a").uid("another")
     world.submit("a")
@@ -97,7 +97,7 @@ async def test_a_refused_pod_with_another_uid_is_forgotten(world: World) -> None
     assert world.told == ["failed a: other"]
 
 
-async def test_a_pod_that_was_bound_already_stays_assumed_until_the_informer_tells(world: World) -> None:
+async def test_pod_that_was_bound_already_stays_assumed_until_the_informer_tells(world: World) -> None:
     world.api.answer = lambda binding: CONFLICT
     world.api.pods["a"] = make_pod("a").node("n")
     world.submit("a")
@@ -120,7 +120,7 @@ async def test_pod_bound_by_another_scheduler_is_forgotten(world: World) -> None
 
 
 @pytest.mark.parametrize("error", [UNKNOWN, refusal(Code.DEADLINE_EXCEEDED), refusal(Code.UNAVAILABLE)])
-async def test_an_unknown_outcome_that_happened(world: World, error: Refusal) -> None:
+async def test_unknown_outcome_that_happened(world: World, error: Refusal) -> None:
     world.api.whole = error
     world.submit("a")
     await world.settle()
@@ -130,7 +130,7 @@ async def test_an_unknown_outcome_that_happened(world: World, error: Refusal) ->
     assert world.told == ["bound a"] and world.api.reads == []
 
 
-async def test_an_unknown_outcome_that_did_not_happen_is_asked_for_again_on_the_same_node(world: World) -> None:
+async def test_unknown_outcome_that_did_not_happen_is_asked_for_again_on_the_same_node(world: World) -> None:
     world.api.whole = UNKNOWN
     world.api.pods["a"] = make_pod("a")
     world.submit("a")
@@ -166,7 +166,7 @@ async def test_unknown_binds_are_resolved_in_portions_while_unavailable(world: W
     assert sorted(world.told) == [f"failed {name}: no" for name in names], "they are gone"
 
 
-async def test_an_unknown_bind_of_a_pod_that_is_gone_is_forgotten(world: World) -> None:
+async def test_unknown_bind_of_a_pod_that_is_gone_is_forgotten(world: World) -> None:
     world.api.whole = UNKNOWN
     world.submit("a")
     await world.settle()

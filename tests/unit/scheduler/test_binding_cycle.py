@@ -150,7 +150,7 @@ def test_pod_without_interested_plugins_costs_nothing(world: World) -> None:
     assert [plugin.name for plugin in world.started().pre_binds] == ["C"]
 
 
-def test_a_pre_flight_cannot_refuse(world: World) -> None:
+def test_pre_flight_cannot_refuse(world: World) -> None:
     world.plugin("A", pre_flight=NO, pre_bind=None)
     with pytest.raises(PluginError, match="expected None or SKIP"):
         world.start()
@@ -168,14 +168,14 @@ async def test_pre_bind_stops_at_the_first_refusal(world: World) -> None:
     ("answers", "expected"),
     [((SKIP, None, SKIP), True), ((SKIP, SKIP), False), ((SKIP, NO, None), PluginRejection("B", "node(s) said no"))],
 )
-async def test_the_first_that_does_not_skip_binds(world: World, answers: tuple[Any, ...], expected: Any) -> None:
+async def test_first_that_does_not_skip_binds(world: World, answers: tuple[Any, ...], expected: Any) -> None:
     for name, answer in zip("ABC", answers, strict=False):
         world.plugin(name, bind=answer)
     assert await world.started().bind(Fence()) == expected
 
 
 @pytest.mark.parametrize(("method", "point"), [("pre_bind", "PreBind"), ("bind", "Bind")])
-async def test_a_coroutine_that_fails_is_named(world: World, method: str, point: str) -> None:
+async def test_coroutine_that_fails_is_named(world: World, method: str, point: str) -> None:
     problem = RuntimeError("boom")
     world.plugin("A", **{method: problem})
     cycle = world.started()

@@ -113,7 +113,7 @@ async def test_pods_that_no_plugin_cares_about_go_to_the_batches_at_once(world: 
 
 
 class TestPermit:
-    async def test_a_pod_waits_until_it_is_allowed(self, world: World) -> None:
+    async def test_pod_waits_until_it_is_allowed(self, world: World) -> None:
         world.plugin.permitted = Wait(10.0)
         world.decide("a", "b")
         await world.settle()
@@ -131,7 +131,7 @@ class TestPermit:
         assert world.told == ["refused a: rejected due to timeout after waiting 10s at plugin Slow"]
         assert world.assumed() == [] and world.sent == []
 
-    async def test_a_group_may_be_larger_than_the_number_of_tasks(self, world: World) -> None:
+    async def test_group_may_be_larger_than_the_number_of_tasks(self, world: World) -> None:
         world.plugin.permitted = Wait(10.0)
         names = [f"p{number}" for number in range(CYCLES + MAX_QUEUED + 1)]
         world.decide(*names)
@@ -184,7 +184,7 @@ class TestPreBind:
                 await world.settle()
         assert world.told == ['failed a: plugin "Slow" failed in PreBind: Overdue: it did not return within 0.01 s, retry']
 
-    async def test_a_plugin_that_ignores_its_cancellation_is_left_to_itself(
+    async def test_plugin_that_ignores_its_cancellation_is_left_to_itself(
         self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(Slow, "pre_bind_timeout", 0.01, raising=False)
@@ -211,9 +211,7 @@ class TestPreBind:
         await world.settle()
         assert world.told == [said] and world.sent == [], "what it answers then counts for nothing"
 
-    async def test_a_plugin_that_ignores_that_its_pod_is_called_off(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_plugin_that_ignores_that_its_pod_is_called_off(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(binding_cycle, "GRACE", 0.02)
         over = asyncio.Event()
 
@@ -289,7 +287,7 @@ class TestBind:
         await world.settle()
         assert world.told == [told] and world.sent == [] and world.assumed() == []
 
-    async def test_an_answer_that_is_lost_is_looked_up_and_the_plugin_asked_again(self, world: World) -> None:
+    async def test_answer_that_is_lost_is_looked_up_and_the_plugin_asked_again(self, world: World) -> None:
         async def lost(name: str) -> Status | None:
             raise from_refusal(binding.UNKNOWN)
 
@@ -315,7 +313,7 @@ class TestBind:
             "there is no such pod"
         )
 
-    async def test_a_pod_that_is_gone(self, world: World) -> None:
+    async def test_pod_that_is_gone(self, world: World) -> None:
         async def gone(name: str) -> Status | None:
             raise from_refusal(binding.NOT_FOUND)
 
@@ -324,7 +322,7 @@ class TestBind:
         await world.settle()
         assert [each.partition(" (")[0] for each in world.told] == ['failed a: plugin "Slow" failed in Bind: NotFound: no']
 
-    async def test_a_broken_fence_stands_down(self, world: World) -> None:
+    async def test_broken_fence_stands_down(self, world: World) -> None:
         async def fenced(name: str) -> Status | None:
             raise from_refusal(binding.FENCED)
 

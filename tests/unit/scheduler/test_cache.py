@@ -22,7 +22,7 @@ def cache() -> Cache:
     return cache_of(make_node("n").capacity(cpu=4, pods=10), make_node("m").capacity(cpu=4, pods=10))
 
 
-def test_an_assumed_pod_takes_room_at_once(cache: Cache) -> None:
+def test_assumed_pod_takes_room_at_once(cache: Cache) -> None:
     cache.assume(info(POD), "n")
     assert free_cpu(cache) == {"n": 3000, "m": 4000}
     assert cache.nodes.used_ports.taken(info(POD).requests.ports) == {"n"}
@@ -45,14 +45,14 @@ def test_forgetting_gives_the_room_back(cache: Cache) -> None:
     assert cache.forget(info(POD).uid) is None
 
 
-def test_a_bind_event_before_the_answer_wins_over_forget(cache: Cache) -> None:
+def test_bind_event_before_the_answer_wins_over_forget(cache: Cache) -> None:
     cache.assume(info(POD), "n")
     cache.confirm(info(POD).uid, "n")
     assert cache.forget(info(POD).uid) is None
     assert free_cpu(cache)["n"] == 3000
 
 
-def test_a_bind_event_after_forget_counts_the_pod_again(cache: Cache) -> None:
+def test_bind_event_after_forget_counts_the_pod_again(cache: Cache) -> None:
     cache.assume(info(POD), "n")
     cache.forget(info(POD).uid)
     cache.observe(info(POD), "n")
@@ -75,20 +75,20 @@ def test_removed_pod_frees_its_volumes() -> None:
     assert cache.remove(pod.uid) == ClusterEvent(freed, "m")
 
 
-def test_a_pod_deleted_while_it_is_assumed_is_gone(cache: Cache) -> None:
+def test_pod_deleted_while_it_is_assumed_is_gone(cache: Cache) -> None:
     cache.assume(info(POD), "n")
     assert cache.remove(info(POD).uid) == FREED
     assert cache.forget(info(POD).uid) is None
     assert free_cpu(cache)["n"] == 4000 and len(cache) == 0
 
 
-def test_a_pod_cannot_be_assumed_twice(cache: Cache) -> None:
+def test_pod_cannot_be_assumed_twice(cache: Cache) -> None:
     cache.assume(info(POD), "n")
     with pytest.raises(ValueError, match="default/a"):
         cache.assume(info(POD), "m")
 
 
-def test_a_namesake_is_another_pod(cache: Cache) -> None:
+def test_namesake_is_another_pod(cache: Cache) -> None:
     cache.observe(info(POD), "n")
     cache.assume(info(make_pod("a").uid("another").req(cpu=1)), "n")
     assert free_cpu(cache)["n"] == 2000
@@ -113,7 +113,7 @@ def test_pods_are_known_before_their_node() -> None:
     assert free_cpu(cache) == {"n": 3000}
 
 
-def test_a_node_that_comes_back_has_its_pods(cache: Cache) -> None:
+def test_node_that_comes_back_has_its_pods(cache: Cache) -> None:
     cache.observe(info(POD), "n")
     cache.assume(info(make_pod("b").req(cpu=1)), "n")
     cache.remove_node("n")
@@ -141,7 +141,7 @@ def test_what_changed_of_a_node(cache: Cache, after: NodeBuilder, change: Change
     assert cache.set_node(after.build()) == ClusterEvent(change, "n")
 
 
-def test_a_heartbeat_of_a_node_is_no_event(cache: Cache) -> None:
+def test_heartbeat_of_a_node_is_no_event(cache: Cache) -> None:
     heard = make_node("n").capacity(cpu=4, pods=10).condition("Ready", "True", "Heard").build()
     cache.set_node(heard)
     again = copy.deepcopy(heard)

@@ -110,7 +110,7 @@ async def test_there_is_no_place_in_pre_bind_for_it_yet(world: World) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, Status("gave up")])
-async def test_a_plugin_does_not_let_itself_be_cancelled(world: World, answer: Status | None) -> None:
+async def test_plugin_does_not_let_itself_be_cancelled(world: World, answer: Status | None) -> None:
     gate = asyncio.Event()
 
     async def stubborn(name: str) -> Status | None:
@@ -135,7 +135,7 @@ async def test_a_plugin_does_not_let_itself_be_cancelled(world: World, answer: S
     assert not world.sent
 
 
-async def test_a_bind_that_was_sent_is_not_called_off(world: World) -> None:
+async def test_bind_that_was_sent_is_not_called_off(world: World) -> None:
     world.plugin.binding = stuck
     world.decide("a")
     await world.settle()
@@ -170,7 +170,7 @@ async def test_bind_with_a_lost_answer_is_not_called_off(world: World, others: i
     assert world.told == [] and "a" in world.assumed()
 
 
-async def test_the_term_ends_meanwhile(world: World) -> None:
+async def test_term_ends_meanwhile(world: World) -> None:
     world.plugin.pre_binding = stuck
     world.decide("a")
     await world.settle()

@@ -22,7 +22,7 @@ def swap_remove(values: list[int], row: int) -> None:
 
 
 @given(steps)
-def test_a_column_is_a_list(actions: list[tuple[str, int]]) -> None:
+def test_column_is_a_list(actions: list[tuple[str, int]]) -> None:
     column, expected = Column(np.int64), list[int]()
     for action, number in actions:
         if action == "append":
@@ -39,7 +39,7 @@ def test_a_column_is_a_list(actions: list[tuple[str, int]]) -> None:
 
 
 @given(steps)
-def test_a_coded_column_is_a_list(actions: list[tuple[str, int]]) -> None:
+def test_coded_column_is_a_list(actions: list[tuple[str, int]]) -> None:
     column, expected = Coded(0), list[int]()
     for action, number in actions:
         if action == "append":
@@ -70,7 +70,7 @@ def test_values_that_are_not_used_any_more_do_not_pile_up() -> None:
     assert len(asked) <= 3
 
 
-def test_a_column_grows_beyond_its_first_capacity() -> None:
+def test_column_grows_beyond_its_first_capacity() -> None:
     column = Column(np.int64, rows=3)
     for number in range(1000):
         column.append(number)

@@ -92,7 +92,7 @@ class TestPlugins:
         assert found.weights["TaintToleration"] == 1.0
         assert "TaintToleration" not in found.points[Point.FILTER] and "NodeResourcesFit" not in found.plugins
 
-    def test_a_weight_that_is_left_out_is_one(self) -> None:
+    def test_weight_that_is_left_out_is_one(self) -> None:
         """That of the point counts before the one for all points, also where it is left out; who is not named keeps his own."""
         found = profile(
             "multiPoint: {enabled: [{name: TaintToleration}, {name: NodeResourcesFit, weight: 7}, "
@@ -221,7 +221,7 @@ class TestProfiles:
         with pytest.raises(ConfigurationError, match=rf"profiles\[{nameless}\].schedulerName: expected text"):
             parse(f"{HEAD}profiles: [{profiles}]")
 
-    def test_the_queue_is_sorted_alike(self) -> None:
+    def test_queue_is_sorted_alike(self) -> None:
         text = f"""profiles:
 - schedulerName: default-scheduler
 - schedulerName: other
@@ -329,12 +329,12 @@ class Typo:
     def scores(self) -> None: ...
 
 
-def test_a_plugin_that_would_never_be_asked_is_a_mistake() -> None:
+def test_plugin_that_would_never_be_asked_is_a_mistake() -> None:
     with pytest.raises(ConfigurationError, match=r"Typo implements no extension point: it has no method pre_enqueue,.* score,"):
         parse(HEAD + f"profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: '{__name__}:Typo'}}]}}}}}}]")
 
 
-def test_a_plugin_of_the_command_line_that_takes_part_in_nothing_is_refused() -> None:
+def test_plugin_of_the_command_line_that_takes_part_in_nothing_is_refused() -> None:
     """It was accepted, and did nothing."""
     with pytest.raises(ConfigurationError, match="--plugin: Typo implements no extension point: it has no method pre_enqueue"):
         with_plugin(Configuration(), f"{__name__}:Typo")

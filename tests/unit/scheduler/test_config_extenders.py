@@ -67,7 +67,7 @@ def test_what_is_written_says_the_same_with_everything_filled_in() -> None:
 
 
 @pytest.mark.parametrize("timeout", ["300h", "0.00005s", "1234.567s"])
-def test_a_timeout_is_written_as_one(timeout: str) -> None:
+def test_timeout_is_written_as_one(timeout: str) -> None:
     configuration = check(parse(f"{HEAD}extenders: [{{{SMALL}, httpTimeout: {timeout}}}]"))
     assert parse(write(configuration)).extenders == configuration.extenders
 
@@ -124,7 +124,7 @@ def test_files_are_read_before_anything_starts(tmp_path: Path) -> None:
         check(parse(text))
 
 
-def test_a_resource_that_the_scheduler_ignores_is_no_reason_to_refuse() -> None:
+def test_resource_that_the_scheduler_ignores_is_no_reason_to_refuse() -> None:
     pod = make_pod("a").container({"example.com/gpu": 1, "example.com/other": 1})
     ignoring = build(parse(FULL), Offline())["default-scheduler"]
     cache = cache_of(make_node("n").extended("example.com/other", 1))
@@ -143,7 +143,7 @@ def test_ignored_resources_join_those_of_the_arguments() -> None:
     assert profile.args["NodeResourcesFit"]["ignoredResources"] == ["example.com/other"], "what was given"
 
 
-def test_the_extender_that_binds_comes_before_all_plugins_for_its_pods_only() -> None:
+def test_extender_that_binds_comes_before_all_plugins_for_its_pods_only() -> None:
     configuration = parse(FULL)
     framework = build(configuration, Offline(), Extenders(configuration.extenders).binders)["default-scheduler"]
     theirs = schedule_one(info(make_pod("a").container({"example.com/gpu": 1})), cache_of(make_node("n")), framework, 0)

@@ -32,7 +32,7 @@ def said(elections: Sequence[Election] | None, name: str = NAME, **offers: Confi
     return found.source, found.unconfirmed, found.assumed, found.unknown
 
 
-def test_the_default_configuration_when_the_leader_has_it() -> None:
+def test_default_configuration_when_the_leader_has_it() -> None:
     assert said([led(Configuration(seed=7))]) == (DEFAULT, "", False, "")
 
 
@@ -42,7 +42,7 @@ def test_configuration_of_the_local_cluster_is_used_when_the_leader_has_it(tmp_p
     assert said([led(Configuration())], kept=kept) == (DEFAULT, "", False, "")
 
 
-def test_a_leader_with_another_configuration_is_not_explained_by_the_defaults(tmp_path: Path) -> None:
+def test_leader_with_another_configuration_is_not_explained_by_the_defaults(tmp_path: Path) -> None:
     """It was: `why` then said that chance had chosen."""
     source, why, assumed, _ = said([led(offer(tmp_path).load())])
     assert (source, assumed) == (DEFAULT, True)
@@ -58,14 +58,14 @@ def test_what_was_given_is_followed_and_compared(tmp_path: Path) -> None:
         select_configuration(NAME, [], ConfigurationSource("x", "", ["nowhere:Nothing"]))
 
 
-def test_a_leader_that_publishes_no_digest_and_elections_that_may_not_be_listed() -> None:
+def test_leader_that_publishes_no_digest_and_elections_that_may_not_be_listed() -> None:
     assert said([led("")])[1:3] == (
         'scheduler-0, which leads election "scheduler" and decides, does not publish a digest of its configuration', True,
     )  # fmt: skip
     assert said(None)[1:3] == ("you have no permission to list elections, so the deciding scheduler is unknown", True)
 
 
-def test_a_local_configuration_that_cannot_be_loaded_any_more(tmp_path: Path) -> None:
+def test_local_configuration_that_cannot_be_loaded_any_more(tmp_path: Path) -> None:
     kept = offer(tmp_path)
     leader = led(kept.load())
     Path(kept.file).unlink()
@@ -73,7 +73,7 @@ def test_a_local_configuration_that_cannot_be_loaded_any_more(tmp_path: Path) ->
     assert assumed and "; policy.yaml cannot be loaded: " in why
 
 
-def test_a_scheduler_that_nothing_runs(tmp_path: Path) -> None:
+def test_scheduler_that_nothing_runs(tmp_path: Path) -> None:
     elections = [led(Configuration(), "b", "a"), led("", "c", election="other"), Election(name="controllers", holder="x")]
     unknown = 'no running scheduler has a profile named "nobody"; profiles: a, b, c'
     assert said(elections, "nobody")[3] == unknown
@@ -87,13 +87,13 @@ def test_while_the_default_scheduler_has_no_leader_its_configuration_is_the_loca
     assert said([], kept=offer(tmp_path)) == ("policy.yaml", "", False, "")
 
 
-def test_a_digest_is_of_what_decides_about_nodes() -> None:
+def test_digest_is_of_what_decides_about_nodes() -> None:
     default = Configuration()
     assert digest(default) == digest(replace(default, seed=3, max_backoff=99.0, election="x")) == digest(parse(HEAD))
     assert digest(default) != digest(parse(HEAD + PACKING))
 
 
-def test_a_digest_is_of_what_is_in_a_plugins_file_and_not_of_its_path(tmp_path: Path) -> None:
+def test_digest_is_of_what_is_in_a_plugins_file_and_not_of_its_path(tmp_path: Path) -> None:
     for folder, text in (("a", PLUGIN), ("b", PLUGIN), ("c", PLUGIN + "    # other\n")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "green.py").write_text(text)
@@ -103,7 +103,7 @@ def test_a_digest_is_of_what_is_in_a_plugins_file_and_not_of_its_path(tmp_path: 
     assert same == also != other and same != digest(Configuration())
 
 
-def test_a_leaders_digest_is_of_the_plugin_as_it_was_loaded(tmp_path: Path) -> None:
+def test_leaders_digest_is_of_the_plugin_as_it_was_loaded(tmp_path: Path) -> None:
     file = tmp_path / "green.py"
     file.write_text(PLUGIN)
     configuration = ConfigurationSource(plugins=[f"{file}:Green"]).load()

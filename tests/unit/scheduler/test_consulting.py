@@ -56,7 +56,7 @@ class Story:
         return await asking
 
 
-async def test_the_pod_goes_where_extenders_leave_it_and_like_it() -> None:
+async def test_pod_goes_where_extenders_leave_it_and_like_it() -> None:
     extender = FakeTransport(filter=["n0", "n1"], prioritize={"n0": 0, "n1": 10}).extender(weight=5)
     story = Story(extender)
     assert await story.told() == Placed("n1")
@@ -89,14 +89,14 @@ async def test_extender_refusals_are_listed_with_those_of_plugins() -> None:
     assert outcome == Unschedulable(frozenset({"NodeUnschedulable", URL}), message)
 
 
-async def test_a_failure_that_counts_fails_the_attempt() -> None:
+async def test_failure_that_counts_fails_the_attempt() -> None:
     outcome = await Story(FakeTransport(filter=failing("filter")).extender()).told()
     assert isinstance(outcome, AttemptFailed)
     assert str(outcome.error) == f"failed filter with extender at URL {URL}/filter, code 500"
 
 
 class TestMeanwhile:
-    async def test_the_node_has_filled_up(self) -> None:
+    async def test_node_has_filled_up(self) -> None:
         transport = FakeTransport(filter=["n0", "n1"])
         story = Story(transport.extender())
         full = [make_pod(f"there-{name}").req(cpu=4).node(name) for name in ("n0", "n2")]
@@ -129,13 +129,13 @@ class TestMeanwhile:
         story.queue.unschedulable(story.queued, outcome.refused_by, 0.0)
         assert story.queue.counts() == {"backoff": 1}, "it is tried again by itself: its event has passed it by"
 
-    async def test_the_pod_is_gone(self) -> None:
+    async def test_pod_is_gone(self) -> None:
         transport = FakeTransport(filter=ALL)
         story = Story(transport.extender())
         assert await story.told_after(transport, lambda: story.queue.remove(story.queued.info.uid)) is None
         assert len(story.queue) == 0 and len(story.cache) == 0
 
-    async def test_the_pod_has_changed(self) -> None:
+    async def test_pod_has_changed(self) -> None:
         transport = FakeTransport(filter=ALL)
         story = Story(transport.extender())
         changed = make_pod("a").req(cpu=2).version(2)
@@ -143,13 +143,13 @@ class TestMeanwhile:
         again = story.queue.pop(0.0)
         assert again is not None and again.info.pod == changed.build()
 
-    async def test_the_pods_status_has_changed(self) -> None:
+    async def test_pods_status_has_changed(self) -> None:
         transport = FakeTransport(filter=["n1"])
         story = Story(transport.extender())
         changed = make_pod("a").req(cpu=1).condition("PodScheduled", "False", "Unschedulable").version(2)
         assert await story.told_after(transport, lambda: story.queue.add(info(changed), 0.0)) == Placed("n1")
 
-    async def test_the_term_is_over(self) -> None:
+    async def test_term_is_over(self) -> None:
         transport = FakeTransport(filter=ALL)
         story = Story(transport.extender())
         transport.gate.clear()
@@ -160,7 +160,7 @@ class TestMeanwhile:
             await asking
         assert story.queue.counts() == {"active": 1} and len(story.cache) == 0
 
-    async def test_the_term_is_over_and_the_extender_has_answered(self) -> None:
+    async def test_term_is_over_and_the_extender_has_answered(self) -> None:
         transport = FakeTransport(filter=ALL)
         story = Story(transport.extender())
 
@@ -229,7 +229,7 @@ class TestPreemption:
     async def test_their_failures_are_ignored_if_they_are_ignorable(self) -> None:
         assert await self.run(FakeTransport(preempt=failing("preempt")).extender(ignorable=True)) == ("n1", ["y"])
 
-    async def test_a_node_that_has_changed_meanwhile_is_left_out(self) -> None:
+    async def test_node_that_has_changed_meanwhile_is_left_out(self) -> None:
         transport = FakeTransport(preempt={"n0": ["big"], "n1": ["y"]})
         story = self.story(transport.extender())
         outcome = await story.told_after(transport, lambda: self.bench.cache.remove("y"))

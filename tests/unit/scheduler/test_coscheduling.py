@@ -61,7 +61,7 @@ def told(stage: Stage, pod: str) -> list[str]:
     return [text.partition(": ")[2] for text in stage.api.told if text.startswith(f"{pod} FailedScheduling")]
 
 
-def test_a_group_is_placed_when_all_of_it_are_there(stage: Stage) -> None:
+def test_group_is_placed_when_all_of_it_are_there(stage: Stage) -> None:
     async def story() -> None:
         put_nodes(stage, 4)
         put(stage, *group("g", 3)[:2], make_pod("alone").req(cpu=1))
@@ -145,7 +145,7 @@ def test_groups_that_hold_what_others_lack_do_not_wait_for_each_other(stage: Sta
     stage.play(story())
 
 
-def test_a_group_that_can_never_fit_does_not_keep_others_waiting(stage: Stage) -> None:
+def test_group_that_can_never_fit_does_not_keep_others_waiting(stage: Stage) -> None:
     async def story() -> None:
         put_nodes(stage, 4)
         for number in range(3):
@@ -160,7 +160,7 @@ def test_a_group_that_can_never_fit_does_not_keep_others_waiting(stage: Stage) -
     stage.play(story())
 
 
-def test_a_turn_is_over_when_one_more_attempt_has_failed(stage: Stage) -> None:
+def test_turn_is_over_when_one_more_attempt_has_failed(stage: Stage) -> None:
     """No room that others give up helps the last one of `z`."""
 
     async def story() -> None:
@@ -193,7 +193,7 @@ def test_room_is_no_reason_to_try_a_group_that_is_not_complete(stage: Stage) -> 
     stage.play(story())
 
 
-def test_a_turn_is_over_when_the_group_is_deleted(stage: Stage) -> None:
+def test_turn_is_over_when_the_group_is_deleted(stage: Stage) -> None:
     """The event that its pods are gone comes too early: who is woken by it still finds the turn taken."""
 
     async def story() -> None:
@@ -217,7 +217,7 @@ def test_a_turn_is_over_when_the_group_is_deleted(stage: Stage) -> None:
     stage.play(story())
 
 
-def test_a_group_of_a_higher_priority_does_not_give_way(stage: Stage) -> None:
+def test_group_of_a_higher_priority_does_not_give_way(stage: Stage) -> None:
     async def story() -> None:
         put_nodes(stage, 3)
         put(stage, *(each.priority(10) for each in incomplete()))
@@ -316,7 +316,7 @@ def test_group_wait_is_limited(stage: Stage) -> None:
     stage.play(story())
 
 
-def test_a_group_that_was_bound_in_part_is_completed(stage: Stage) -> None:
+def test_group_that_was_bound_in_part_is_completed(stage: Stage) -> None:
     """By an earlier leader, which died in between."""
 
     async def story() -> None:
@@ -348,7 +348,7 @@ def test_waiting_pods_are_requeued_when_the_leader_is_deposed(stage: Stage) -> N
     stage.play(story())
 
 
-def test_a_new_leader_completes_what_another_has_begun() -> None:
+def test_new_leader_completes_what_another_has_begun() -> None:
     """Two are bound when the first leader ends, and the answers are lost."""
     stage = Stage(configured("sorted"), replicas=2)
     weather = [Weather.UNHEARD, Weather.FAIR, Weather.FAIR, Weather.REFUSED]
@@ -368,7 +368,7 @@ def test_a_new_leader_completes_what_another_has_begun() -> None:
     stage.play(story())
 
 
-def test_the_example() -> None:
+def test_example() -> None:
     stage = Stage(parse((EXAMPLES / "plugins" / "coscheduling.yaml").read_text()))
     pods = [manifest.obj for manifest in load((EXAMPLES / "gang.yaml").read_text(), "gang.yaml")]
 
@@ -436,7 +436,7 @@ def refusal(*labels: tuple[str, str]) -> str:
 
 
 @pytest.mark.parametrize("value", ["", "two", "0", "-1", "²"])
-def test_a_group_says_how_many_are_enough(value: str) -> None:
+def test_group_says_how_many_are_enough(value: str) -> None:
     assert refusal((NAME, "g"), (MIN_AVAILABLE, value)) == (
         f'label {MIN_AVAILABLE}: expected a whole number from 1, got "{value}"'
     )
@@ -446,6 +446,6 @@ def test_pods_in_no_group_are_skipped() -> None:
     assert refusal() == refusal((MIN_AVAILABLE, "3")) == refusal((NAME, "")) == ""
 
 
-def test_the_queue_has_one_order() -> None:
+def test_queue_has_one_order() -> None:
     with pytest.raises(ConfigurationError, match="exactly one plugin must sort the queue, found PrioritySort, Coscheduling"):
         build(parse(f"{HEAD}plugins: {{multiPoint: {{enabled: [{{name: Coscheduling}}]}}}}\n"), Offline())

@@ -94,14 +94,14 @@ def decided(pod: Pod, cache: Cache, framework: Framework) -> tuple[CycleResult, 
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_pod_at_the_validation_limit(kind: str, framework: Framework) -> None:
+def test_pod_at_the_validation_limit(kind: str, framework: Framework) -> None:
     pod = HOSTILE[kind].pod("largest")
     took = {nodes: decided(pod, cache_of(nodes), framework)[1] for nodes in NODES}
     assert all(seconds < BOUND for seconds in took.values()), took
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_large_pod_that_is_not_refused(kind: str, framework: Framework) -> None:
+def test_large_pod_that_is_not_refused(kind: str, framework: Framework) -> None:
     """So the estimates hold, by which larger ones are refused."""
     cache, items = cache_of(5000), 500
     allowed = HOSTILE[kind].pod("allowed", items=items)
@@ -138,14 +138,14 @@ def test_pods_alike_while_nodes_change(kind: str, framework: Framework) -> None:
     "kind",
     ("anti-affinity, keys that no node has", "node terms, keys that no node has", "spread constraints, DoNotSchedule"),
 )
-def test_a_thousand_items_are_evaluated_and_not_refused(kind: str, framework: Framework) -> None:
+def test_thousand_items_are_evaluated_and_not_refused(kind: str, framework: Framework) -> None:
     """Kubernetes schedules such pods."""
     outcome, seconds = decided(HOSTILE[kind].pod("thousand", items=1000), cache_of(5000), framework)
     assert isinstance(outcome, Placed) or "a decision about the pod" not in str(outcome)
     assert seconds < BOUND
 
 
-def test_the_refusal_says_what_the_pod_has_too_many_of(framework: Framework) -> None:
+def test_refusal_says_what_the_pod_has_too_many_of(framework: Framework) -> None:
     outcome, seconds = decided(HOSTILE["extended resources"].pod("a"), cache_of(5000), framework)
     assert isinstance(outcome, Unschedulable)
     assert outcome.refused_by == {"SchedulingCost"}
@@ -164,7 +164,7 @@ def test_nothing_wakes_a_pod_that_is_refused_for_its_cost(framework: Framework) 
 
 
 @pytest.mark.parametrize("kind", ("anti-affinity, selectors", "spread constraints, DoNotSchedule", "tolerations"))
-def test_an_event_does_not_cost_what_a_waiting_pod_states(kind: str, framework: Framework) -> None:
+def test_event_does_not_cost_what_a_waiting_pod_states(kind: str, framework: Framework) -> None:
     """Each pod that is bound is such an event. 3,000 constraints were held against each."""
     pod = PodInfo(HOSTILE[kind].pod("a"))
     cache = Cache()
@@ -298,7 +298,7 @@ def test_preemption_from_nodes_with_many_pods(kind: str, items: int) -> None:
     assert seconds < 2 * BOUND
 
 
-def test_a_search_for_victims_goes_on_with_the_next_attempt() -> None:
+def test_search_for_victims_goes_on_with_the_next_attempt() -> None:
     """One that helps nowhere took 1 s on 5,000 nodes, for each attempt."""
     pod = make_pod("a").req(cpu=1).label(LABEL, VALUE).anti_affinity(f"{LABEL}={VALUE}", "kubernetes.io/hostname").build()
     outcome, seconds = preempting(pod, 2000, 4, protectors=1)
@@ -328,7 +328,7 @@ WHY = 3.0
         "extended resources",
     ),
 )
-def test_an_explanation(kind: str, items: int | None) -> None:
+def test_explanation(kind: str, items: int | None) -> None:
     """`pinnace why` tried the pod without each of its requirements, with a copy of its spec for each."""
     nodes = {f"node-{number}": _node(number).build() for number in range(1000)}
     pod = HOSTILE[kind].pod("asked", items=items)
@@ -341,7 +341,7 @@ def test_an_explanation(kind: str, items: int | None) -> None:
 
 
 @pytest.mark.parametrize("namespace", ("default", "hostile"))
-def test_an_ordinary_pod_beside_pods_with_terms_about_others(namespace: str, framework: Framework) -> None:
+def test_ordinary_pod_beside_pods_with_terms_about_others(namespace: str, framework: Framework) -> None:
     """20 pods with 1,000 anti-affinity terms each, about pods of their own namespace."""
     cache = Cache()
     for number in range(1000):

@@ -16,21 +16,21 @@ def equal_nodes(count: int) -> Cache:
     return cache_of(*(make_node(f"n{i}").capacity(cpu=4, memory="4Gi", pods=10) for i in range(count)))
 
 
-def test_the_pod_is_assumed_where_it_is_placed() -> None:
+def test_pod_is_assumed_where_it_is_placed() -> None:
     cache = cache_of(make_node("full"), make_node("free"), placed=[make_pod("there").req(cpu=4).node("full")])
     pod = info(make_pod("a").req(cpu=1))
     assert schedule_one(pod, cache, FRAMEWORK, 0) == Placed("free")
     assert cache.is_assumed(pod.uid) and cache.node_of(pod.uid) == "free"
 
 
-def test_an_assumed_pod_counts_for_the_next() -> None:
+def test_assumed_pod_counts_for_the_next() -> None:
     cache = equal_nodes(2)
     placed = [schedule_one(info(make_pod(f"p{i}").req(cpu=3)), cache, FRAMEWORK, 0) for i in range(3)]
     assert {each.node for each in placed if isinstance(each, Placed)} == {"n0", "n1"}
     assert placed[2] == Unschedulable(frozenset({"NodeResourcesFit"}), "0/2 nodes are available: 2 Insufficient cpu.")
 
 
-def test_the_same_question_has_the_same_answer() -> None:
+def test_same_question_has_the_same_answer() -> None:
     def run(seed: int) -> list[object]:
         cache = equal_nodes(20)
         return [schedule_one(info(make_pod(f"p{i}").req(cpu=1)), cache, FRAMEWORK, seed) for i in range(60)]
@@ -55,7 +55,7 @@ class Boom:
         raise RuntimeError("boom")
 
 
-def test_a_plugin_that_fails_breaks_the_attempt_and_assumes_nothing() -> None:
+def test_plugin_that_fails_breaks_the_attempt_and_assumes_nothing() -> None:
     cache, pod = equal_nodes(2), info(make_pod("a"))
     outcome = schedule_one(pod, cache, framework(Enabled(Boom())), 0)
     assert isinstance(outcome, AttemptFailed)
@@ -87,7 +87,7 @@ class Late:
         self.undone.append(node)
 
 
-def test_a_plugin_that_does_not_want_the_chosen_node() -> None:
+def test_plugin_that_does_not_want_the_chosen_node() -> None:
     cache, pod, late = equal_nodes(1), info(make_pod("a").req(cpu=1)), Late(Status("node(s) were taken"))
     assert schedule_one(pod, cache, framework(Enabled(late)), 0) == Unschedulable(
         frozenset({"Late"}), "0/1 nodes are available: 1 node(s) were taken."
@@ -95,7 +95,7 @@ def test_a_plugin_that_does_not_want_the_chosen_node() -> None:
     assert late.undone == ["n0"] and len(cache) == 0 and cache.nodes.free("cpu")[0] == 4000
 
 
-def test_a_plugin_that_fails_after_the_choice_leaves_nothing_assumed() -> None:
+def test_plugin_that_fails_after_the_choice_leaves_nothing_assumed() -> None:
     cache, late = equal_nodes(1), Late(RuntimeError("boom"))
     assert isinstance(schedule_one(info(make_pod("a")), cache, framework(Enabled(late)), 0), AttemptFailed)
     assert late.undone == ["n0"] and len(cache) == 0

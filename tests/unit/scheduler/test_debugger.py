@@ -75,7 +75,7 @@ def world() -> World:
     return world
 
 
-async def test_the_queue_by_place(world: World) -> None:
+async def test_queue_by_place(world: World) -> None:
     queue, now = world.queue, world.clock.monotonic()
     for name in ("failed", "fails-again"):
         queue.add(info(make_pod(name)), now)
@@ -107,7 +107,7 @@ def test_dump_shows_the_first_pods(world: World) -> None:
     assert text[0].startswith(f"scheduler-1: {MOST + 3} active") and text[-1] == "... and 3 more"
 
 
-def test_a_cache_that_agrees(world: World) -> None:
+def test_cache_that_agrees(world: World) -> None:
     there = make_pod("there").req(cpu="1500m", memory="1Gi").node("n0")
     world.pod(there)
     world.cache.observe(info(there), "n0")
@@ -157,7 +157,7 @@ def test_both_go_to_the_log(world: World, caplog: pytest.LogCaptureFixture) -> N
     assert dumped == [("queue", "scheduler-1"), ("cache", "scheduler-1")]
 
 
-async def test_the_documents(world: World) -> None:
+async def test_documents(world: World) -> None:
     """What scripts read by `-o json`: their keys, and the order of these."""
     now = world.clock.monotonic()
     for name in ("fails", "refused"):

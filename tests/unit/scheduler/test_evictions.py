@@ -91,7 +91,7 @@ async def test_waiting_victim_is_rejected_instead_of_deleted(world: World) -> No
     assert not world.evictions.pending(uid)
 
 
-async def test_a_pod_that_is_another_by_now_is_left_alone(world: World) -> None:
+async def test_pod_that_is_another_by_now_is_left_alone(world: World) -> None:
     world.store["default/a"] = make_pod("a").uid("new").build()
     del world.store["default/b"]
     world.submit()
@@ -119,7 +119,7 @@ async def test_what_says_nothing_of_the_victims_does_not_spare_them(world: World
     assert len(world.api.deletes) == 2 and len(world.api.events) == 2
 
 
-async def test_an_unavailable_server_is_tried_again_until_the_deadline(world: World) -> None:
+async def test_unavailable_server_is_tried_again_until_the_deadline(world: World) -> None:
     world.api.whole = DOWN
     world.submit()
     world.submit("higher")
@@ -133,7 +133,7 @@ async def test_an_unavailable_server_is_tried_again_until_the_deadline(world: Wo
     )
 
 
-async def test_a_refusal_is_not(world: World) -> None:
+async def test_refusal_is_not(world: World) -> None:
     world.api.each = STALE
     world.submit()
     await world.clock.advance(AGAIN)

@@ -82,7 +82,7 @@ def test_compare_names_the_file_of_a_plugin_that_does_not_exist(tmp_path: Path) 
     assert f"there is no file {tmp_path}/cheapest_node.py" in refused.stderr
 
 
-def test_a_policy_that_fails_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
+def test_policy_that_fails_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
     plugin = tmp_path / "eager.py"
     plugin.write_text(
         "from pinnace.scheduler.framework import PerNodeScore\n"
@@ -110,7 +110,7 @@ def test_without_a_configuration_a_program_ends_with_a_hint(program: str, tmp_pa
     assert "Traceback" not in ended.stderr
 
 
-async def test_the_extender_knows_which_racks_are_hot(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_extender_knows_which_racks_are_hot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Handler, "log_message", lambda *_: None)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

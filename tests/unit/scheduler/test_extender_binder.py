@@ -40,7 +40,7 @@ async def test_what_is_not_certain_is_looked_up(failure: ExtenderError, means: B
     assert bind_result(raised.value) is means and str(failure) in str(raised.value)
 
 
-async def test_a_bind_that_was_never_sent_has_failed() -> None:
+async def test_bind_that_was_never_sent_has_failed() -> None:
     with pytest.raises(NotSent):
         await ExtenderBinder(FakeTransport(bind=NotSent("bind", URL, "")).extender()).bind({}, POD, "n1", FENCE)
 

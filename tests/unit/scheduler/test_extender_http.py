@@ -64,7 +64,7 @@ async def test_nodes_are_sent_whole_or_by_name() -> None:
     assert by_name.asked[0][1]["Nodes"] is None and by_name.asked[0][1]["NodeNames"] == ["n0", "n1"]
 
 
-async def test_a_node_that_has_changed_is_sent_as_it_is_now() -> None:
+async def test_node_that_has_changed_is_sent_as_it_is_now() -> None:
     async with serving({"filter": lambda args: {}}) as (transport, server):
         await transport.filter(POD, NODES[:1])
         await transport.filter(POD, [make_node("n0").label("zone", "west").build()])
@@ -155,7 +155,7 @@ async def test_answers_that_are_none(answer: Any, problem: str) -> None:
     assert type(raised.value) is ExtenderError, "it is over: nothing more can come of it"
 
 
-async def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout_says() -> None:
+async def test_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout_says() -> None:
     released = threading.Event()
     async with serving({"bind": lambda args: released.wait() and {}}, timeout=0.1) as (transport, _):
         with pytest.raises(AnswerLost, match=r"/bind: no response within 0.1 s"):
@@ -164,7 +164,7 @@ async def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout
 
 
 @pytest.mark.parametrize("status", [502, 504])
-async def test_a_gateway_that_has_lost_the_answer(status: int) -> None:
+async def test_gateway_that_has_lost_the_answer(status: int) -> None:
     async with serving({"bind": lambda args: status}) as (transport, _):
         with pytest.raises(AnswerLost, match=f"code {status}"):
             await transport.bind(BINDING, FENCE)
@@ -236,7 +236,7 @@ async def test_decisions_do_not_wait_for_binds() -> None:
         await asyncio.gather(*binds)
 
 
-async def test_a_connection_that_breaks_leaves_it_open_what_was_done() -> None:
+async def test_connection_that_breaks_leaves_it_open_what_was_done() -> None:
     async def slam(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.close()
@@ -253,7 +253,7 @@ async def test_a_connection_that_breaks_leaves_it_open_what_was_done() -> None:
         await HttpTransport(ExtenderConfiguration(f"http://127.0.0.1:{port}", VERBS)).bind(BINDING, FENCE)
 
 
-async def test_the_event_loop_is_free_meanwhile() -> None:
+async def test_event_loop_is_free_meanwhile() -> None:
     released = threading.Event()
     async with serving({"filter": lambda args: released.wait() and {}}) as (transport, server):
         asking = asyncio.ensure_future(transport.filter(POD, NODES))

@@ -96,14 +96,14 @@ async def test_what_the_extender_says_went_wrong() -> None:
             await transport.filter(POD, NODES)
 
 
-async def test_an_answer_that_cannot_be_read() -> None:
+async def test_answer_that_cannot_be_read() -> None:
     garbage = SimpleNamespace(SerializeToString=lambda: b"\xff")
     async with serving("Bind", answering(garbage)) as (transport, _):
         with pytest.raises(ExtenderError, match="/Bind: the response is not a valid ExtenderBindingResult"):
             await transport.bind(Binding(), Fence())
 
 
-async def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout_says() -> None:
+async def test_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout_says() -> None:
     async def silent(request: Any, context: grpc.aio.ServicerContext) -> Any:
         await asyncio.get_running_loop().create_future()
 
@@ -112,7 +112,7 @@ async def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout
             await transport.bind(Binding(), Fence())
 
 
-async def test_an_extender_that_is_not_there() -> None:
+async def test_extender_that_is_not_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed_soon:
         port = closed_soon.getsockname()[1]
     gone = RpcTransport(ExtenderConfiguration(f"grpc://127.0.0.1:{port}", {BIND: "Bind"}))

@@ -42,7 +42,7 @@ async def test_pod_refused_by_an_extender_is_retried(cluster: Cluster) -> None:
         assert await cluster.bound("a") == "n"
 
 
-async def test_an_extender_that_fails_is_named(cluster: Cluster) -> None:
+async def test_extender_that_fails_is_named(cluster: Cluster) -> None:
     await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
     with HttpExtender(filter=lambda args: 500).running() as extender:
         cluster.schedule("s0", configuration=with_extender(extender.url, FILTER))
@@ -71,7 +71,7 @@ async def deciding_slowly(cluster: Cluster) -> AsyncIterator[tuple[Scheduler, th
         yield scheduler, answered
 
 
-async def test_a_slow_extender_holds_decisions_up_and_nothing_else(cluster: Cluster) -> None:
+async def test_slow_extender_holds_decisions_up_and_nothing_else(cluster: Cluster) -> None:
     """The event loop is free, for heartbeats as for informers."""
     async with deciding_slowly(cluster) as (scheduler, answered):
         await cluster.create(make_pod("b").req(cpu=1))
@@ -84,7 +84,7 @@ async def test_a_slow_extender_holds_decisions_up_and_nothing_else(cluster: Clus
         assert [await cluster.bound(name) for name in ("a", "b")] == ["n", "n"]
 
 
-async def test_a_pod_that_is_deleted_while_an_extender_is_asked_is_forgotten(cluster: Cluster) -> None:
+async def test_pod_that_is_deleted_while_an_extender_is_asked_is_forgotten(cluster: Cluster) -> None:
     async with deciding_slowly(cluster) as (scheduler, answered):
 
         async def gone() -> bool:
@@ -97,7 +97,7 @@ async def test_a_pod_that_is_deleted_while_an_extender_is_asked_is_forgotten(clu
         assert await cluster.bound("b") == "n", "there is room: nothing was assumed for the other"
 
 
-async def test_a_term_that_ends_while_an_extender_is_asked_gives_the_pod_back(cluster: Cluster) -> None:
+async def test_term_that_ends_while_an_extender_is_asked_gives_the_pod_back(cluster: Cluster) -> None:
     async with deciding_slowly(cluster) as (_, answered):
         await cluster.depose()
 
@@ -109,7 +109,7 @@ async def test_a_term_that_ends_while_an_extender_is_asked_gives_the_pod_back(cl
         assert await cluster.bound("a") == "n"
 
 
-async def test_a_resource_may_be_the_extenders_alone(cluster: Cluster) -> None:
+async def test_resource_may_be_the_extenders_alone(cluster: Cluster) -> None:
     await cluster.create(make_node("n"), make_pod("gpu").container({GPU: 1}, {GPU: 1}), make_pod("plain").req(cpu=1))
     async with rpc_extender("Filter", answering(pb.ExtenderFilterResult(nodeNames=["n"]))) as (url, asked):
         scheduler = cluster.schedule("s0", configuration=with_extender(url, FILTER, managed_resources={GPU: True}))
@@ -118,7 +118,7 @@ async def test_a_resource_may_be_the_extenders_alone(cluster: Cluster) -> None:
         await cluster.kill(scheduler)
 
 
-async def test_an_extender_binds_under_the_leaders_fence(cluster: Cluster) -> None:
+async def test_extender_binds_under_the_leaders_fence(cluster: Cluster) -> None:
     await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
     answers: list[tuple[int, str]] = []
 
@@ -140,7 +140,7 @@ async def test_an_extender_binds_under_the_leaders_fence(cluster: Cluster) -> No
     assert answers[0][1] == "Fenced", "what a deposed leader's extender would be told"
 
 
-async def test_an_extender_that_cannot_bind_is_asked_again_after_a_backoff(cluster: Cluster) -> None:
+async def test_extender_that_cannot_bind_is_asked_again_after_a_backoff(cluster: Cluster) -> None:
     await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
     async with rpc_extender("Bind", answering(pb.ExtenderBindingResult(error="out of order"))) as (url, asked):
         scheduler = cluster.schedule("s0", configuration=with_extender(url, BIND))

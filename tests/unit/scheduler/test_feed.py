@@ -62,7 +62,7 @@ def pending() -> PodBuilder:
     return make_pod("a").req(cpu=1)
 
 
-def test_a_pending_pod_is_queued(world: World) -> None:
+def test_pending_pod_is_queued(world: World) -> None:
     world.tell(ADDED, pending())
     assert info(POD).uid in world.queue and world.changes == 2
 
@@ -73,13 +73,13 @@ def test_pods_that_are_not_ours_to_place_are_not_queued(world: World, pod: PodBu
     assert len(world.queue) == 0
 
 
-def test_a_pod_that_is_being_deleted_leaves_the_queue(world: World) -> None:
+def test_pod_that_is_being_deleted_leaves_the_queue(world: World) -> None:
     world.tell(ADDED, pending())
     world.tell(MODIFIED, pending().terminating(), pending())
     assert len(world.queue) == 0
 
 
-def test_an_assumed_pod_that_is_being_deleted_takes_no_room(world: World) -> None:
+def test_assumed_pod_that_is_being_deleted_takes_no_room(world: World) -> None:
     world.tell(ADDED, make_pod("b").req(cpu=1))
     world.park()
     world.cache.assume(info(POD), "n")
@@ -89,7 +89,7 @@ def test_an_assumed_pod_that_is_being_deleted_takes_no_room(world: World) -> Non
     assert queued is not None and queued.info.name == "b", "it is woken"
 
 
-def test_a_bound_pod_takes_room_whoever_its_scheduler_is(world: World) -> None:
+def test_bound_pod_takes_room_whoever_its_scheduler_is(world: World) -> None:
     world.tell(ADDED, pending().scheduler("other").node("n"))
     assert world.free == 0 and len(world.queue) == 0
 
@@ -100,7 +100,7 @@ def test_pod_bound_by_another_client_leaves_the_queue(world: World) -> None:
     assert len(world.queue) == 0 and world.free == 0
 
 
-def test_an_assumed_pod_is_not_queued_again_by_a_late_event(world: World) -> None:
+def test_assumed_pod_is_not_queued_again_by_a_late_event(world: World) -> None:
     world.cache.assume(info(POD), "n")
     world.tell(MODIFIED, pending().condition("PodScheduled", "False"), pending())
     assert len(world.queue) == 0
@@ -149,7 +149,7 @@ def test_downsized_pod_frees_requests_and_requeues_waiting_pods(world: World) ->
     assert queued is not None and queued.info.name == "waiting"
 
 
-def test_a_pod_that_grows_takes_more_room_and_wakes_no_pod(world: World) -> None:
+def test_pod_that_grows_takes_more_room_and_wakes_no_pod(world: World) -> None:
     world.tell(ADDED, make_pod("a").req(cpu="200m").node("n"))
     world.tell(ADDED, make_pod("waiting").req(cpu="2"))
     world.park()
@@ -162,14 +162,14 @@ def test_a_pod_that_grows_takes_more_room_and_wakes_no_pod(world: World) -> None
     assert world.free == 1000
 
 
-def test_a_pod_deleted_while_it_waits_is_gone(world: World) -> None:
+def test_pod_deleted_while_it_waits_is_gone(world: World) -> None:
     world.tell(ADDED, pending())
     world.park()
     world.tell(DELETED, pending(), pending())
     assert len(world.queue) == 0
 
 
-def test_a_namesake_takes_the_place_of_the_one_that_was_missed(world: World) -> None:
+def test_namesake_takes_the_place_of_the_one_that_was_missed(world: World) -> None:
     old = pending().node("n")
     world.tell(ADDED, old)
     world.tell(ADDED, pending().uid("another"), old)
@@ -195,7 +195,7 @@ def test_changed_node_requeues_only_pods_that_it_may_fit(world: World) -> None:
     assert world.queue.ready
 
 
-def test_a_terminal_pod_that_was_never_bound_is_nothing(world: World) -> None:
+def test_terminal_pod_that_was_never_bound_is_nothing(world: World) -> None:
     world.tell(ADDED, pending().phase("Failed"))
     assert len(world.queue) == 0 and len(world.cache) == 0
 
@@ -258,7 +258,7 @@ async def test_others_have_their_turn_between_the_nodes_of_a_batch(world: World,
     assert all(f"{one} beat" in " ".join(story) for one in "ab")
 
 
-def test_a_node_that_changes_again_and_again_is_asked_about_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_that_changes_again_and_again_is_asked_about_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[tuple[str, Change]]()
     monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: told.append((event.node, event.change)))
     old, new = make_node("m").build(), make_node("m").label("a", "b").build()
@@ -298,7 +298,7 @@ def reported(cpu: str, allocated: str, reason: str = "") -> PodBuilder:
     return builder.condition("PodResizePending", "True", reason) if reason else builder
 
 
-def test_a_resize_that_is_pending_counts_by_what_its_kubelet_reports(world: World) -> None:
+def test_resize_that_is_pending_counts_by_what_its_kubelet_reports(world: World) -> None:
     before = make_pod("a").req(cpu="100m").node("n")
     world.tell(ADDED, before)
     asked = make_pod("a").req(cpu="500m").node("n")

@@ -67,7 +67,7 @@ def test_plugin_failure_is_reported_with_its_line() -> None:
         framework(Enabled(Custom(score=np.array([0.0, 101.0])))).score({}, POD, NODES, BOTH)
 
 
-def test_a_failure_that_stops_nothing_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_that_stops_nothing_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     profile = framework(Enabled(Custom(pre_enqueue=boom)))
     assert profile.gate(POD) is None and profile.gate(info(make_pod("b"))) is None
     [record] = caplog.records
@@ -75,7 +75,7 @@ def test_a_failure_that_stops_nothing_is_logged_once(caplog: pytest.LogCaptureFi
     assert record.getMessage().startswith('plugin "Custom" failed in PreEnqueue: RuntimeError: boom (test_framework.py:')
 
 
-def test_a_plain_filter() -> None:
+def test_plain_filter() -> None:
     judged = framework(Enabled(OnlyM())).run_filters({}, POD, NODES)
     assert judged.feasible.tolist() == [False, True]
     alone = cache_of(make_node("n"), make_node("o")).nodes
@@ -83,14 +83,14 @@ def test_a_plain_filter() -> None:
     assert refused.message == "0/2 nodes are available: 2 node(s) were not a's favourite."
 
 
-def test_a_plain_score_is_asked_about_feasible_nodes_only() -> None:
+def test_plain_score_is_asked_about_feasible_nodes_only() -> None:
     plugin = ByName()
     total = framework(Enabled(plugin, weight=1000)).score({}, POD, NODES, np.array([True, False]))
     assert plugin.asked == ["n"]
     assert total[1] == -np.inf and 0 <= total[0] <= 200
 
 
-def test_a_node_as_a_plain_plugin_sees_it() -> None:
+def test_node_as_a_plain_plugin_sees_it() -> None:
     seen = {}
 
     class Look(PerNodeFilter):
@@ -125,7 +125,7 @@ def _prize(of: Mapping[str, str]) -> float:
         lambda pod, node: _prize(pod.spec.nodeSelector),
     ],
 )
-def test_a_plain_plugin_that_reads_what_is_missing_changes_nothing(reads: Any) -> None:
+def test_plain_plugin_that_reads_what_is_missing_changes_nothing(reads: Any) -> None:
     class Prize(PerNodeScore):
         name = "Prize"
 
@@ -149,7 +149,7 @@ def test_a_plain_plugin_that_reads_what_is_missing_changes_nothing(reads: Any) -
         lambda pod, nodes: _prize(pod.pod.spec.nodeSelector),
     ],
 )
-def test_a_native_plugin_that_reads_what_is_missing_changes_nothing(reads: Any) -> None:
+def test_native_plugin_that_reads_what_is_missing_changes_nothing(reads: Any) -> None:
     own, node = make_pod("a").build(), make_node("n").build()
     cache = Cache()
     cache.set_node(node)
@@ -167,7 +167,7 @@ def test_skipped_plugins_are_not_called() -> None:
     framework(Enabled(skipping)).score({}, POD, NODES, BOTH)
 
 
-def test_a_plugin_takes_part_only_where_it_is_enabled() -> None:
+def test_plugin_takes_part_only_where_it_is_enabled() -> None:
     profile = dict(everywhere([*default_plugins(), Enabled(Custom(filter=boom, score=np.array([1.0, 2.0])), weight=3)]))
     without = profile | {Point.FILTER: []}
     assert Framework("x", without).run_filters({}, POD, NODES).feasible.all()
@@ -192,7 +192,7 @@ def test_pre_filter_can_refuse_for_all_nodes() -> None:
         (Custom(filter=FilterResult.coded(np.array([1, 1]), ["", ])), 'plugin "Custom" failed in Filter: IndexError'),
     ],
 )  # fmt: skip
-def test_a_filter_that_fails_is_named(plugin: Custom, message: str) -> None:
+def test_filter_that_fails_is_named(plugin: Custom, message: str) -> None:
     with pytest.raises(PluginError) as raised:
         str(framework(Enabled(plugin)).run_filters({}, POD, NODES).message)
     assert message in str(raised.value)
@@ -209,7 +209,7 @@ def test_a_filter_that_fails_is_named(plugin: Custom, message: str) -> None:
         (Custom(score=np.zeros(2), normalize=boom), 'plugin "Custom" failed in NormalizeScore: RuntimeError: boom'),
     ],
 )
-def test_a_score_that_fails_is_named(plugin: Custom, message: str) -> None:
+def test_score_that_fails_is_named(plugin: Custom, message: str) -> None:
     failing = framework(Enabled(plugin))
     with pytest.raises(PluginError) as raised:
         failing.score({}, POD, NODES, BOTH)
@@ -218,7 +218,7 @@ def test_a_score_that_fails_is_named(plugin: Custom, message: str) -> None:
     assert message in str(raised.value) == str(explained.value)
 
 
-def test_a_plugin_keeps_its_own_array() -> None:
+def test_plugin_keeps_its_own_array() -> None:
     own = np.array([1.0, 2.0])
     both = framework(Enabled(Custom("A", score=own)), Enabled(Custom("B", score=own), weight=2))
     total = both.score({}, POD, NODES, BOTH)
@@ -272,13 +272,13 @@ def test_points_that_belong_together(missing: Point, message: str) -> None:
         Framework("x", dict(everywhere(plugins)) | {missing: []})
 
 
-def test_a_plugin_that_is_never_asked_to_bind_is_a_mistake() -> None:
+def test_plugin_that_is_never_asked_to_bind_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="Custom would never be called to bind"):
         framework(Enabled(Custom(bind=boom)))
 
 
 class TestPostFilter:
-    def test_the_first_that_makes_room_is_the_last_that_is_asked(self) -> None:
+    def test_first_that_makes_room_is_the_last_that_is_asked(self) -> None:
         plugins = [
             Custom("A", post_filter=Status("not me")),
             Custom("B", post_filter=Nominated("m")),
@@ -293,7 +293,7 @@ class TestPostFilter:
             "not me. nor me.",
         )
 
-    def test_a_failure_is_named(self) -> None:
+    def test_failure_is_named(self) -> None:
         with pytest.raises(PluginError, match='plugin "A" failed in PostFilter: RuntimeError: boom'):
             self.run(Custom("A", post_filter=boom))
 

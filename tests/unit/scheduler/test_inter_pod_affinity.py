@@ -294,7 +294,7 @@ def test_relabelled_pod_wakes_pods_with_matching_affinity(
     assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes) is expected
 
 
-def test_a_node_that_leaves_its_zone_takes_those_away_that_were_refused_there() -> None:
+def test_node_that_leaves_its_zone_takes_those_away_that_were_refused_there() -> None:
     """It is what the pod wants to be near, in a topology that the node leaves too."""
     wanted = pod().affinity("app=db", "rack").anti_affinity("app=web", "zone")
     nodes = [make_node("a1").label("zone", "a").label("rack", "1"), make_node("a2").label("zone", "a").label("rack", "2")]
@@ -306,7 +306,7 @@ def test_a_node_that_leaves_its_zone_takes_those_away_that_were_refused_there() 
     assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes)
 
 
-def test_a_node_that_goes_takes_those_away_that_were_refused_there() -> None:
+def test_node_that_goes_takes_those_away_that_were_refused_there() -> None:
     wanted = pod().anti_affinity("app=web", "zone")
     cache = cache_of(*NODES, placed=[web("a1")])
     row = cache.nodes.names.index("a2")
@@ -317,7 +317,7 @@ def test_a_node_that_goes_takes_those_away_that_were_refused_there() -> None:
     assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes)
 
 
-def test_a_node_that_comes_back_helps_others_of_its_zone() -> None:
+def test_node_that_comes_back_helps_others_of_its_zone() -> None:
     """With its pods; it need not be in the other topology of those that want to be near them."""
     wanted = pod().affinity("app=web", "zone").affinity("app=web", "rack")
     cache = cache_of(make_node("a1").label("zone", "a").label("rack", "1"), make_node("r1").label("rack", "1"))

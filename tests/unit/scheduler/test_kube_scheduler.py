@@ -60,7 +60,7 @@ def cluster(recorded: dict[str, Any]) -> tuple[Cache, Framework]:
 
 
 @pytest.mark.parametrize("recorded", PLACED, ids=seed_of)
-def test_the_recorded_node_is_among_the_best(recorded: dict[str, Any]) -> None:
+def test_recorded_node_is_among_the_best(recorded: dict[str, Any]) -> None:
     cache, framework = cluster(recorded)
     pod, nodes = pod_info(recorded["pod"]), cache.nodes
     diagnosis = framework.run_filters({}, pod, nodes)
@@ -71,7 +71,7 @@ def test_the_recorded_node_is_among_the_best(recorded: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("recorded", REFUSED, ids=seed_of)
-def test_the_refusal_is_the_recorded_one(recorded: dict[str, Any]) -> None:
+def test_refusal_is_the_recorded_one(recorded: dict[str, Any]) -> None:
     cache, framework = cluster(recorded)
     outcome = schedule_one(pod_info(recorded["pod"]), cache, framework, seed=0)
     assert isinstance(outcome, Unschedulable)

@@ -25,7 +25,7 @@ def load(spec: str, **args: object) -> Plugin:
     return make(find(spec), spec, args, Offline())
 
 
-def test_a_module_or_a_file(tmp_path: Path) -> None:
+def test_module_or_a_file(tmp_path: Path) -> None:
     assert load("pinnace.scheduler.plugins.nodes:NodeName").name == "NodeName"
     file = tmp_path / "my_plugin.py"
     file.write_text(GOOD)
@@ -67,7 +67,7 @@ def test_specs_that_lead_nowhere(spec: str) -> None:
         load(spec)
 
 
-def test_the_constructor_gets_what_it_names(tmp_path: Path) -> None:
+def test_constructor_gets_what_it_names(tmp_path: Path) -> None:
     file = tmp_path / "my_plugin.py"
     method = "def pre_enqueue(self, pod): ..."
     file.write_text(f"{G}def __init__(self, handle, args): self.got = handle, args\n    {method}")

@@ -19,7 +19,7 @@ def decisions() -> float:
 
 
 @pytest.mark.parametrize("lost_on", ["way there", "way back"])
-async def test_a_bind_whose_answer_is_lost_is_found_out_about(cluster: Cluster, lost_on: str) -> None:
+async def test_bind_whose_answer_is_lost_is_found_out_about(cluster: Cluster, lost_on: str) -> None:
     await cluster.create(small("n"), make_pod("a").req(cpu=1))
     client = cluster.connect()
     client.pods = losing = LosingPods(client.connection, lost_on=lost_on)
@@ -53,7 +53,7 @@ async def test_binds_that_were_lost_with_a_term_are_settled_in_the_next(cluster:
     assert await cluster.bound("a") == "n"
 
 
-async def test_a_fenced_leader_stops(cluster: Cluster) -> None:
+async def test_fenced_leader_stops(cluster: Cluster) -> None:
     await cluster.create(make_node("n"), make_pod("a").req())
     client = cluster.connect()
     client.pods = late = LatePods(client.connection)

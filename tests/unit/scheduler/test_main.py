@@ -26,14 +26,14 @@ def test_mistakes(arguments: list[str], message: str) -> None:
     assert result.exit_code == 2 and message in result.output
 
 
-def test_a_mistake_in_the_file_names_the_file(tmp_path: Path) -> None:
+def test_mistake_in_the_file_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparallelism: 16\n")
     result = CliRunner().invoke(main, ["--server", "127.0.0.1:1", "--config", str(file)])
     assert result.exit_code == 2 and f"{file}: parallelism: unknown field" in result.output
 
 
-def test_the_configuration_is_written_instead(tmp_path: Path) -> None:
+def test_configuration_is_written_instead(tmp_path: Path) -> None:
     file, written = tmp_path / "scheduler.yaml", tmp_path / "written.yaml"
     head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
     file.write_text(head + "podMaxBackoffSeconds: 20\n")

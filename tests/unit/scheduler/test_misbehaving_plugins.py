@@ -342,7 +342,7 @@ async def play(cluster: Cluster, plugin: type, kinds: list[Any], cpu: int = 1) -
 
 
 @pytest.mark.parametrize(("plugin", "point", "kinds"), FAILS, ids=[each[1] for each in FAILS])
-async def test_an_attempt_fails_and_an_event_names_the_plugin(cluster: Cluster, plugin: type, point: str, kinds: Any) -> None:
+async def test_attempt_fails_and_an_event_names_the_plugin(cluster: Cluster, plugin: type, point: str, kinds: Any) -> None:
     names = await play(cluster, plugin, kinds, cpu=100_000 if point == "PostFilter" else 1)
 
     async def told() -> bool:
@@ -360,7 +360,7 @@ async def test_an_attempt_fails_and_an_event_names_the_plugin(cluster: Cluster, 
 
 
 @pytest.mark.parametrize(("plugin", "point", "kinds"), GOES_ON, ids=[each[1] for each in GOES_ON])
-async def test_the_pod_is_bound_all_the_same_and_the_log_names_the_plugin(
+async def test_pod_is_bound_all_the_same_and_the_log_names_the_plugin(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, plugin: type, point: str, kinds: Any
 ) -> None:
     names = await play(cluster, plugin, kinds)
@@ -404,7 +404,7 @@ profiles:
 
 
 @pytest.mark.parametrize("kind", ["cancelled-error", "system-exit", "generator-exit", "sleeps"])
-async def test_a_leader_all_of_whose_attempts_end_so_hands_the_election_over(
+async def test_leader_all_of_whose_attempts_end_so_hands_the_election_over(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     """A plugin that cancelled the term's task, or raised CancelledError, ended the term without a log line; the leader kept the
@@ -454,7 +454,7 @@ class Forever:
             time.sleep(0.01)
 
 
-def test_a_program_without_a_stall_watch_interrupts_a_plugin_that_never_returns() -> None:
+def test_program_without_a_stall_watch_interrupts_a_plugin_that_never_returns() -> None:
     """`pinnace why` and the comparison of policies did not return."""
     plugin = Forever()
     with (

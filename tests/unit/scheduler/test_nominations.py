@@ -50,7 +50,7 @@ def test_room_is_kept_from_the_same_and_lower_priorities() -> None:
     assert schedule_one(info(make_pod("p").req(cpu=1)), full, FRAMEWORK, 0) == Unschedulable(FIT, message)
 
 
-def test_the_nominated_pod_goes_where_its_room_is_and_the_nomination_ends() -> None:
+def test_nominated_pod_goes_where_its_room_is_and_the_nomination_ends() -> None:
     cache = nominating(make_pod("nominated").req(cpu=1).priority(10), "a", "b")
     cache.observe(info(make_pod("there").req(cpu=2).node("a")), "a")  # a is liked less
     assert schedule_one(info(make_pod("nominated").req(cpu=1).priority(10)), cache, FRAMEWORK, 0) == Placed("a")
@@ -74,7 +74,7 @@ def test_affinity_to_a_nominated_pod_does_not_count() -> None:
     assert isinstance(schedule_one(info(near), cache, FRAMEWORK, 0), Unschedulable)
 
 
-def test_a_nomination_moves_and_ends() -> None:
+def test_nomination_moves_and_ends() -> None:
     cache, pod = nominating(NOMINATED, "a", "b"), info(NOMINATED)
     assert cache.nominate(pod, "a") is None
     assert cache.nominate(pod, "b") == ClusterEvent(Change.POD_FREED, "a")
@@ -101,7 +101,7 @@ def test_room_that_is_kept_wakes_the_one_it_is_kept_for() -> None:
     assert queue.counts() == {"active": 3}
 
 
-def test_a_pod_can_be_woken_by_name() -> None:
+def test_pod_can_be_woken_by_name() -> None:
     queue = waiting(Cache(), NOMINATED)
     queue.activate("nobody", 100.0)
     queue.activate(info(NOMINATED).uid, 100.0)

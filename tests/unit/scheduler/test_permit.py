@@ -60,7 +60,7 @@ class TestPermit:
 
         await cluster.until(same)
 
-    async def test_a_pod_waits_for_another(self, cluster: Cluster, turnstile: Turnstile) -> None:
+    async def test_pod_waits_for_another(self, cluster: Cluster, turnstile: Turnstile) -> None:
         await cluster.create(make_pod("a").req())
         await self.logged(cluster, turnstile, "reserve a")
         assert not (await cluster.pod("a")).spec.nodeName
@@ -89,13 +89,13 @@ class TestPermit:
 
         await cluster.until(again)
 
-    async def test_a_pod_that_is_deleted_waits_no_more(self, cluster: Cluster, turnstile: Turnstile) -> None:
+    async def test_pod_that_is_deleted_waits_no_more(self, cluster: Cluster, turnstile: Turnstile) -> None:
         await cluster.create(make_pod("a").req())
         await self.logged(cluster, turnstile, "reserve a")
         await cluster.client.pods.delete("a", "default", grace=0)
         await self.logged(cluster, turnstile, "reserve a", "unreserve a")
 
-    async def test_a_pod_that_is_being_deleted_waits_no_more(self, cluster: Cluster, turnstile: Turnstile) -> None:
+    async def test_pod_that_is_being_deleted_waits_no_more(self, cluster: Cluster, turnstile: Turnstile) -> None:
         """Somebody's finalizer keeps it, but no node will run it."""
         kept = make_pod("a").req().new()
         kept.metadata.finalizers.append("example.com/keep")
@@ -152,7 +152,7 @@ class Doorman:
 DOORMEN: list[Doorman] = []
 
 
-def test_a_refusal_is_not_held_against_a_pod_together_with_the_errors_before_it() -> None:
+def test_refusal_is_not_held_against_a_pod_together_with_the_errors_before_it() -> None:
     """Binds fail for so long that the next is tried ten seconds later. Then the pod is refused for the first time."""
     stage = Stage(with_plugin(Configuration(), f"{__name__}:Doorman"))
 

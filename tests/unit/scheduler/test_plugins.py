@@ -90,7 +90,7 @@ def test_taint_toleration(wanted: PodBuilder, expected: list[str]) -> None:
     assert refusals(TaintToleration(), wanted, GPU, PLAIN) == expected
 
 
-def test_the_first_untolerated_taint_is_named() -> None:
+def test_first_untolerated_taint_is_named() -> None:
     node = make_node("n").taint("a", effect="PreferNoSchedule").taint("b", "1").taint("c", "2", "NoExecute")
     assert refusals(TaintToleration(), pod().tolerate("b", "1"), node) == ["node(s) had untolerated taint {c: 2}"]
 
@@ -185,13 +185,13 @@ def test_what_is_no_number_for_kubernetes_is_none_here(size: str) -> None:
     assert not matches(wanted.build().spec, node.build())
 
 
-def test_the_emptier_node_is_liked() -> None:
+def test_emptier_node_is_liked() -> None:
     table = cache_of(make_node("full"), make_node("empty"), placed=[make_pod("a").req(cpu=3).node("full")]).nodes
     full, empty = NodeResourcesFit().score({}, info(pod().req(cpu=1)), table, np.ones(2, np.bool_))
     assert 0 <= full < empty <= 100
 
 
-def test_a_node_that_stays_balanced_is_preferred() -> None:
+def test_node_that_stays_balanced_is_preferred() -> None:
     nodes = (
         make_node("half").capacity(cpu=4, memory="4Gi", pods=9),
         make_node("lopsided").capacity(cpu=4, memory="32Gi", pods=9),
@@ -201,7 +201,7 @@ def test_a_node_that_stays_balanced_is_preferred() -> None:
     assert half == 75 and lopsided < 75
 
 
-def test_a_pod_that_balances_a_node_is_preferred_there() -> None:
+def test_pod_that_balances_a_node_is_preferred_there() -> None:
     """kubernetes#129733: only the balance with the pod counted, and not what the pod changes."""
     nodes = [make_node(name).capacity(cpu=4, memory="4Gi", pods=9) for name in ("lopsided", "balanced")]
     there = make_pod("there").req(memory="3Gi").node("lopsided")
@@ -220,7 +220,7 @@ def test_balance_is_of_what_is_requested(args: Mapping[str, Any]) -> None:
     assert scores.tolist() == [62, 87, 62]
 
 
-def test_a_node_without_memory_is_balanced() -> None:
+def test_node_without_memory_is_balanced() -> None:
     table = cache_of(make_node("n").capacity(cpu=4, pods=9)).nodes
     assert NodeResourcesBalancedAllocation().score({}, info(pod().req(cpu=1)), table, np.ones(1, np.bool_)) == 75
 

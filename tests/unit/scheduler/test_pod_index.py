@@ -25,7 +25,7 @@ def web(name: str, node: str = "n", namespace: str = "default") -> PodBuilder:
     return make_pod(name, namespace).label("app", "web").node(node)
 
 
-def test_a_column_is_right_when_it_is_made_and_follows_what_happens() -> None:
+def test_column_is_right_when_it_is_made_and_follows_what_happens() -> None:
     cache = cache_of(make_node("n"), make_node("m"), placed=[web("a"), web("b", namespace="other"), make_pod("c").node("n")])
     assert counts(cache, WEB) == {"n": 1, "m": 0}
     cache.assume(PodInfo(web("d").build()), "m")
@@ -58,7 +58,7 @@ def test_pods_of_one_controller() -> None:
     assert counts(cache, Selection(None, controlled_by("u1"))) == {"n": 1}
 
 
-def test_a_term_is_known_as_long_as_a_pod_states_it() -> None:
+def test_term_is_known_as_long_as_a_pod_states_it() -> None:
     cache = cache_of(make_node("n"))
     loner = web("a").anti_affinity("app=web", "zone")
     (term,) = pod_terms(loner.build())
@@ -74,7 +74,7 @@ def test_a_term_is_known_as_long_as_a_pod_states_it() -> None:
     assert counts(cache, term) == {"n": 0}
 
 
-def test_the_column_that_was_asked_for_least_recently_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_that_was_asked_for_least_recently_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_index, "_COLUMNS", 2)
     index = PodIndex({"n": 0})
     group = index.place(web("a").build(), "n")

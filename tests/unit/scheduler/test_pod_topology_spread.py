@@ -145,7 +145,7 @@ def test_score(wanted: PodBuilder, nodes: list[NodeBuilder], placed: list[PodBui
     assert found == (expected if expected is None else pytest.approx(expected))
 
 
-def test_a_larger_skew_tolerates_more() -> None:
+def test_larger_skew_tolerates_more() -> None:
     table = cache_of(A1, B1, placed=on("a1")).nodes
     strict, lenient = (
         scores(PodTopologySpread(), pod().spread("app=web", "zone", skew=skew, when=SOFT).build(), table) for skew in (1, 5)
@@ -220,7 +220,7 @@ def test_services_of_others_cost_a_decision_little(value: str) -> None:
         assert (time.process_time() - began) / 10 < 0.01
 
 
-def test_the_systems_defaults_score_nodes_without_a_zone_too() -> None:
+def test_systems_defaults_score_nodes_without_a_zone_too() -> None:
     zoned = make_node("z").label(ZONE, "a")
     found = scores(PodTopologySpread(), owned("new").build(), cache_of(zoned, NOWHERE, placed=[owned("x").node("z")]).nodes)
     assert found is not None and found[0] < found[1]
@@ -320,7 +320,7 @@ def test_relabelled_pod_wakes_pods_with_matching_constraints(before: PodBuilder,
     assert plugin.helps(event, info(pod().spread("app=web", "zone")), cache.nodes) is expected
 
 
-def test_a_node_that_leaves_its_zone_may_take_the_empty_one_away() -> None:
+def test_node_that_leaves_its_zone_may_take_the_empty_one_away() -> None:
     """A selector keeps the pod in zone a, which is full beside zone b."""
     wanted, plugin = (
         pod().spread("app=web", "zone", nodeAffinityPolicy="Ignore").node_selector("zone", "a"),

@@ -57,7 +57,7 @@ def test_longest_running_of_equal_victims_is_kept() -> None:
     ids=["highest priority", "sum of priorities", "latest start", "number"],
 )
 @pytest.mark.parametrize("swapped", [False, True])
-def test_the_best_node(worse: list[PodBuilder], swapped: bool) -> None:
+def test_best_node(worse: list[PodBuilder], swapped: bool) -> None:
     nodes = [node("b"), node("a")] if swapped else [node("a"), node("b")]
     assert chosen(cache_of(*nodes, placed=[low("best", "a", priority=10), *worse])) == ("a", ["best"])
 
@@ -190,7 +190,7 @@ def test_where_no_pod_is_to_blame_nothing_is_tried(pod: PodBuilder, reason: str,
 
 
 @HOPELESS
-def test_the_nominated_node_cannot_take_the_pod_any_more(pod: PodBuilder, reason: str) -> None:
+def test_nominated_node_cannot_take_the_pod_any_more(pod: PodBuilder, reason: str) -> None:
     """It does not wait until the victims there are gone."""
     cache = cache_of(node("a").label("zone", "a"), placed=[low("p", "a").label("app", "web")])
     cache.nominate(info(pod), "a")
@@ -249,7 +249,7 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
-def test_the_number_of_dry_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_dry_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"n{i}" for i in range(40)]
     cache = cache_of(*map(node, names), placed=[low(f"p-{name}", name) for name in names])
     bench, asked = Bench(cache), questions(monkeypatch)

@@ -47,7 +47,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 @settings(max_examples=150, deadline=None)
 @given(clusters(), pods("new"))
-def test_the_plain_rules(cluster: Cluster, new: PodBuilder) -> None:
+def test_plain_rules(cluster: Cluster, new: PodBuilder) -> None:
     builders, placed, budgets = cluster
     bench = Bench(cache_of(*builders, placed=placed), *budgets)
     if bench.framework.run_filters({}, info(new), bench.cache.nodes).feasible.any():
@@ -148,7 +148,7 @@ def test_what_is_remembered_is_what_would_be_found(cluster: Cluster, new: PodBui
 
 @settings(max_examples=60, deadline=None)
 @given(clusters(), pods("new"), st.sets(st.integers(0, 7)))
-def test_a_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuilder, gone: set[int]) -> None:
+def test_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuilder, gone: set[int]) -> None:
     """With some of the pods thought away."""
     builders, placed, _ = cluster
     bench, pod = Bench(cache_of(*builders, placed=placed)), info(new)

@@ -8,7 +8,7 @@ from tests.builders import make_pod
 from tests.unit.scheduler.cluster import Cluster, sees, small
 
 
-async def test_a_pod_preempts_another_and_its_room_is_kept(cluster: Cluster) -> None:
+async def test_pod_preempts_another_and_its_room_is_kept(cluster: Cluster) -> None:
     await cluster.create_class("high")
     await cluster.create(small("n"), make_pod("low").req(cpu=1))
     cluster.schedule("s0")
@@ -46,7 +46,7 @@ async def test_a_pod_preempts_another_and_its_room_is_kept(cluster: Cluster) -> 
     await cluster.until(told)
 
 
-async def test_a_new_leader_keeps_the_room_too(cluster: Cluster) -> None:
+async def test_new_leader_keeps_the_room_too(cluster: Cluster) -> None:
     await cluster.create_class("high")
     await cluster.create(small("n"), make_pod("low").req(cpu=1))
     first = cluster.schedule("s0")

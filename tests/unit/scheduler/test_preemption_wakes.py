@@ -39,7 +39,7 @@ async def bury(stage: Stage) -> list[str]:
     return [key.removeprefix("default/") for key in gone]
 
 
-def test_a_node_that_grows_is_not_large_enough_but_has_victims() -> None:
+def test_node_that_grows_is_not_large_enough_but_has_victims() -> None:
     stage = Stage()
 
     async def story() -> None:
@@ -89,7 +89,7 @@ def test_ignored_resource_causes_no_preemption(resource: str, helps: bool) -> No
     stage.play(story())
 
 
-def test_the_leader_was_deposed_before_the_victim_was_deleted_and_leads_again() -> None:
+def test_leader_was_deposed_before_the_victim_was_deleted_and_leads_again() -> None:
     stage = Stage()
 
     async def story() -> None:
@@ -108,7 +108,7 @@ def test_the_leader_was_deposed_before_the_victim_was_deleted_and_leads_again() 
 
 
 @pytest.mark.parametrize("code", [Code.PERMISSION_DENIED, Code.UNAVAILABLE], ids=["denied", "away"])
-def test_a_victim_could_not_be_deleted(code: Code) -> None:
+def test_victim_could_not_be_deleted(code: Code) -> None:
     """A webhook denies it, or is away for longer than is waited for it."""
     stage = Stage()
 
@@ -123,7 +123,7 @@ def test_a_victim_could_not_be_deleted(code: Code) -> None:
     stage.play(story())
 
 
-def test_the_victims_were_not_enough() -> None:
+def test_victims_were_not_enough() -> None:
     """Another scheduler uses the room: it is woken when the last of them is gone, and finds another victim."""
     stage = Stage()
 
@@ -227,7 +227,7 @@ def nominated(stage: Stage) -> str:
     return stage.schedulers[0]._cache.nodes.nominated.node_of("uid-default-high")
 
 
-def test_the_nominated_node_is_gone() -> None:
+def test_nominated_node_is_gone() -> None:
     stage = Stage()
 
     async def story() -> None:
@@ -243,7 +243,7 @@ def test_the_nominated_node_is_gone() -> None:
     stage.play(story())
 
 
-def test_the_room_of_a_pod_that_went_elsewhere_is_free() -> None:
+def test_room_of_a_pod_that_went_elsewhere_is_free() -> None:
     """`other` fits only where room is kept, until that is not. No event says so."""
     stage = Stage()
     high = make_pod("high").req(cpu=1, memory="3Gi").priority(10)

@@ -5,14 +5,14 @@ from pinnace.scheduler.scheduler import PROGRESS_TIMEOUT, Progress
 SLOW = {("X", "PreBind"): (256, 40.0)}
 
 
-def test_a_leader_without_pods_goes_on() -> None:
+def test_leader_without_pods_goes_on() -> None:
     progress = Progress()
     for now in range(100):
         assert progress.stuck(False, {}, float(now)) is None
     assert progress.stuck(True, {}, 100.0) is None, "a pod has just come"
 
 
-def test_a_leader_that_makes_attempts_goes_on() -> None:
+def test_leader_that_makes_attempts_goes_on() -> None:
     progress = Progress()
     for now in range(100):
         progress.tried()

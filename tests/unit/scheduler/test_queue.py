@@ -55,28 +55,28 @@ def test_priority_then_arrival() -> None:
     assert names(queue, 3.0) == ["higher", "high", "a", "b", "c"]
 
 
-def test_a_pod_is_in_the_queue_once() -> None:
+def test_pod_is_in_the_queue_once() -> None:
     queue = queue_of(make_pod("a"), make_pod("a").label("changed", "yes"))
     assert len(queue) == 1
     assert pop(queue, 0.0).info.pod.metadata.labels["changed"] == "yes"
     assert queue.pop(0.0) is None and len(queue) == 0
 
 
-def test_a_pod_that_is_gone_is_not_popped() -> None:
+def test_pod_that_is_gone_is_not_popped() -> None:
     queue = queue_of(make_pod("a"), make_pod("b"))
     queue.remove(info(make_pod("a")).uid)
     queue.remove("nobody")
     assert names(queue, 0.0) == ["b"]
 
 
-def test_a_pod_that_left_and_came_back_is_popped_once() -> None:
+def test_pod_that_left_and_came_back_is_popped_once() -> None:
     queue = queue_of(make_pod("a"))
     queue.remove(info(make_pod("a")).uid)
     queue.add(info(make_pod("a")), 1.0)
     assert names(queue, 1.0) == ["a"]
 
 
-def test_an_unschedulable_pod_waits_for_an_event_that_may_help() -> None:
+def test_unschedulable_pod_waits_for_an_event_that_may_help() -> None:
     queue = queue_of(make_pod("a").req(cpu=1))
     fail(queue, 0.0)
     assert queue.pop(100.0) is None
@@ -86,7 +86,7 @@ def test_an_unschedulable_pod_waits_for_an_event_that_may_help() -> None:
     assert names(queue, 100.0) == ["a"]
 
 
-def test_an_event_that_frees_too_little_does_not_help() -> None:
+def test_event_that_frees_too_little_does_not_help() -> None:
     queue = queue_of(make_pod("big").req(cpu=2), make_pod("small").req(cpu=1))
     fail(queue, 0.0)
     fail(queue, 0.0)
@@ -148,7 +148,7 @@ def test_refusals_and_errors_count_apart(failures: str, backoff: float) -> None:
     assert queue.next_due() == now + backoff
 
 
-def test_a_pod_that_is_woken_early_still_waits_for_its_backoff() -> None:
+def test_pod_that_is_woken_early_still_waits_for_its_backoff() -> None:
     queue = queue_of(make_pod("a").req(cpu=1))
     fail(queue, 10.0)
     queue.wake(FREED, NODES, 10.3)
@@ -156,7 +156,7 @@ def test_a_pod_that_is_woken_early_still_waits_for_its_backoff() -> None:
     assert names(queue, 11.0) == ["a"]
 
 
-def test_a_pod_that_failed_goes_behind_those_that_wait() -> None:
+def test_pod_that_failed_goes_behind_those_that_wait() -> None:
     queue = queue_of(make_pod("a"), make_pod("b"))
     queue.retry(pop(queue, 0.0), 0.5)
     assert names(queue, 2.0) == ["b", "a"]
@@ -175,7 +175,7 @@ def test_nothing_is_due_while_nothing_waits() -> None:
     assert queue_of(make_pod("a")).next_due() is None
 
 
-def test_a_change_of_the_pod_wakes_it_but_not_one_of_its_status() -> None:
+def test_change_of_the_pod_wakes_it_but_not_one_of_its_status() -> None:
     queue = queue_of(make_pod("a"))
     fail(queue, 0.0)
     queue.add(info(make_pod("a").condition("PodScheduled", "False", "Unschedulable").version(2)), 100.0)
@@ -187,7 +187,7 @@ def test_a_change_of_the_pod_wakes_it_but_not_one_of_its_status() -> None:
         fail(queue, 100.0 * version)
 
 
-def test_a_pod_that_was_updated_while_it_waits_can_leave_its_group() -> None:
+def test_pod_that_was_updated_while_it_waits_can_leave_its_group() -> None:
     queue = queue_of(make_pod("a"))
     fail(queue, 0.0)
     queue.add(info(make_pod("a").version(2)), 1.0)
@@ -214,7 +214,7 @@ class Hold:
         return "hold" not in pod.pod.metadata.labels
 
 
-def test_a_pod_that_changes_after_it_was_refused_may_be_gated() -> None:
+def test_pod_that_changes_after_it_was_refused_may_be_gated() -> None:
     queue = SchedulingQueue(framework(Enabled(Hold())))
     queue.add(info(make_pod("a")), 0.0)
     fail(queue, 0.0)
@@ -226,7 +226,7 @@ def test_a_pod_that_changes_after_it_was_refused_may_be_gated() -> None:
     assert names(queue, 1_001.0) == ["a"]
 
 
-def test_a_pod_that_changes_while_it_is_tried_or_backs_off_may_be_gated() -> None:
+def test_pod_that_changes_while_it_is_tried_or_backs_off_may_be_gated() -> None:
     queue, held = SchedulingQueue(framework(Enabled(Hold()))), info(make_pod("a").label("hold", "yes"))
     queue.add(info(make_pod("a")), 0.0)
     tried = queue.pop(0.0)
@@ -314,7 +314,7 @@ class Gang:
 
 
 @pytest.mark.parametrize("by", ["change", "event", "flush"])
-def test_a_pod_is_let_go_once_whatever_plugins_do_while_they_are_asked(by: str) -> None:
+def test_pod_is_let_go_once_whatever_plugins_do_while_they_are_asked(by: str) -> None:
     gang = Gang()
     queue = gang.queue = SchedulingQueue(framework(Enabled(gang)))
     for name in "ab":
@@ -361,7 +361,7 @@ def test_gated_pod_is_rechecked_after_activation() -> None:
     assert names(queue, 1.0) == ["b"] and queue.counts() == {"gated": 1}
 
 
-def test_the_flush_asks_about_the_gated() -> None:
+def test_flush_asks_about_the_gated() -> None:
     gate = Shut(Change.NODE_ADDED)
     queue = gated(gate)
     assert names(queue, 299.0) == [] and queue.next_due() == 300.0
@@ -405,7 +405,7 @@ def test_nested_release_of_the_last_pod_is_safe() -> None:
     assert sorted(names(queue, 100.0)) == ["a", "b"] and len(queue) == 0
 
 
-def test_a_standby_that_never_pops_does_not_grow() -> None:
+def test_standby_that_never_pops_does_not_grow() -> None:
     queue = queue_of()
     for number in range(1000):
         queue.add(info(make_pod(f"p{number}")), 0.0)

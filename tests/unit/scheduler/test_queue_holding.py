@@ -43,7 +43,7 @@ def test_held_pod_is_requeued_after_a_change_outside_its_status() -> None:
     assert again.info.pod.metadata.resourceVersion == "3" and again.attempts == 2
 
 
-def test_an_event_that_it_may_have_missed_lets_it_wait_for_its_backoff_only() -> None:
+def test_event_that_it_may_have_missed_lets_it_wait_for_its_backoff_only() -> None:
     queue, queued = held()
     queue.wake(FREED, NODES, 0.5)
     assert queue.resume(queued)

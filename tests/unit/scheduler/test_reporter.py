@@ -87,7 +87,7 @@ async def test_why_it_went_nowhere(world: World) -> None:
     assert await world.write() == []
 
 
-async def test_the_same_message_is_not_written_twice(world: World) -> None:
+async def test_same_message_is_not_written_twice(world: World) -> None:
     world.holds(make_pod("a").condition("PodScheduled", "False", "Unschedulable", MESSAGE))
     world.failed("a")
     assert await world.write() == [] and len(world.api.events) == 1
@@ -119,7 +119,7 @@ async def test_only_the_status_is_sent_in_calls_that_a_server_takes(world: World
     assert [len(call) for call in await world.write()] == [21, 21, 21, 21, 16]
 
 
-async def test_the_latest_message_wins(world: World) -> None:
+async def test_latest_message_wins(world: World) -> None:
     world.holds(make_pod("a"))
     world.failed("a", message="first")
     world.failed("a", message="second")
@@ -134,7 +134,7 @@ async def test_pods_that_are_gone_or_bound_are_left_alone(world: World, now: Pod
     assert await world.write() == []
 
 
-async def test_a_stale_write_is_made_again_from_the_newer_version(world: World) -> None:
+async def test_stale_write_is_made_again_from_the_newer_version(world: World) -> None:
     world.holds(make_pod("a").version(5))
     world.api.refusals = [Refusal(Code.ABORTED, "Conflict", "stale")]
     world.failed("a")
@@ -145,7 +145,7 @@ async def test_a_stale_write_is_made_again_from_the_newer_version(world: World) 
     assert await world.write() == []
 
 
-async def test_an_unavailable_server_is_tried_again_and_a_refusal_is_not(world: World) -> None:
+async def test_unavailable_server_is_tried_again_and_a_refusal_is_not(world: World) -> None:
     world.holds(make_pod("a"))
     world.api.whole = Refusal(Code.UNAVAILABLE, "", "down")
     world.failed("a")

@@ -275,19 +275,19 @@ def asked_about(plugin: Asked, pods: int = 10) -> int:
     return plugin.nodes
 
 
-def test_a_plugin_that_says_nothing_is_asked_about_all_nodes_for_every_pod() -> None:
+def test_plugin_that_says_nothing_is_asked_about_all_nodes_for_every_pod() -> None:
     assert asked_about(Asked()) == 1000
 
 
-def test_a_plugin_that_sees_rows_is_asked_about_those_that_took_a_pod() -> None:
+def test_plugin_that_sees_rows_is_asked_about_those_that_took_a_pod() -> None:
     assert asked_about(Asked(score_depends_on=Dependency.ROW)) == 100 + 9
 
 
-def test_a_plugin_that_sees_nodes_is_asked_once() -> None:
+def test_plugin_that_sees_nodes_is_asked_once() -> None:
     assert asked_about(Asked(score_depends_on=Dependency.NODES)) == 100
 
 
-def test_a_plugin_that_sees_room_is_asked_ahead() -> None:
+def test_plugin_that_sees_room_is_asked_ahead() -> None:
     """After 16 single nodes, once for all: what each would be like with one more pod. Nearly all pods go to another node."""
     assert asked_about(Asked(score_depends_on=Dependency.FREE_RESOURCES), pods=60) <= 100 + 16 + 100 + 4
 
@@ -305,7 +305,7 @@ class Choosy:
         return Status("enough") if self.pods > 2 else SKIP
 
 
-def test_a_pre_filter_that_says_nothing_is_asked_for_every_pod() -> None:
+def test_pre_filter_that_says_nothing_is_asked_for_every_pod() -> None:
     cache, plugin = cache_of(make_node("n")), Choosy()
     passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
     outcomes = [schedule_one(info(make_pod(f"p{i}").req(cpu="1m")), cache, plugins, 0, passes) for i in range(3)]
@@ -350,7 +350,7 @@ def test_why_no_node_takes_a_pod_is_found_out_once(said: dict[str, Any], asked: 
     assert schedule_one(info(make_pod("late")), cache, plugins, 0, passes) == Placed("n1")
 
 
-def test_a_nomination_has_its_node_asked_about_again_and_no_other() -> None:
+def test_nomination_has_its_node_asked_about_again_and_no_other() -> None:
     plugin = Full(filter_depends_on=Dependency.ROW)
     there = [make_pod(f"there{i}").node(f"n{i}") for i in range(100)]
     cache = cache_of(*(make_node(f"n{i}") for i in range(100)), placed=there)
@@ -363,7 +363,7 @@ def test_a_nomination_has_its_node_asked_about_again_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "beside one that is ahead"])
-def test_a_nominated_pod_asks_about_its_node_alone(others: bool) -> None:
+def test_nominated_pod_asks_about_its_node_alone(others: bool) -> None:
     """If it fits there; and, where there is somebody whom it must leave the room, as among all nodes."""
     plugin = Full(filter_depends_on=Dependency.ROW)
     there = [make_pod(f"there{i}").node(f"n{i}") for i in range(100)]
@@ -436,7 +436,7 @@ class Moody:
         return np.array([100.0 if name == self.liked else 0.0 for name in nodes.names])
 
 
-def test_a_skip_holds_until_an_object_changes() -> None:
+def test_skip_holds_until_an_object_changes() -> None:
     cache, plugin = cache_of(*(make_node(f"n{i}") for i in range(9))), Moody()
     passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin, 1000))
     schedule_one(info(make_pod("a")), cache, plugins, 0, passes)
@@ -445,7 +445,7 @@ def test_a_skip_holds_until_an_object_changes() -> None:
     assert schedule_one(info(make_pod("b")), cache, plugins, 0, passes) == Placed("n5")
 
 
-def test_the_terms_of_placed_pods_begin_an_epoch() -> None:
+def test_terms_of_placed_pods_begin_an_epoch() -> None:
     """A pod without terms of its own is refused where the first pod that will not have it is."""
     nodes = [make_node(f"n{i}").capacity(cpu=4, memory="4Gi", pods=10).label(HOSTNAME, f"n{i}") for i in range(2)]
     cache = cache_of(*nodes, placed=[make_pod("large").req(cpu=3).node("n1")])

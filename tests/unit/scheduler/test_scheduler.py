@@ -32,7 +32,7 @@ async def test_bind_is_fenced_and_recorded_as_an_event(cluster: Cluster) -> None
     await cluster.until(told)
 
 
-async def test_a_pod_without_a_place_says_why_and_is_placed_when_there_is_one(cluster: Cluster) -> None:
+async def test_pod_without_a_place_says_why_and_is_placed_when_there_is_one(cluster: Cluster) -> None:
     await cluster.create(small("n"), make_pod("a").req(cpu=1), make_pod("big").req(cpu=2))
     cluster.schedule("s0")
 
@@ -45,7 +45,7 @@ async def test_a_pod_without_a_place_says_why_and_is_placed_when_there_is_one(cl
     assert await cluster.bound("a") == "n"
 
 
-async def test_a_standby_takes_over_when_the_leader_dies_or_resigns(cluster: Cluster) -> None:
+async def test_standby_takes_over_when_the_leader_dies_or_resigns(cluster: Cluster) -> None:
     await cluster.create(make_node("n"))
     schedulers = [cluster.schedule(f"s{number}") for number in range(3)]
     by_name = {f"s{number}": scheduler for number, scheduler in enumerate(schedulers)}
@@ -65,7 +65,7 @@ async def test_a_standby_takes_over_when_the_leader_dies_or_resigns(cluster: Clu
     assert await cluster.leader() not in (first, second)
 
 
-async def test_a_new_leader_decides_nothing_before_it_has_seen_what_was_decided(cluster: Cluster) -> None:
+async def test_new_leader_decides_nothing_before_it_has_seen_what_was_decided(cluster: Cluster) -> None:
     """The first leader knows of `a` only and binds it to the only node; the second knows of both, but not of that bind, and
     would rather place `urgent`."""
     await cluster.create_class("high", preemptionPolicy="Never")
@@ -155,7 +155,7 @@ class Classy:
         return event.resource == "priorityclasses" and event.obj is not None and event.obj.metadata.name == pod.name
 
 
-async def test_a_plugin_that_needs_other_objects(cluster: Cluster) -> None:
+async def test_plugin_that_needs_other_objects(cluster: Cluster) -> None:
     await cluster.create(make_node("n"), make_pod("high").req())
     cluster.schedule("s0", configuration=with_plugin(QUICK, f"{__name__}:Classy"))
 

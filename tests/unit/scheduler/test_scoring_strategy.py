@@ -77,7 +77,7 @@ def test_strategies(args: Args, pod: PodBuilder, expected: float) -> None:
     assert score(args, pod, NODE)[0] == pytest.approx(expected)
 
 
-def test_a_resource_that_scores_nothing_is_not_counted_in_a_ratio() -> None:
+def test_resource_that_scores_nothing_is_not_counted_in_a_ratio() -> None:
     flat = [{"utilization": 30, "score": 0}, {"utilization": 50, "score": 10}]
     args = strategy("RequestedToCapacityRatio", ("cpu", 1), ("memory", 1), requestedToCapacityRatio={"shape": flat})
     assert score(args, POD, NODE)[0] == pytest.approx(100)

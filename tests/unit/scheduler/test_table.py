@@ -10,7 +10,7 @@ GI = 1 << 30
 POD = pod_requests(make_pod("a").req(cpu="500m", memory="1Gi").build())
 
 
-def test_a_row_says_what_a_node_has() -> None:
+def test_row_says_what_a_node_has() -> None:
     nodes = NodeTable()
     nodes.add(make_node("n").capacity(cpu=4, memory="32Gi", pods=110).extended("example.com/gpu", 2).build(), [POD])
     assert nodes.names == ["n"] and nodes.row("n") == 0 and nodes.row("m") is None
@@ -35,7 +35,7 @@ def test_removing_a_node_keeps_the_others_apart() -> None:
     assert all(nodes.row(name) == row for row, name in enumerate(nodes.names))
 
 
-def test_an_update_keeps_what_pods_use() -> None:
+def test_update_keeps_what_pods_use() -> None:
     nodes = NodeTable()
     nodes.add(make_node("n").capacity(cpu=4, pods=10).taint("a").build(), [POD])
     nodes.update(make_node("n").capacity(cpu=8, pods=10, memory="2Gi").unschedulable().build())
@@ -48,7 +48,7 @@ def test_an_update_keeps_what_pods_use() -> None:
     assert nodes.capacity(0).tolist() == [inf]
 
 
-def test_a_resource_that_no_node_has_yet_is_counted() -> None:
+def test_resource_that_no_node_has_yet_is_counted() -> None:
     nodes = NodeTable()
     nodes.add(make_node("n").build(), [])
     nodes.occupy("n", pod_requests(make_pod("g").container({"example.com/gpu": 1}).build()))
@@ -102,7 +102,7 @@ def test_old_label_columns_are_dropped() -> None:
     assert nodes.label("first").at(0) == "x"
 
 
-def test_a_label_that_no_node_has_takes_no_column_away() -> None:
+def test_label_that_no_node_has_takes_no_column_away() -> None:
     nodes = NodeTable()
     nodes.add(make_node("a").label("first", "x").build(), [])
     first = nodes.label("first")
@@ -111,7 +111,7 @@ def test_a_label_that_no_node_has_takes_no_column_away() -> None:
     assert nodes.label("first") is first
 
 
-def test_a_label_is_known_as_long_as_some_node_has_it() -> None:
+def test_label_is_known_as_long_as_some_node_has_it() -> None:
     nodes = NodeTable()
     nodes.add(make_node("a").build(), [])
     assert not nodes.has_label("zone")

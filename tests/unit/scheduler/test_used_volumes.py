@@ -38,7 +38,7 @@ def test_what_a_pod_uses(sources: list[dict[str, object]], claims: tuple[str, ..
     assert pod_volumes(pod(*sources)) == (None if claims is None else PodVolumes(claims, disks))
 
 
-def test_the_cache_counts_pods_by_node() -> None:
+def test_cache_counts_pods_by_node() -> None:
     cache, source = Cache(), {"persistentVolumeClaim": {"claimName": "c"}}
     for name in "ab":
         cache.observe(PodInfo(pod(source, name=name)), "n")

@@ -169,7 +169,7 @@ def test_ephemeral_claims() -> None:
     assert refusals(plugin, wanted, table()) == ["", "", ""]
 
 
-def test_a_volume_that_is_kept_for_one_of_many_pods_that_are_alike() -> None:
+def test_volume_that_is_kept_for_one_of_many_pods_that_are_alike() -> None:
     """They wait as one, and one of them is asked: the ephemeral claim may be another's."""
     kept = volume("v", **bound_to("other-v0"))
     event = ClusterEvent(Change.OBJECT, resource=PERSISTENT_VOLUMES.plural, obj=kept)
@@ -241,7 +241,7 @@ class Writes:
         return obj
 
 
-async def test_a_volume_is_bound() -> None:
+async def test_volume_is_bound() -> None:
     stores = Stores(BY_HAND, claim("c", storage_class="hand"), volume("v", storage_class="hand", size="2Gi", near=IN_A))
     Writes(stores)
     plugin, wanted = VolumeBinding(stores), pod("c")
@@ -258,7 +258,7 @@ async def test_a_volume_is_bound() -> None:
     assert not plugin._taken
 
 
-async def test_a_volume_is_made() -> None:
+async def test_volume_is_made() -> None:
     stores = Stores(storage_class("made", "d"), claim("c", storage_class="made"))
     api = Writes(stores)
     plugin, wanted = VolumeBinding(stores), pod("c")
@@ -287,7 +287,7 @@ async def asked_for(plugin: VolumeBinding, wanted: PodInfo, stores: Stores) -> t
     return state, task
 
 
-async def test_a_provisioner_that_gives_up() -> None:
+async def test_provisioner_that_gives_up() -> None:
     stores = Stores(storage_class("made", "d"), claim("c", storage_class="made"))
     plugin, wanted = VolumeBinding(stores), pod("c")
     state, task = await asked_for(plugin, wanted, stores)
@@ -301,7 +301,7 @@ async def test_a_provisioner_that_gives_up() -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "another", "going"])
-async def test_a_pod_that_is_gone_waits_for_no_volume(how: str) -> None:
+async def test_pod_that_is_gone_waits_for_no_volume(how: str) -> None:
     stores = Stores(storage_class("made", "d"), claim("c", storage_class="made"))
     plugin, wanted = VolumeBinding(stores), pod("c")
     _, task = await asked_for(plugin, wanted, stores)
@@ -315,7 +315,7 @@ async def test_a_pod_that_is_gone_waits_for_no_volume(how: str) -> None:
     assert status is not None and status.reason == 'pod "ns/new" no longer exists'
 
 
-async def test_a_volume_that_was_made_out_of_reach() -> None:
+async def test_volume_that_was_made_out_of_reach() -> None:
     stores = Stores(storage_class("made", "d"), claim("c", storage_class="made"), make_node("b").label("zone", "b").build())
     plugin, wanted = VolumeBinding(stores), pod("c")
     state, task = await asked_for(plugin, wanted, stores)
@@ -330,7 +330,7 @@ async def test_a_volume_that_was_made_out_of_reach() -> None:
     assert refusals(plugin, wanted, table()) == ["", REACH, REACH]
 
 
-async def test_a_node_that_is_out_of_reach_by_now() -> None:
+async def test_node_that_is_out_of_reach_by_now() -> None:
     stores = Stores(BY_HAND, claim("c", storage_class="hand"), volume("v", storage_class="hand", near=IN_A))
     plugin, wanted = VolumeBinding(stores), pod("c")
     state = decided(plugin, wanted, "a")

@@ -59,7 +59,7 @@ class TestVolumeRestrictions:
         found = refusals(VolumeRestrictions(Stores()), pod(wanted), cache.nodes)
         assert found == [DISK if refused else "", ""]
 
-    def test_a_claim_of_one_pod(self) -> None:
+    def test_claim_of_one_pod(self) -> None:
         stores = Stores(claim("c", modes=["ReadWriteOncePod"]), claim("shared"))
         cache = cache_of(make_node("n"), make_node("m"))
         plugin = VolumeRestrictions(stores)
@@ -70,7 +70,7 @@ class TestVolumeRestrictions:
         cache.remove("old")
         assert refusals(plugin, pod("c"), cache.nodes) == ["", ""]
 
-    def test_a_claim_that_is_free_again_helps_though_a_disk_is_not(self) -> None:
+    def test_claim_that_is_free_again_helps_though_a_disk_is_not(self) -> None:
         stores = Stores(claim("c", modes=["ReadWriteOncePod"]))
         cache = cache_of(make_node("n"), make_node("m"))
         plugin, wanted = VolumeRestrictions(stores), pod("c", gce("d"))
@@ -82,7 +82,7 @@ class TestVolumeRestrictions:
         assert plugin.helps(event, wanted, cache.nodes), "on the other node"
         assert not plugin.helps(event, pod(gce("d")), cache.nodes)
 
-    def test_a_claim_that_is_not_there_is_left_to_volume_binding(self) -> None:
+    def test_claim_that_is_not_there_is_left_to_volume_binding(self) -> None:
         cache = cache_of(make_node("n"))
         plugin = VolumeRestrictions(Stores(claim("c", modes=["ReadWriteOncePod"])))
         assert refusals(plugin, pod("missing"), cache.nodes) == [""]
@@ -128,7 +128,7 @@ class TestVolumeZone:
     def test_claims_without_a_volume(self, stores: Stores, expected: list[str] | str) -> None:
         assert refusals(VolumeZone(stores), pod("c"), cache_of(make_node("n")).nodes) == expected
 
-    def test_an_ephemeral_claim_that_is_not_there(self) -> None:
+    def test_ephemeral_claim_that_is_not_there(self) -> None:
         """In the words of VolumeBinding, so that it is told once."""
         assert refusals(VolumeZone(Stores()), pod({"ephemeral": {}}), cache_of(make_node("n")).nodes) == (
             'waiting for ephemeral volume controller to create the persistentvolumeclaim "new-v0"'
@@ -200,7 +200,7 @@ class TestNodeVolumeLimits:
         [("kubernetes.io/no-provisioner", "", "d", FULL), ("d", FULL, "other", "")],
         ids=["made by hand", "by another driver"],
     )
-    def test_a_claim_counts_for_the_driver_of_its_volume_once_it_is_bound(
+    def test_claim_counts_for_the_driver_of_its_volume_once_it_is_bound(
         self, provisioner: str, unbound: str, driver: str, bound: str
     ) -> None:
         stores, cache = self.stores(1), cache_of(make_node("n0"))

@@ -47,7 +47,7 @@ def local(name: str, node: str) -> Any:
     return volume(name, storage_class="hand", near=[(HOSTNAME, "In", [node])], local={"path": "/d"})
 
 
-async def test_a_claim_is_bound_where_the_pod_goes(cluster: Cluster) -> None:
+async def test_claim_is_bound_where_the_pod_goes(cluster: Cluster) -> None:
     await put(cluster, storage_class("hand"), local("of-b", "b"), claim("data", storage_class="hand"))
     await cluster.create(wanting("p", "data"))
     assert await cluster.bound("p") == "b"
@@ -70,7 +70,7 @@ async def test_many_pods_share_few_disks_without_a_clash(cluster: Cluster) -> No
     assert [name[0] for name in volumes] == nodes
 
 
-async def test_a_claim_that_comes_later_wakes_the_pod(cluster: Cluster) -> None:
+async def test_claim_that_comes_later_wakes_the_pod(cluster: Cluster) -> None:
     await put(cluster, storage_class("hand"))
     await cluster.create(wanting("p", "data"))
     await cluster.until(lambda: told(cluster, 'persistentvolumeclaim "data" not found'))
@@ -80,7 +80,7 @@ async def test_a_claim_that_comes_later_wakes_the_pod(cluster: Cluster) -> None:
     assert await cluster.bound("p") == "a"
 
 
-async def test_a_limit_that_is_raised_wakes_the_pod(cluster: Cluster) -> None:
+async def test_limit_that_is_raised_wakes_the_pod(cluster: Cluster) -> None:
     nodes = {name: csi_node(name, d=1) for name in "ab"}
     await put(cluster, *nodes.values(), storage_class("made", "d"))
     for at in range(3):

@@ -37,7 +37,7 @@ def with_jobs(stage: Stage, pods: int) -> None:
     stage.api.put(PODS, *(make_pod(f"job{number}").node("n").build() for number in range(pods)))
 
 
-def test_the_end_of_other_pods_does_not_bring_a_claim() -> None:
+def test_end_of_other_pods_does_not_bring_a_claim() -> None:
     """Tried in vain each time, the pod would have to wait for the end of its backoff when the claim is there."""
     stage = Stage()
 
@@ -55,7 +55,7 @@ def test_the_end_of_other_pods_does_not_bring_a_claim() -> None:
 
 
 @pytest.mark.parametrize("limited", [True, False], ids=["as many as the node may have", "a claim of one pod"])
-def test_the_end_of_pods_without_volumes_frees_none(limited: bool) -> None:
+def test_end_of_pods_without_volumes_frees_none(limited: bool) -> None:
     """When the pod that has what is waited for ends, the next one is there at once."""
     stage = Stage()
     holder, wanted = ("mine", "other") if limited else ("mine", "mine")

@@ -27,7 +27,7 @@ def world() -> World:
     return World()
 
 
-def test_a_pod_goes_on_when_all_plugins_that_asked_have_allowed_it(world: World) -> None:
+def test_pod_goes_on_when_all_plugins_that_asked_have_allowed_it(world: World) -> None:
     world.pods.add(A, "n", {"P": 5.0, "Q": 5.0}, 0.0)
     waiting = world.pods.get(A.uid)
     assert waiting is not None and (waiting.pod, waiting.node) == (A, "n")
@@ -39,7 +39,7 @@ def test_a_pod_goes_on_when_all_plugins_that_asked_have_allowed_it(world: World)
     assert world.settled() == [("a", None)] and world.settled() == []
 
 
-def test_the_first_word_counts(world: World) -> None:
+def test_first_word_counts(world: World) -> None:
     world.pods.add(A, "n", {"P": 5.0, "Q": 5.0}, 0.0)
     world.pods.add(B, "n", {"P": 5.0}, 0.0)
     first, second = world.pods

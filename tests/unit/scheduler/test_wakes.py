@@ -73,7 +73,7 @@ class Opened:
         return pod.namespace in self._namespaces and "open" in self._namespaces[pod.namespace].metadata.labels
 
 
-def test_a_pod_that_another_object_holds_back_is_let_go() -> None:
+def test_pod_that_another_object_holds_back_is_let_go() -> None:
     stage = Stage(with_plugin(Configuration(), f"{__name__}:Opened"))
 
     async def story() -> None:

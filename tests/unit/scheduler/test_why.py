@@ -134,7 +134,7 @@ class Boom:
         raise RuntimeError("boom")
 
 
-def test_a_plugin_that_fails_is_named() -> None:
+def test_plugin_that_fails_is_named() -> None:
     configuration = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why:Boom")
     assert why(make_pod("a"), THREE, configuration=configuration) == (
         'pod default/a is pending: plugin "Boom" failed in Filter: RuntimeError: boom '
@@ -149,7 +149,7 @@ class Sulk:
         raise RuntimeError
 
 
-def test_a_plugin_that_fails_without_a_word_leaves_no_gap() -> None:
+def test_plugin_that_fails_without_a_word_leaves_no_gap() -> None:
     configuration = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why:Sulk")
     assert why(make_pod("a"), THREE, configuration=configuration) == (
         'pod default/a is pending: plugin "Sulk" failed in Score: RuntimeError '
@@ -157,7 +157,7 @@ def test_a_plugin_that_fails_without_a_word_leaves_no_gap() -> None:
     )
 
 
-def test_a_scheduler_that_nothing_runs() -> None:
+def test_scheduler_that_nothing_runs() -> None:
     pod = make_pod("a").scheduler("cheap")
     followed = select_configuration("cheap", [Election(name="scheduler", scheduler_names=["default-scheduler"])])
     said = 'no running scheduler has a profile named "cheap"; profiles: default-scheduler.\n'
@@ -184,14 +184,14 @@ def test_unconfirmed_configuration_shows_filters_only() -> None:
     assert (asked.ranking, asked.weights, asked.best, asked.remedies) == ([], {}, 0, [])
 
 
-def test_a_configuration_that_was_asked_for_is_followed_with_a_warning() -> None:
+def test_configuration_that_was_asked_for_is_followed_with_a_warning() -> None:
     followed = SelectedConfiguration(NO_PREEMPTION, "my.yaml", "it differs")
     first, *_, last = why(make_pod("a"), THREE, followed=followed).splitlines()
     assert first == "The results are based on my.yaml, which the scheduler may not use: it differs."
     assert last.split()[:2] == ["1", "n2"]
 
 
-def test_a_pod_of_a_node_that_does_not_exist() -> None:
+def test_pod_of_a_node_that_does_not_exist() -> None:
     pod = make_pod("a").req(cpu=1).node("n77")
     said = why(pod, [make_node("n0")], [pod]).splitlines()
     assert said[:2] == [
@@ -201,7 +201,7 @@ def test_a_pod_of_a_node_that_does_not_exist() -> None:
     ]
 
 
-def test_a_bound_pod_that_would_not_be_tried() -> None:
+def test_bound_pod_that_would_not_be_tried() -> None:
     pod = make_pod("a").gate("g").node("n0")
     said = why(pod, THREE, [pod]).splitlines()
     assert said[1] == "It would not be scheduled: it has scheduling gates: g; it is not scheduled until they are removed."
@@ -245,7 +245,7 @@ def test_what_is_said_around_it() -> None:
 
 
 @pytest.mark.parametrize("bound", [False, True])
-def test_the_cluster_is_as_before(bound: bool) -> None:
+def test_cluster_is_as_before(bound: bool) -> None:
     """The same question has the same answer: nothing of it is left in the objects."""
     pod = make_pod("a").req(cpu=3).priority(10)
     if bound:
@@ -253,7 +253,7 @@ def test_the_cluster_is_as_before(bound: bool) -> None:
     assert why(pod, THREE, BUSY) == why(pod, THREE, BUSY)
 
 
-def test_the_document() -> None:
+def test_document() -> None:
     """What scripts read by `-o json`: its keys, and their order."""
     nodes = [*THREE[:2], make_node("n2").taint("gpu", "true")]
     placed = [*BUSY[:1], make_pod("b").req(cpu=2).node("n1")]
@@ -316,7 +316,7 @@ def test_servers_that_are_too_slow() -> None:
     }
 
 
-async def test_a_call_that_is_refused() -> None:
+async def test_call_that_is_refused() -> None:
     refused = Refusal(Code.PERMISSION_DENIED, "Forbidden", "you may not get pods", metadata=(("hint", "a ClusterRole"),))
 
     async def get(request: GetRequest, context: grpc.aio.ServicerContext) -> Message:

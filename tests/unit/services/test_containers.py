@@ -23,7 +23,7 @@ def pod(**states: str) -> Pod:
     return made
 
 
-def test_the_default_is_annotated_or_the_first() -> None:
+def test_default_is_annotated_or_the_first() -> None:
     annotated = pod()
     annotated.metadata.annotations[DEFAULT_CONTAINER_ANNOTATION] = "b"
     assert (choose(pod(), ""), choose(annotated, ""), choose(annotated, "a")) == ("a", "b", "a")
@@ -64,7 +64,7 @@ def test_where_there_is_nothing_to_show(states: dict[str, str], previous: bool, 
 
 
 @pytest.mark.parametrize(("reason", "why"), [("OutOfcpu", r" \(OutOfcpu\)$"), ("", "$")])
-def test_a_pod_that_was_refused_does_not_wait_to_start(reason: str, why: str) -> None:
+def test_pod_that_was_refused_does_not_wait_to_start(reason: str, why: str) -> None:
     refused = pod()
     refused.status.phase, refused.status.reason = "Failed", reason
     with pytest.raises(Rejected, match=f'container "a" in pod "web" has never run: the pod is Failed{why}'):

@@ -176,7 +176,7 @@ async def test_nothing_is_served_to_a_caller_whose_certificate_has_ended(server:
 
 
 @pytest.mark.parametrize("shown", ["certificate", "token"])
-async def test_a_user_without_roles_is_denied_all_that_takes_one(server: Server, shown: str) -> None:
+async def test_user_without_roles_is_denied_all_that_takes_one(server: Server, shown: str) -> None:
     paths = [path for path in server.paths if not path.removeprefix("/").removeprefix("pinnace.v1.").startswith(OPEN)]
     streams = {
         "/pinnace.v1.Calls/Exchange",  # its calls are checked
@@ -253,7 +253,7 @@ async def test_reflection_names_the_services_and_their_files(server: Server) -> 
         assert (await call.read()).error_response.error_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
 
 
-async def test_a_user_has_a_few_streams_of_reflection_each_for_a_while(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_user_has_a_few_streams_of_reflection_each_for_a_while(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     async with server.connect("nemo") as nemo, server.connect("scheduler") as other:
         open_ = [nemo.stream_stream(REFLECTION)(timeout=PATIENCE) for _ in range(MAX_REFLECTIONS)]
         for call in open_:

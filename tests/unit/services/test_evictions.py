@@ -71,7 +71,7 @@ async def ending(client: Client) -> Sequence[Pod]:
     return [pod for pod in (await client.pods.list()).items if pod.metadata.HasField("deletionTimestamp")]
 
 
-async def test_a_pod_is_counted_marked_and_deleted(client: Client) -> None:
+async def test_pod_is_counted_marked_and_deleted(client: Client) -> None:
     await running(client, "a", "b")
     await budget(client)
     assert await evicted(client, "a", gracePeriodSeconds=7) == [None]
@@ -119,7 +119,7 @@ async def test_concurrent_evictions_use_distinct_disruptions(client: Client) -> 
         ({"observedGeneration": 0}, "The disruption budget web is still being processed by the server."),
     ],
 )
-async def test_a_budget_that_allows_none(client: Client, status: dict[str, Any], cause: str) -> None:
+async def test_budget_that_allows_none(client: Client, status: dict[str, Any], cause: str) -> None:
     await running(client, "a")
     await budget(client, status=status)
     (error,) = await evicted(client, "a")
@@ -159,7 +159,7 @@ async def test_unready_pod_is_evicted_if_enough_others_are_ready(
     assert (error is None) is goes
 
 
-async def test_a_budget_is_of_the_pods_that_it_selects(client: Client) -> None:
+async def test_budget_is_of_the_pods_that_it_selects(client: Client) -> None:
     await running(client, "a")
     await budget(client, status={"disruptionsAllowed": 0}, selector={"matchLabels": {"app": "other"}})
     await budget(client, "nobody", status={"disruptionsAllowed": 0}, selector=None)
@@ -187,7 +187,7 @@ async def test_what_a_delete_would_refuse_costs_no_disruption(client: Client) ->
     assert (await left(client)).status.disruptionsAllowed == 2
 
 
-async def test_a_dry_run_changes_nothing(client: Client) -> None:
+async def test_dry_run_changes_nothing(client: Client) -> None:
     await running(client, "a", "b")
     await budget(client, status={"disruptionsAllowed": 1})
     first, second = await evicted(client, "a", "b", dryRun=["All"])
@@ -197,7 +197,7 @@ async def test_a_dry_run_changes_nothing(client: Client) -> None:
         await client.pods.evict_batch([eviction("a", dryRun=["All"]), eviction("b")])
 
 
-async def test_a_pod_that_is_named_again_is_not_looked_at_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pod_that_is_named_again_is_not_looked_at_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets times items is half a million looks for a request of 16 KB."""
     read, searched = list[object](), list[str]()
 

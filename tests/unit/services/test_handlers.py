@@ -53,7 +53,7 @@ def no_collector() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("end", [Rejected(Refusal(Code.INVALID_ARGUMENT, "Invalid", "no")), asyncio.CancelledError()])
-async def test_a_call_that_fails_keeps_nothing(end: BaseException) -> None:
+async def test_call_that_fails_keeps_nothing(end: BaseException) -> None:
     kept: list[ref[Large]] = []
 
     async def fail(request: Large, call: object) -> bytes:
@@ -78,7 +78,7 @@ async def test_a_call_that_fails_keeps_nothing(end: BaseException) -> None:
     assert [each() for each in kept] == [None, None]
 
 
-async def test_a_stream_keeps_nothing_of_what_was_said() -> None:
+async def test_stream_keeps_nothing_of_what_was_said() -> None:
     """By gRPC itself: its iterator of requests has the last one for as long as the collector has not come by."""
     kept: list[ref[Large]] = []
 

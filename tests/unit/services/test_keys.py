@@ -42,7 +42,7 @@ async def changes(stream: AsyncIterator[WatchKeysResponse]) -> list[KeyVersion]:
                 return found
 
 
-async def test_a_list_has_versions_and_pages(storage: MemoryStorage) -> None:
+async def test_list_has_versions_and_pages(storage: MemoryStorage) -> None:
     first = await listed(storage, limit=2)
     assert [item.key for item in first.items] == [ELECTION, POD] and first.more
     rest = await listed(storage, after=first.items[-1].key, revision=first.revision)
@@ -58,7 +58,7 @@ async def test_secrets_are_left_out(storage: MemoryStorage) -> None:
     assert election.holder == "s-0" and not election.secret_hash
 
 
-async def test_a_watch_streams_later_changes_of_its_prefixes_without_secrets(storage: MemoryStorage) -> None:
+async def test_watch_streams_later_changes_of_its_prefixes_without_secrets(storage: MemoryStorage) -> None:
     async with aclosing(KeysService(storage).watch(WatchKeysRequest(prefixes=["/registry/secrets/"]), CALLER)) as stream:  # type: ignore[type-var]
         waiting = asyncio.ensure_future(changes(stream))
         await asyncio.sleep(0)
@@ -69,7 +69,7 @@ async def test_a_watch_streams_later_changes_of_its_prefixes_without_secrets(sto
         assert (change.key, change.value, change.size, change.deleted) == (SECRET, b"", 3, False)
 
 
-async def test_a_watch_resumes_at_a_revision_and_reports_deletions(storage: MemoryStorage) -> None:
+async def test_watch_resumes_at_a_revision_and_reports_deletions(storage: MemoryStorage) -> None:
     (pod,) = (await storage.page(POD)).items
     await storage.transact([Write(POD, None, pod.mod_revision)])
     request = WatchKeysRequest(prefixes=[POD], start_revision=pod.mod_revision)
@@ -80,7 +80,7 @@ async def test_a_watch_resumes_at_a_revision_and_reports_deletions(storage: Memo
     assert [(each.deleted, each.value) for each in found] == [(False, b"pod"), (True, b"")]
 
 
-async def test_a_compacted_revision_is_out_of_range(storage: MemoryStorage) -> None:
+async def test_compacted_revision_is_out_of_range(storage: MemoryStorage) -> None:
     await storage.compact(await storage.current_revision())
     with pytest.raises(Rejected) as rejected:
         await listed(storage, revision=1)
@@ -92,13 +92,13 @@ async def test_a_compacted_revision_is_out_of_range(storage: MemoryStorage) -> N
 
 
 @pytest.mark.parametrize(("revision", "code"), [(1 << 40, Code.OUT_OF_RANGE), (-1, Code.INVALID_ARGUMENT)])
-async def test_a_revision_that_is_not_there_is_refused(storage: MemoryStorage, revision: int, code: Code) -> None:
+async def test_revision_that_is_not_there_is_refused(storage: MemoryStorage, revision: int, code: Code) -> None:
     with pytest.raises(Rejected) as rejected:
         await listed(storage, revision=revision)
     assert rejected.value.refusal.code is code
 
 
-async def test_the_number_of_streams_is_bounded(storage: MemoryStorage) -> None:
+async def test_number_of_streams_is_bounded(storage: MemoryStorage) -> None:
     service = KeysService(storage)
     streams = [service.watch(WatchKeysRequest(start_revision=1), CALLER) for _ in range(MAX_STREAMS + 1)]
     async with asyncio.timeout(10):

@@ -97,7 +97,7 @@ def world() -> World:
     return World()
 
 
-async def test_the_renew_time_of_a_node_is_that_of_its_session(world: World) -> None:
+async def test_renew_time_of_a_node_is_that_of_its_session(world: World) -> None:
     session = await world.claim("n-0")
     lease = await world.stored("n-0")
     claimed = world.clock.time()
@@ -123,7 +123,7 @@ async def test_nothing_is_written_and_a_session_is_asked_for_once(world: World) 
     assert await world.storage.current_revision() == revision
 
 
-async def test_a_session_that_is_over_leaves_the_stored_time(world: World) -> None:
+async def test_session_that_is_over_leaves_the_stored_time(world: World) -> None:
     session = await world.claim("n-0")
     lease = await world.stored("n-0")
     claimed = world.clock.time()
@@ -141,7 +141,7 @@ async def test_without_an_answer_of_the_store_the_stored_time_is_shown(world: Wo
     assert await world.read(lease) == [world.clock.time() - 2.0]
 
 
-async def test_a_lease_that_is_no_nodes_is_left_alone(world: World) -> None:
+async def test_lease_that_is_no_nodes_is_left_alone(world: World) -> None:
     lease = Lease()
     lease.metadata.name, lease.metadata.namespace = "mine", "default"
     assert await world.read(lease) == [0.0]
@@ -158,7 +158,7 @@ def spec(lease: Lease | None) -> Mapping[str, object]:
     return {"holder": found.holderIdentity, "transitions": found.leaseTransitions, "acquired": to_seconds(found.acquireTime)}
 
 
-def test_an_election_is_shown_as_kubernetes_does_and_counts_its_terms() -> None:
+def test_election_is_shown_as_kubernetes_does_and_counts_its_terms() -> None:
     first = shown(None, term(5, "a", 10.0), TTL, "uid")
     assert first is not None
     assert (first.metadata.namespace, first.metadata.name, first.metadata.uid) == (SYSTEM_NAMESPACE, "kube-scheduler", "uid")

@@ -63,12 +63,12 @@ def test_levels(user: User, service: str, method: str, level: str | None) -> Non
     assert level_of(action, pulse=descriptor.client_streaming)(user) == level
 
 
-def test_a_batch_is_as_wide_as_its_work() -> None:
+def test_batch_is_as_wide_as_its_work() -> None:
     width = cost_of(SERVICES["Pods"].methods_by_name["CreateBatch"])
     assert [width(batch_of(items)) for items in (0, 1, 20, 1000)] == [1, 1, 2, 51]
 
 
-def test_a_list_is_as_wide_as_its_page() -> None:
+def test_list_is_as_wide_as_its_page() -> None:
     width = cost_of(SERVICES["Pods"].methods_by_name["List"])
     assert [width(page_of(limit)) for limit in (1, 100, 101, 500, 100_000, 0)] == [1, 1, 2, 5, 10, 10]
     assert [width(page_of(limit, **{"continue": "token"})) for limit in (1, 500, 0)] == [3, 15, 30]
@@ -76,13 +76,13 @@ def test_a_list_is_as_wide_as_its_page() -> None:
     assert width(page_of(500, resourceVersion="7", resourceVersionMatch="NotOlderThan")) == 5
 
 
-def test_a_table_is_wider_than_the_list_that_it_shows() -> None:
+def test_table_is_wider_than_the_list_that_it_shows() -> None:
     width = cost_of(SERVICES["Tables"].methods_by_name["List"])
     tables = [ListTableRequest(options=page_of(limit, **more).options) for limit, more in ((1, {}), (500, {"continue": "t"}))]
     assert [width(table) for table in tables] == [5, 35]
 
 
-def test_a_list_is_no_wider_than_what_there_is() -> None:
+def test_list_is_no_wider_than_what_there_is() -> None:
     """Else the few namespaces of a cluster are as dear as a thousand pods."""
     assert issubclass(ResourceService, KnowsCounts) and issubclass(TablesService, KnowsCounts)
     there = {"": 1234, "few": 7, "many": 250, "none": 0}
@@ -96,7 +96,7 @@ def test_a_list_is_no_wider_than_what_there_is() -> None:
     assert [deletes(DeleteCollectionRequest(namespace=namespace)) for namespace in there] == [51, 1, 13, 1]
 
 
-def test_a_limit_makes_no_list_slim_that_selects() -> None:
+def test_limit_makes_no_list_slim_that_selects() -> None:
     """It is asked of every object whether it is meant."""
     there = {"": 1234, "many": 250}
     lists, deletes = (cost_of(SERVICES["Pods"].methods_by_name[each], Counts(there)) for each in ("List", "DeleteCollection"))
@@ -108,7 +108,7 @@ def test_a_limit_makes_no_list_slim_that_selects() -> None:
         assert tables(ListTableRequest(options=options)) == 10 + 4, "what it prints is one"
 
 
-def test_a_list_of_one_name_is_as_slim_as_a_get() -> None:
+def test_list_of_one_name_is_as_slim_as_a_get() -> None:
     cacher: Any = SimpleNamespace(of=lambda resource: SimpleNamespace(count=lambda namespace: 250))
     authorizer: Any = None
     stores: list[Any] = [SimpleNamespace(resource=each) for each in (PODS, NODES)]
@@ -119,13 +119,13 @@ def test_a_list_of_one_name_is_as_slim_as_a_get() -> None:
     assert pods.stored_count(ListRequest(namespace="default", options=others)) == 250
 
 
-def test_a_collection_is_deleted_at_the_width_of_a_batch() -> None:
+def test_collection_is_deleted_at_the_width_of_a_batch() -> None:
     width = cost_of(SERVICES["Pods"].methods_by_name["DeleteCollection"])
     requests = [DeleteCollectionRequest(options=ListOptions(limit=limit)) for limit in (0, 20, 10**9, -1, -(2**60))]
     assert [width(request) for request in requests] == [51, 2, 51, 51, 51]
 
 
-def test_a_patch_is_as_wide_as_the_object_that_it_changes() -> None:
+def test_patch_is_as_wide_as_the_object_that_it_changes() -> None:
     """However little it says."""
     sizes = {"none": 0, "usual": 3_000, "large": 276_000, "largest": 2**21}
     width = cost_of(SERVICES["Pods"].methods_by_name["Patch"], Sizes(sizes))

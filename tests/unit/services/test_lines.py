@@ -64,7 +64,7 @@ async def test_connections_are_spread_over_the_lines_of_one_port() -> None:
     assert 1 < len(seen) <= SHARDS
 
 
-async def test_a_port_has_one_server() -> None:
+async def test_port_has_one_server() -> None:
     """Even though its lines share it."""
     async with serving("127.0.0.1:0") as address:
         with pytest.raises(OSError, match=f"cannot listen on {address}: .*the port may be in use"):
@@ -112,7 +112,7 @@ async def test_shared_port_is_refused() -> None:
             numbered().listen(f"127.0.0.1:{other.getsockname()[1]}", None)
 
 
-async def test_a_server_that_has_stopped_may_start_again_at_once() -> None:
+async def test_server_that_has_stopped_may_start_again_at_once() -> None:
     async with serving("127.0.0.1:0") as address:
         await which(address)
     async with serving(address) as again:
@@ -121,7 +121,7 @@ async def test_a_server_that_has_stopped_may_start_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:http-and-more", "nowhere.invalid:7000", "127.0.0.1"])
-async def test_an_address_that_is_none(address: str) -> None:
+async def test_address_that_is_none(address: str) -> None:
     with pytest.raises(OSError, match="cannot listen on"):
         numbered().listen(address, None)
 
@@ -159,7 +159,7 @@ async def shown_by(port: int, tls: TlsFiles) -> bytes:
     return certificate
 
 
-async def test_a_key_that_is_none_is_no_port_that_is_taken(tmp_path: Path) -> None:
+async def test_key_that_is_none_is_no_port_that_is_taken(tmp_path: Path) -> None:
     files = certificates(tmp_path, "localhost").files("server")
     assert files.key is not None
     files.key.write_text("")

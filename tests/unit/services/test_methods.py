@@ -17,7 +17,7 @@ from tests.nesting import nested
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 
-async def test_a_patch_takes_the_seats_of_the_object_that_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_patch_takes_the_seats_of_the_object_that_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says may be 55 bytes."""
     widths = []
     enter = FlowControl.enter
@@ -40,7 +40,7 @@ async def test_a_patch_takes_the_seats_of_the_object_that_it_changes(monkeypatch
     assert widths == [1, 6]
 
 
-async def test_a_batch_of_too_many_is_refused_before_its_items_are_looked_at() -> None:
+async def test_batch_of_too_many_is_refused_before_its_items_are_looked_at() -> None:
     """To ask for each of a million empty items whether it is permitted takes as many seconds as the message has megabytes."""
     codes: dict[str, list[Code]] = {}
     async with serving() as assembly:
@@ -94,6 +94,6 @@ def _number(method: Method, field: str) -> int:
         (ListOptions(resourceVersion="5", resourceVersionMatch="NotOlderThan", sendInitialEvents=True), False),
     ],
 )
-async def test_a_watch_keeps_its_seat_while_the_present_state_is_made(options: ListOptions, opened: bool) -> None:
+async def test_watch_keeps_its_seat_while_the_present_state_is_made(options: ListOptions, opened: bool) -> None:
     async with serving() as assembly:
         assert assembly.methods["/pinnace.v1.Pods/Watch"]._opened(WatchRequest(options=options)) is opened

@@ -8,7 +8,7 @@ from pinnace.apiserver.services.nodes import Signature
 
 
 @pytest.mark.parametrize(("text", "birth"), [("", 0), ("17", 17), ("-1", 0), ("soon", 0), ("9" * 5000, 0)])
-def test_a_birth_that_is_no_number_is_none_of_ours(text: str, birth: int) -> None:
+def test_birth_that_is_no_number_is_none_of_ours(text: str, birth: int) -> None:
     """Else nobody could take up the node whose Lease object somebody has written."""
     lease = Lease()
     lease.metadata.annotations[BIRTH_ANNOTATION] = text

@@ -49,7 +49,7 @@ def test_they_have_as_many_seats_as_they_have_bytes(size: int, width: int) -> No
 
 
 @pytest.mark.parametrize("items", [0, 1, 300, MAX_BATCH])
-def test_the_items_of_a_batch_are_counted_without_reading_them(items: int) -> None:
+def test_items_of_a_batch_are_counted_without_reading_them(items: int) -> None:
     request = CreatePodBatchRequest(items=[make_pod("p" * (each + 1)).build() for each in range(items)])
     request.options.dryRun.append("All")
     assert items_in(request.SerializeToString(), 1, MAX_BATCH) == items
@@ -77,7 +77,7 @@ def test_what_is_hostile_is_looked_at_no_longer(data: bytes) -> None:
     assert Counting.looks <= 4 * MAX_BATCH
 
 
-async def test_a_large_batch_has_as_many_seats_as_it_has_items(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_batch_has_as_many_seats_as_it_has_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few bytes they are."""
     widths: list[int] = []
     enter = FlowControl.enter
@@ -95,7 +95,7 @@ async def test_a_large_batch_has_as_many_seats_as_it_has_items(monkeypatch: pyte
     assert widths == [cost_of_batch(MAX_BATCH)]
 
 
-async def test_the_largest_of_one_user_are_at_work_one_after_the_other() -> None:
+async def test_largest_of_one_user_are_at_work_one_after_the_other() -> None:
     flow = FlowControl()
     with flow.enter("workload", "eve", MAX_BYTES_COST) as first, flow.enter("workload", "eve", MAX_BYTES_COST) as second:
         assert not first.waits

@@ -56,7 +56,7 @@ def test_each_call_has_its_own() -> None:
     assert [ids.of(each) for each in sent] == ["one-1", "4bf92f35-77b3", "one-2"]
 
 
-async def test_the_answer_and_the_audit_log_have_it(tmp_path: Path) -> None:
+async def test_answer_and_the_audit_log_have_it(tmp_path: Path) -> None:
     request = CreatePodRequest(object=make_pod("mine").req(cpu="1").new()).SerializeToString()
     async with serving(tmp_path / "audit") as address, grpc.aio.insecure_channel(address) as channel:
         connection = Connection([address])
@@ -73,7 +73,7 @@ async def test_the_answer_and_the_audit_log_have_it(tmp_path: Path) -> None:
     assert [(line["auditID"], line["responseStatus"]["status"]) for line in found] == [("mine-7", "Success"), (own, "Failure")]
 
 
-async def test_a_bug_can_be_looked_up(
+async def test_bug_can_be_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(self: ResourceCache[Any], key: str) -> None:

@@ -134,7 +134,7 @@ async def test_selectors_and_pages_are_those_of_lists(
     assert [each.metadata.name for page in (first, second) for each in page.items] == ["a0", "a1"]
 
 
-async def test_a_kubelet_has_no_say_about_what_is_anothers(assembly: Assembly, kubelets: Kubelets) -> None:
+async def test_kubelet_has_no_say_about_what_is_anothers(assembly: Assembly, kubelets: Kubelets) -> None:
     kubelets.lying[2] = lie = StatsResponse()
     for name in ("a0", "c0"):
         node = lie.nodes.add()
@@ -158,7 +158,7 @@ async def test_however_many_are_silent_the_answer_comes_in_time(kubelets: Kubele
     assert answers == [] and len(warnings) == 19
 
 
-async def test_a_kubelet_that_is_known_to_be_silent_is_not_asked(kubelets: Kubelets) -> None:
+async def test_kubelet_that_is_known_to_be_silent_is_not_asked(kubelets: Kubelets) -> None:
     silent = [make_node(name).condition("Ready", "Unknown").build() for name in ("b", "a")]
     survey = StatsResult()
     assert [survey.about(each) for each in (*silent, _node("c", 1))][:2] == [None, None]
@@ -167,7 +167,7 @@ async def test_a_kubelet_that_is_known_to_be_silent_is_not_asked(kubelets: Kubel
 
 
 @pytest.mark.parametrize("how", ["down", "silent"])
-async def test_a_kubelet_that_does_not_answer_costs_its_own_figures(
+async def test_kubelet_that_does_not_answer_costs_its_own_figures(
     how: str, assembly: Assembly, kubelets: Kubelets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(methods, "READ_TIMEOUT", 0.2)

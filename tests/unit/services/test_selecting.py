@@ -19,7 +19,7 @@ def options(values: int, length: int = 8) -> ListOptions:
 
 
 @pytest.mark.parametrize("person", ["fleet", "admin"])
-def test_a_fleet_may_name_all_its_nodes(person: str) -> None:
+def test_fleet_may_name_all_its_nodes(person: str) -> None:
     """And who is no fleet but runs one, with --insecure for example."""
     selection = selected(PODS, "", options(20_000), PEOPLE[person], watched=True)
     assert selection.nodes is not None and len(selection.nodes) == 20_000

@@ -51,7 +51,7 @@ def stream(server: Assembly, kind: str, person: str, namespace: str = OWN) -> ac
 
 @pytest.mark.usefixtures("kubelets")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_flow_has_so_many_open_of_both_together(kind: str) -> None:
+async def test_flow_has_so_many_open_of_both_together(kind: str) -> None:
     """Each is a connection to a kubelet: with a thousand a user left the server no descriptor for anybody else's."""
     async with serving() as server, AsyncExitStack() as stack:
         first, second = [await stack.enter_async_context(stream(server, each, "editor")) for each in KINDS]

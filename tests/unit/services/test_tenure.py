@@ -171,7 +171,7 @@ async def test_one_whose_time_is_up_ends_without_an_error(scene: Scene) -> None:
         assert await (await scene.open(EVE, seconds=0.05)) == [b"first"]
 
 
-async def test_a_stream_that_ends_while_it_is_read_tells_nothing_more(scene: Scene) -> None:
+async def test_stream_that_ends_while_it_is_read_tells_nothing_more(scene: Scene) -> None:
     with scene.tenures.hold(Shown(EVE), EVE, None, ()) as held:
         responses = held.of(waiting())
         assert await anext(responses) == b"first"
@@ -217,7 +217,7 @@ class Follower:
         return revision
 
 
-async def test_a_watch_ends_with_the_role_that_it_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_ends_with_the_role_that_it_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "CHECK_INTERVAL", 0.05)
     async with serving() as server, asyncio.timeout(PATIENCE):
         eve, vera = (Follower(server, person, OWN) for person in ("editor", "viewer"))
@@ -236,6 +236,6 @@ async def test_a_watch_ends_with_the_role_that_it_needed(monkeypatch: pytest.Mon
                 await each.task
 
 
-async def test_a_watch_ends_when_its_caller_wants_it_to() -> None:
+async def test_watch_ends_when_its_caller_wants_it_to() -> None:
     async with serving() as server, asyncio.timeout(PATIENCE):
         assert await Follower(server, "viewer", OWN, timeoutSeconds=1).task > 0

@@ -127,7 +127,7 @@ async def test_what_says_nothing_clear_is_refused(options: dict[str, Any]) -> No
             await Reader().read(server, **options)
 
 
-async def test_a_bookmark_is_a_place_to_go_on_from_with_any_server() -> None:
+async def test_bookmark_is_a_place_to_go_on_from_with_any_server() -> None:
     async with servers(2) as (one, other):
         await create(one, "a")
         reader = Reader()

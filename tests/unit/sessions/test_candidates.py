@@ -40,18 +40,18 @@ def turns(candidates: Candidates, members: list[Member]) -> list[bool]:
     return [candidates.is_next(member) for member in members]
 
 
-async def test_the_first_that_came_stands_first(candidates: Candidates, members: list[Member]) -> None:
+async def test_first_that_came_stands_first(candidates: Candidates, members: list[Member]) -> None:
     assert turns(candidates, members) == [True, False, False]
 
 
-async def test_the_next_learns_that_its_turn_has_come(candidates: Candidates, members: list[Member]) -> None:
+async def test_next_learns_that_its_turn_has_come(candidates: Candidates, members: list[Member]) -> None:
     candidates.leave(members[0])
     assert turns(candidates, members) == [False, True, False]
     assert [member.pending for member in members] == [False, True, False]
     assert await members[1].receive() is StreamEvent.CHANGED
 
 
-async def test_a_leader_is_out_of_the_line_but_hears_what_happens(candidates: Candidates, members: list[Member]) -> None:
+async def test_leader_is_out_of_the_line_but_hears_what_happens(candidates: Candidates, members: list[Member]) -> None:
     candidates.remove_from_queue(members[0])
     candidates.announce(Change(candidates.key, None, 0, 5))
     assert turns(candidates, members) == [False, True, False]

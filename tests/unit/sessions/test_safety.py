@@ -121,11 +121,11 @@ async def test_never_leads_without_its_key(slowest: float, loss: float) -> None:
         assert believed > TIMING.validity / 2
 
 
-async def test_a_good_network_keeps_it_in_office() -> None:
+async def test_good_network_keeps_it_in_office() -> None:
     believed, _ = await run(0, 0.01, 0.0)
     assert believed == pytest.approx(SECONDS, abs=2 * STEP)
 
 
-async def test_the_check_finds_a_leader_that_counts_from_the_answer() -> None:
+async def test_check_finds_a_leader_that_counts_from_the_answer() -> None:
     runs = [await run(seed, 1.0, 0.3, from_sending=False) for seed in range(SEEDS)]
     assert any(wrong for _, wrong in runs)

@@ -96,7 +96,7 @@ async def test_nothing_renews_the_lease_of_a_silent_peer() -> None:
             await peer.storage.renew_lease(peer.session.id)
 
 
-async def test_a_beat_that_the_store_did_not_take_is_not_answered() -> None:
+async def test_beat_that_the_store_did_not_take_is_not_answered() -> None:
     async with Peer().kept() as peer:
         peer.storage.away = True
         await peer.beat()
@@ -108,14 +108,14 @@ async def test_a_beat_that_the_store_did_not_take_is_not_answered() -> None:
         assert (peer.answered, peer.session.overdue, peer.expired) == ([2], False, False)
 
 
-async def test_a_beat_after_the_end_tells_of_it() -> None:
+async def test_beat_after_the_end_tells_of_it() -> None:
     async with Peer().kept() as peer:
         await peer.clock.advance(TIMING.ttl + 0.1)
         await peer.beat()
         assert (peer.answered, peer.expired) == ([], True)
 
 
-async def test_an_answered_beat_is_worth_its_validity() -> None:
+async def test_answered_beat_is_worth_its_validity() -> None:
     """However late the answer: the lease outlives the time for which the peer relies on the beat."""
     async with Peer().kept() as peer:
         await peer.beat()
@@ -131,7 +131,7 @@ async def test_an_answered_beat_is_worth_its_validity() -> None:
         await peer.storage.renew_lease(peer.session.id)  # raises LeaseNotFound if it has run out
 
 
-async def test_a_session_goes_on_elsewhere() -> None:
+async def test_session_goes_on_elsewhere() -> None:
     clock = FakeClock()
     storage = MemoryStorage(clock=clock)
     session = await LeaseSession.open(storage, TIMING, clock)
@@ -142,7 +142,7 @@ async def test_a_session_goes_on_elsewhere() -> None:
     await storage.renew_lease(session.id)
 
 
-async def test_a_session_that_has_run_out_cannot_be_resumed() -> None:
+async def test_session_that_has_run_out_cannot_be_resumed() -> None:
     clock = FakeClock()
     storage = MemoryStorage(clock=clock)
     session = await LeaseSession.open(storage, TIMING, clock)

@@ -26,7 +26,7 @@ def test_heard_in_time() -> None:
         silence.heard(second * 0.8 + 0.75)
 
 
-def test_a_pause_of_the_observer_is_not_held_against_the_peer() -> None:
+def test_pause_of_the_observer_is_not_held_against_the_peer() -> None:
     """SIGSTOP for a minute: when the observer wakes, its timer is due before it has read what came meanwhile."""
     assert silent_after(0.1, 0.2, 60.0, 60.1) == [False] * 4
 
@@ -37,7 +37,7 @@ def test_after_a_pause_the_peer_is_silent_in_the_usual_time() -> None:
     assert not any(looked[:7])
 
 
-def test_a_busy_observer_counts_what_it_was_late() -> None:
+def test_busy_observer_counts_what_it_was_late() -> None:
     """Looks that come half a step late, as on a loaded machine, still add up to the time that has passed."""
     looked = silent_after(*(0.15 * i for i in range(1, 8)))
     assert looked == [False] * 6 + [True]

@@ -115,9 +115,7 @@ async def test_having_been_late_is_forgotten(peer: Peer, clock: FakeClock) -> No
     assert not stream.was_late
 
 
-async def test_a_flood_is_not_read_faster_than_it_is_heard(
-    peer: Peer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_flood_is_not_read_faster_than_it_is_heard(peer: Peer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_INBOX", 4)
     stream = start(peer, clock)
     listening = asyncio.ensure_future(stream.listen())
@@ -130,7 +128,7 @@ async def test_a_flood_is_not_read_faster_than_it_is_heard(
     await listening
 
 
-async def test_a_peer_that_does_not_read_is_taken_to_be_gone(
+async def test_peer_that_does_not_read_is_taken_to_be_gone(
     peer: Peer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_OUTBOX", 2)
@@ -174,7 +172,7 @@ async def test_cleaning_up_outlives_a_call_that_is_cancelled(peer: Peer, clock: 
         await cleaned.wait()
 
 
-async def test_a_drain_reaches_those_that_are_held_and_turns_others_away(peer: Peer, clock: FakeClock) -> None:
+async def test_drain_reaches_those_that_are_held_and_turns_others_away(peer: Peer, clock: FakeClock) -> None:
     streams = SessionStreams()
     stream = start(peer, clock)
     heard_signs: list[str | StreamEvent] = []

@@ -24,7 +24,7 @@ def term(token: int, ended: float | None = None, reason: str = "", *, presumed: 
     return made
 
 
-def test_an_end_that_was_seen_wins_over_one_that_is_presumed_in_any_order() -> None:
+def test_end_that_was_seen_wins_over_one_that_is_presumed_in_any_order() -> None:
     accounts = [term(1), term(1, 5.5, RAN_OUT, presumed=True), term(1, 5.0, "resigned")]
     for order in permutations(accounts):
         known = None
@@ -33,11 +33,11 @@ def test_an_end_that_was_seen_wins_over_one_that_is_presumed_in_any_order() -> N
         assert known == accounts[2]
 
 
-def test_the_first_of_two_ends_that_were_seen_stays() -> None:
+def test_first_of_two_ends_that_were_seen_stays() -> None:
     assert merge(term(1, 5.0, "resigned"), term(1, 6.0, "no heartbeats")) == term(1, 5.0, "resigned")
 
 
-def test_a_term_without_an_end_is_over_when_the_next_begins() -> None:
+def test_term_without_an_end_is_over_when_the_next_begins() -> None:
     assert presume([term(1), term(2, 2.5, "resigned"), term(3)], term(4)) == [
         term(1, 2.0, RAN_OUT, presumed=True),
         term(3, 4.0, RAN_OUT, presumed=True),
@@ -53,7 +53,7 @@ def test_only_the_leaders_term_is_shown_without_an_end() -> None:
     assert up_to_date(noted, 0, to_micro_time(9.0)) == [first, noted[1], term(3, 9.0, RAN_OUT, presumed=True)]
 
 
-def test_a_term_is_not_over_before_it_began() -> None:
+def test_term_is_not_over_before_it_began() -> None:
     assert ended(term(5), STOOD_DOWN, to_micro_time(7.0)) == term(5, 7.0, STOOD_DOWN)
     assert ended(term(5), STOOD_DOWN, to_micro_time(3.0)) == term(5, 5.0, STOOD_DOWN)
 
@@ -103,7 +103,7 @@ async def test_terms_that_cannot_be_read_keep_no_other_from_being_written_down()
     ]
 
 
-async def test_the_oldest_are_forgotten() -> None:
+async def test_oldest_are_forgotten() -> None:
     noted = [term(token) for token in range(1, terms.KEPT + 21)]
     kept = await written_down(MemoryStorage(clock=FakeClock()), *noted)
     assert [each.token for each in kept] == list(range(21, terms.KEPT + 21))

@@ -134,7 +134,7 @@ class TestGroups:
             storage.gate.set()
             await call
 
-    async def test_a_write_is_not_in_one_failing_transaction_after_the_other(self) -> None:
+    async def test_write_is_not_in_one_failing_transaction_after_the_other(self) -> None:
         """Each write of somebody who does not lead failed the transaction that others shared, and these went again with the
         next one of his."""
         storage = FaultyStorage()
@@ -171,7 +171,7 @@ class TestOneKey:
 
 
 class TestRefusals:
-    async def test_the_loser_fails_alone(self) -> None:
+    async def test_loser_fails_alone(self) -> None:
         storage = FaultyStorage()
         await put(storage.inner, "b", b"theirs")
         async with committing(storage) as committer:
@@ -183,7 +183,7 @@ class TestRefusals:
         assert lost.current is not None and lost.current.value == b"theirs"
         assert keys_of(storage) == [["a", "b", "c"], ["a", "c"]]
 
-    async def test_the_others_go_again_without_newer_ones(self) -> None:
+    async def test_others_go_again_without_newer_ones(self) -> None:
         storage = GatedStorage()
         await put(storage.inner, "b", b"theirs")
         async with committing(storage, max_in_flight=1) as committer:
@@ -195,7 +195,7 @@ class TestRefusals:
             await asyncio.gather(older, newer)
         assert keys_of(storage) == [["a", "b", "c"], ["a", "c"], ["d"]]
 
-    async def test_a_lost_fence(self) -> None:
+    async def test_lost_fence(self) -> None:
         storage = FaultyStorage()
         token = await put(storage.inner, "fence", b"the next leader")
         stale, valid = Guard("fence", token - 1), Guard("fence", token)
@@ -241,7 +241,7 @@ class TestRefusals:
             with pytest.raises(GuardFailed):
                 await committer.commit(Write("b", b"", 0, (Guard("a", token + 1),)))
 
-    async def test_a_key_is_free_after_a_refusal(self) -> None:
+    async def test_key_is_free_after_a_refusal(self) -> None:
         storage = FaultyStorage()
         revision = await put(storage.inner, "a")
         async with committing(storage) as committer:
@@ -366,7 +366,7 @@ class TestLostAnswers:
 
 class TestLimits:
     @pytest.mark.parametrize(("limit", "value"), [("MAX_OPEN", 2), ("MAX_OPEN_BYTES", 20)])
-    async def test_the_queue_is_bounded(self, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+    async def test_queue_is_bounded(self, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
         monkeypatch.setattr(committer_module, limit, value)
         storage = GatedStorage()
         async with committing(storage) as committer:

@@ -101,12 +101,12 @@ def found_within(seeds: int) -> list[str]:
 
 
 @pytest.mark.parametrize("wrong", [send_again, look_only, say_no, say_yes])
-def test_a_committer_that_guesses_is_caught(wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_committer_that_guesses_is_caught(wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TransactionPipeline, "_resolve", wrong)
     assert found_within(100)
 
 
-def test_a_marker_that_comes_with_the_first_group_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marker_that_comes_with_the_first_group_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is swept, a late copy of that group finds what it expects: no marker."""
 
     async def open_later(self: TransactionPipeline) -> None:

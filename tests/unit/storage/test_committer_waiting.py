@@ -112,7 +112,7 @@ class TestSiblings:
             await self.twice(committer)
             await committer.commit_many(creates("alone"))
 
-    async def test_a_few_are_not(self) -> None:
+    async def test_few_are_not(self) -> None:
         async with committing(FaultyStorage(), preempted=busy()) as committer:
             await self.twice(committer, COMMIT_SIBLINGS - 1)
             await committer.commit_many(creates("alone"))

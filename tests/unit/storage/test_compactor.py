@@ -132,7 +132,7 @@ async def test_when_the_one_that_compacts_has_gone_another_does() -> None:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-async def test_a_server_that_stood_still_for_hours_compacts_nothing_young(*, alone: bool) -> None:
+async def test_server_that_stood_still_for_hours_compacts_nothing_young(*, alone: bool) -> None:
     world, paused = World(FakeClock()), FakeClock()
     async with compacting(world, paused, *(() if alone else (world.clock,))):
         await world.live(2 * INTERVAL, paused)
@@ -146,7 +146,7 @@ async def test_a_server_that_stood_still_for_hours_compacts_nothing_young(*, alo
     assert all(each.age >= INTERVAL for each in world.compactions)
 
 
-async def test_a_server_that_stood_still_between_its_turn_and_the_compaction() -> None:
+async def test_server_that_stood_still_between_its_turn_and_the_compaction() -> None:
     class Slow(World):
         gate = asyncio.Event()
         held = 0
@@ -197,7 +197,7 @@ class TestOutOfSpace:
         assert all(each.age >= INTERVAL for each in world.compactions)
         assert not logged(caplog, CompactionFailed)
 
-    async def test_a_put_that_was_refused_although_it_happened(self) -> None:
+    async def test_put_that_was_refused_although_it_happened(self) -> None:
         world = World(FakeClock())
         async with compacting(world, world.clock):
             await world.live(2 * INTERVAL)
@@ -209,7 +209,7 @@ class TestOutOfSpace:
             assert len(world.compactions) == before + 2, "one turn to see where the key is"
 
 
-async def test_a_store_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_store_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     world = World(FakeClock())
     storage = FaultyStorage([Fault.NONE, StorageError("away"), Fault.LOST_ANSWER], world)
     async with compacting(storage, world.clock):
@@ -219,7 +219,7 @@ async def test_a_store_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixtu
         assert len(world.compactions) == 1
 
 
-async def test_the_key_may_be_deleted() -> None:
+async def test_key_may_be_deleted() -> None:
     world = World(FakeClock())
     async with compacting(world, world.clock):
         await world.live(2 * INTERVAL)
@@ -230,7 +230,7 @@ async def test_the_key_may_be_deleted() -> None:
         assert len(world.compactions) == 2
 
 
-async def test_an_interval_of_nothing_compacts_nothing() -> None:
+async def test_interval_of_nothing_compacts_nothing() -> None:
     clock = FakeClock()
     world = World(clock)
     async with compacting(world, clock, interval=0.0) as servers:

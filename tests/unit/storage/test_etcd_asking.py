@@ -65,7 +65,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("times", [1.5, 3.0, 6.0])
-async def test_a_member_that_is_slow_is_heard_and_asked_few_times(times: float) -> None:
+async def test_member_that_is_slow_is_heard_and_asked_few_times(times: float) -> None:
     storage = Asked(times * QUICK)
     assert await storage.ask() == ANSWER
     assert len(storage.sent) <= 1 + times

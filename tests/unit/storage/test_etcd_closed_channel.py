@@ -62,7 +62,7 @@ async def test_writing_to_a_cancelled_watch_leaves_the_error_to_the_reader() -> 
     await storage._write(CancelledCall(), storage._PROBE)
 
 
-async def test_a_reader_that_is_cancelled_itself_ends() -> None:
+async def test_reader_that_is_cancelled_itself_ends() -> None:
     reading = asyncio.create_task(WatchReader(SilentCall()).read())
     await asyncio.sleep(0)
     reading.cancel()
@@ -70,7 +70,7 @@ async def test_a_reader_that_is_cancelled_itself_ends() -> None:
         await reading
 
 
-async def test_a_response_costs_no_more_iterations_of_the_event_loop_than_the_call() -> None:
+async def test_response_costs_no_more_iterations_of_the_event_loop_than_the_call() -> None:
     """Each response took three more iterations than the call: a busy API server could not follow the writes of its cluster, and
     its cache was three seconds behind."""
 

@@ -30,7 +30,7 @@ async def test_what_is_taken_is_sent() -> None:
     assert call.written == ["hello"]
 
 
-async def test_a_call_that_ends_before_it_takes_anything_is_not_waited_for() -> None:
+async def test_call_that_ends_before_it_takes_anything_is_not_waited_for() -> None:
     call = Call()
     sending = asyncio.create_task(send(call, "hello"))
     await asyncio.sleep(0)

@@ -31,18 +31,18 @@ def test_nothing_waits() -> None:
     assert queue_of().next_group() == []
 
 
-def test_a_group_has_room_for_so_many_operations() -> None:
+def test_group_has_room_for_so_many_operations() -> None:
     queue = queue_of(*(item(f"{i}") for i in range(MAX_GROUP + 3)))
     assert [len(queue.next_group()), len(queue.next_group()), len(queue.next_group())] == [MAX_GROUP, 3, 0]
 
 
-def test_a_guard_takes_room_once() -> None:
+def test_guard_takes_room_once() -> None:
     guard = Guard("fence", 7)
     queue = queue_of(*(item(f"{i}", 0, guard) for i in range(MAX_GROUP)))
     assert len(queue.next_group()) == MAX_GROUP - 1
 
 
-def test_a_group_has_room_for_so_many_bytes() -> None:
+def test_group_has_room_for_so_many_bytes() -> None:
     half = MAX_GROUP_BYTES // 2
     queue = queue_of(item("a", half), item("b", half), item("c", 1), item("d", MAX_GROUP_BYTES), item("e", 1))
     groups = [[each.write.key for each in queue.next_group()] for _ in range(4)]
@@ -56,7 +56,7 @@ def test_one_lease_to_a_group() -> None:
 
 
 @pytest.mark.parametrize("keys", [("fence", "guarded"), ("guarded", "fence")])
-def test_a_guard_and_a_write_of_its_key_do_not_share_a_group(keys: tuple[str, str]) -> None:
+def test_guard_and_a_write_of_its_key_do_not_share_a_group(keys: tuple[str, str]) -> None:
     items = {"fence": item("fence"), "guarded": item("a", 0, Guard("fence", 7))}
     queue = queue_of(*(items[key] for key in keys))
     assert [queue.next_group(), queue.next_group()] == [[items[keys[0]]], [items[keys[1]]]]
@@ -85,7 +85,7 @@ class TestOneKey:
         groups = [queue.next_group(), queue.next_group()]
         assert groups == ([[self.first, self.other], [item("c")]] if alone else [[self.first, self.other, item("c")], []])
 
-    def test_a_key_that_was_released_is_free(self) -> None:
+    def test_key_that_was_released_is_free(self) -> None:
         queue = queue_of(self.first)
         queue.next_group()
         queue.release(self.first)

@@ -86,7 +86,7 @@ class TestAnswers:
             (marker,) = await markers(store)
             assert marker.mod_revision == committed.revision
 
-    async def test_a_refusal_and_an_error_leave_it_where_it_was(self, store: MemoryStorage) -> None:
+    async def test_refusal_and_an_error_leave_it_where_it_was(self, store: MemoryStorage) -> None:
         lane = lane_on(FaultyStorage([OPENED, Fault.NONE, Fault.NOT_SENT], store))
         assert isinstance(await lane.send([Write("a", b"", 99)]), CompareFailed)
         with pytest.raises(Unavailable):
@@ -106,7 +106,7 @@ class TestAnswers:
         assert await store.get("a") is None
         assert isinstance(await lane.send([Write("a", b"", 0)]), Committed)
 
-    async def test_a_marker_that_was_swept_costs_a_refusal(self, store: MemoryStorage) -> None:
+    async def test_marker_that_was_swept_costs_a_refusal(self, store: MemoryStorage) -> None:
         lane = lane_on(store)
         await lane.send([Write("a", b"", 0)])
         await sweep(store)
@@ -197,7 +197,7 @@ class TestLostAnswers:
             ([Fault.LOST_REQUEST, StorageError("what?"), Fault.LOST_REQUEST], False),
         ],
     )
-    async def test_the_door_takes_several_tries(
+    async def test_door_takes_several_tries(
         self, store: MemoryStorage, faults: list[Fault | StorageError], happened: bool
     ) -> None:
         writes = await update(store)
@@ -224,7 +224,7 @@ class TestLostAnswers:
 
     @of_any_kind
     @pytest.mark.parametrize("happened", [False, True])
-    async def test_the_marker_is_swept_at_that_moment(self, store: MemoryStorage, make: Making, happened: bool) -> None:
+    async def test_marker_is_swept_at_that_moment(self, store: MemoryStorage, make: Making, happened: bool) -> None:
         writes = await make(store)
 
         class Swept(FaultyStorage):
@@ -277,7 +277,7 @@ class TestTwoServers:
         assert await is_done(store, writes)
 
     @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.DELAYED])
-    async def test_the_other_is_faster_while_the_answer_is_missing(self, store: MemoryStorage, fault: Fault) -> None:
+    async def test_other_is_faster_while_the_answer_is_missing(self, store: MemoryStorage, fault: Fault) -> None:
         writes = await update(store)
 
         class Overtaken(FaultyStorage):
@@ -314,7 +314,7 @@ class TestOutOfSpace:
         store.full, store.late = True, 1
         assert await lane.send(writes) == Committed(await store.current_revision())
 
-    async def test_the_door_was_closed_all_the_same(self) -> None:
+    async def test_door_was_closed_all_the_same(self) -> None:
         store = FullStorage()
         writes = await update(store)
         lane = lane_on(FaultyStorage([OPENED, Fault.NONE, Fault.LOST_REQUEST], store))
@@ -341,7 +341,7 @@ class TestOutOfSpace:
         with pytest.raises(OutcomeUnknown):
             await lane.send(writes)
 
-    async def test_an_answer_that_was_lost_before(self) -> None:
+    async def test_answer_that_was_lost_before(self) -> None:
         store = FullStorage()
         writes = await update(store)
 

@@ -10,7 +10,7 @@ from tests.contract.steps import put
 from tests.storage.memory import SIGN_OF_LIFE, MemoryStorage
 
 
-async def test_a_lease_runs_out_by_the_clock() -> None:
+async def test_lease_runs_out_by_the_clock() -> None:
     clock = FakeClock()
     storage = MemoryStorage(clock)
     lease = await storage.grant_lease(2)
@@ -23,7 +23,7 @@ async def test_a_lease_runs_out_by_the_clock() -> None:
         await storage.renew_lease(lease)
 
 
-async def test_a_renewal_starts_the_time_again() -> None:
+async def test_renewal_starts_the_time_again() -> None:
     clock = FakeClock()
     storage = MemoryStorage(clock)
     lease = await storage.grant_lease(2)
@@ -34,7 +34,7 @@ async def test_a_renewal_starts_the_time_again() -> None:
     assert await storage.get("a") is not None
 
 
-async def test_a_watch_that_waits_sees_a_lease_run_out() -> None:
+async def test_watch_that_waits_sees_a_lease_run_out() -> None:
     clock = FakeClock()
     storage = MemoryStorage(clock)
     last = await put(storage, "a", lease=await storage.grant_lease(2))
@@ -48,7 +48,7 @@ async def test_a_watch_that_waits_sees_a_lease_run_out() -> None:
     await watch.aclose()
 
 
-async def test_a_quiet_watch_gives_a_sign_of_life_by_the_clock() -> None:
+async def test_quiet_watch_gives_a_sign_of_life_by_the_clock() -> None:
     clock = FakeClock()
     watch = MemoryStorage(clock).watch(2)
     await anext(watch)

@@ -41,7 +41,7 @@ async def test_what_has_not_moved_between_two_looks_goes() -> None:
         assert await storage.get(BUSY) is None
 
 
-async def test_the_oldest_go_first() -> None:
+async def test_oldest_go_first() -> None:
     """While one stands that has not moved, a newer one that is missing was not swept: pinnace.apiserver.cacher.store."""
     storage = MemoryStorage()
     keys = [commit_key(server, 1) for server in "cab"]
@@ -62,7 +62,7 @@ async def test_more_than_a_page() -> None:
         assert not (await storage.page(commit_key("x", 0)[:-1])).items
 
 
-async def test_a_store_that_is_away_is_waited_for() -> None:
+async def test_store_that_is_away_is_waited_for() -> None:
     class Away(MemoryStorage):
         away = False
 

@@ -109,7 +109,7 @@ async def test_webhook_may_correct_an_invalid_object() -> None:
         (deny(), " without explanation", Code.INVALID_ARGUMENT),
     ],
 )
-async def test_a_denial(judge: Judge, message: str, code: Code) -> None:
+async def test_denial(judge: Judge, message: str, code: Code) -> None:
     for mutating in (True, False):
         hook, transport = webhook(judge, mutating=mutating)
         async with serving(hook) as server:
@@ -131,7 +131,7 @@ async def test_first_configured_denial_is_reported() -> None:
         assert str(await creating).endswith("denied the request: slow")
 
 
-async def test_a_webhook_that_fails() -> None:
+async def test_webhook_that_fails() -> None:
     hook, transport = webhook(allow())
     transport.problem = "code UNAVAILABLE: nobody there"
     async with serving(hook) as server:
@@ -157,7 +157,7 @@ async def test_failures_are_logged_now_and_then(caplog: pytest.LogCaptureFixture
     assert logged(caplog, WebhookFailed) == [WebhookFailed("a.example.com", ignore, repeats) for repeats in (0, 2)]
 
 
-async def test_a_webhook_that_does_not_answer() -> None:
+async def test_webhook_that_does_not_answer() -> None:
     hook, transport = webhook(allow(), timeout=0.05)
     transport.gate.clear()
     async with serving(hook) as server:
@@ -175,7 +175,7 @@ async def test_failures_that_are_ignored() -> None:
         assert (await server.create(pod().new())).metadata.name == "a"
 
 
-async def test_a_patch_that_does_not_fit_is_no_failure_to_be_ignored() -> None:
+async def test_patch_that_does_not_fit_is_no_failure_to_be_ignored() -> None:
     patch = '[{"op": "remove", "path": "/metadata/labels/absent"}]'
     hook, _ = webhook(allow(patch, patchType=PatchRequest.JSON), mutating=True, ignore_failures=True)
     async with serving(hook) as server:
@@ -260,7 +260,7 @@ async def test_deletes() -> None:
         ('{"metadata": {}}', PatchRequest.MERGE, True, "to modify the object, which is not supported for this operation"),
     ],
 )
-async def test_a_patch_of_a_delete(patch: str, kind: PatchRequest.Type, ignore: bool, message: str) -> None:
+async def test_patch_of_a_delete(patch: str, kind: PatchRequest.Type, ignore: bool, message: str) -> None:
     """One that says nothing does nothing, one that cannot be read is a failure, and any other a mistake of the webhook's."""
     hook, _ = webhook(allow(patch, patchType=kind), Operation.DELETE, mutating=True, ignore_failures=ignore)
     async with serving(hook) as server:
@@ -286,7 +286,7 @@ async def test_dry_runs() -> None:
         assert str(error) == 'admission webhook "b.example.com" does not support dry run' and not of_loud.asked
 
 
-async def test_a_batch_is_one_message() -> None:
+async def test_batch_is_one_message() -> None:
     hook, transport = webhook(lambda item: (deny("odd") if item.name in ("p1", "p3") else allow())(item))
     async with serving(hook) as server:
         response = await server.create_batch(pod(f"p{number}").new() for number in range(MAX_ITEMS + 100))
@@ -356,7 +356,7 @@ async def test_one_user_does_not_fill_the_queue_for_others(monkeypatch: pytest.M
     await asyncio.gather(*asks("ada", 8))
 
 
-async def test_a_queue_that_many_have_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_queue_that_many_have_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pinnace.apiserver.webhooks.webhook.MAX_WAITING", 3)
     hook, transport = webhook(allow(), ignore_failures=True)
     transport.gate.clear()

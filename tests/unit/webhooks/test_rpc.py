@@ -34,7 +34,7 @@ def house_rules(tmp_path: Path) -> Iterator[Path]:
     server.stop(None).wait()
 
 
-async def test_the_example(house_rules: Path) -> None:
+async def test_example(house_rules: Path) -> None:
     hooks = load(house_rules, None, FakeMeter())
     async with serving(*hooks) as server:
         ours = Namespace(metadata=ObjectMeta(name="kitchen", labels={"house": "ours"}))
@@ -98,7 +98,7 @@ async def test_webhook_connection_refused() -> None:
     await transport.close()
 
 
-async def test_an_answer_that_is_none(caplog: pytest.LogCaptureFixture) -> None:
+async def test_answer_that_is_none(caplog: pytest.LogCaptureFixture) -> None:
     """It is told by who asked, and by no traceback of gRPC's in the log."""
 
     async def review(request: bytes, context: object) -> bytes:

@@ -35,7 +35,7 @@ async def with_node() -> tuple[FakeApi, ResourceClient[Any], Node]:
     return api, cast(ResourceClient[Any], api.of(NODES)), node
 
 
-async def test_a_change_is_stored_and_nothing_is_not() -> None:
+async def test_change_is_stored_and_nothing_is_not() -> None:
     api, client, node = await with_node()
     assert await change_one(client, node, cordon) == "cordoned"
     assert not node.spec.unschedulable, "the object that was read is left as it is"
@@ -54,7 +54,7 @@ async def test_concurrent_change_is_kept() -> None:
     assert stored.spec.unschedulable and stored.metadata.labels["theirs"] == "1"
 
 
-async def test_a_change_that_was_made_is_no_refusal_though_its_answer_was_lost() -> None:
+async def test_change_that_was_made_is_no_refusal_though_its_answer_was_lost() -> None:
     """The connection sends it again, to a server that finds what the first one has stored."""
     api = FakeApi()
     deployments = api.of(DEPLOYMENTS)
@@ -72,7 +72,7 @@ async def test_a_change_that_was_made_is_no_refusal_though_its_answer_was_lost()
     assert api.calls.count("update deployments") == 1
 
 
-async def test_the_same_change_is_made_again_where_it_was_not_stored() -> None:
+async def test_same_change_is_made_again_where_it_was_not_stored() -> None:
     api, client, node = await with_node()
     node.spec.taints.add(key="theirs")
     await api.of(NODES).put(node)

@@ -9,7 +9,7 @@ from pinnace.cli.verbs.node import crashing, failing, pressing, recovering
 from tests.builders import make_node, make_pod
 
 
-def test_a_node_fails_freezes_and_recovers() -> None:
+def test_node_fails_freezes_and_recovers() -> None:
     node = make_node("n").label(FLEET_LABEL, "f").build()
     assert failing("failed")(node) == "failed"
     assert failing("failed")(node) == "already failed"

@@ -9,7 +9,7 @@ from pinnace.cli.verbs.node import fleet_of, free_names, new_node
 from tests.builders import make_node
 
 
-def test_the_only_fleet_is_the_default() -> None:
+def test_only_fleet_is_the_default() -> None:
     a, b = make_node("a").label(FLEET_LABEL, "f").build(), make_node("b").label(FLEET_LABEL, "g").build()
     assert fleet_of([a, a, make_node("n").build()], None) == "f"
     assert fleet_of([a, b], "h") == "h"
@@ -28,7 +28,7 @@ def test_names_go_on_after_the_highest(taken: list[str], names: list[str]) -> No
     assert list(islice(free_names(taken, "node-"), 2)) == names
 
 
-def test_a_new_node_is_not_ready() -> None:
+def test_new_node_is_not_ready() -> None:
     """So that the API server keeps pods away until somebody plays it."""
     node = new_node("n", "f", MachineShape({"cpu": "4"}))
     assert node.metadata.labels[FLEET_LABEL] == "f" and node.status.allocatable["cpu"].string == "4"
@@ -41,7 +41,7 @@ def test_new_nodes_are_dealt_out_to_zones_by_their_numbers() -> None:
     assert [node.metadata.labels[ZONE_LABEL] for node in nodes] == ["b", "a", "b"]
 
 
-def test_a_new_node_has_the_labels_and_taints_of_its_shape() -> None:
+def test_new_node_has_the_labels_and_taints_of_its_shape() -> None:
     shape = MachineOptions(labels="disk=ssd", taints="dedicated=db:NoSchedule").shape()
     node = new_node("n", "f", shape)
     assert node.metadata.labels["disk"] == "ssd"

@@ -23,13 +23,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config"
 
 
-def test_a_configuration_that_is_not_there_is_no_problem(file: Path) -> None:
+def test_configuration_that_is_not_there_is_no_problem(file: Path) -> None:
     config, (found,) = configuration(Settings())
     assert config is None and found.level is Level.WARNING and "pinnace up" in found.hint
     assert configuration(Settings(server="a:1"))[0] == ClientConfig(("a:1",))
 
 
-def test_a_context_that_leads_somewhere(file: Path) -> None:
+def test_context_that_leads_somewhere(file: Path) -> None:
     write_context("far", ClientConfig(("far:1",)), file=file)
     config, (found,) = configuration(Settings())
     assert config == ClientConfig(("far:1",)) and found.message == f'{file}, context "far": far:1'
@@ -81,7 +81,7 @@ def test_contexts_that_are_missing_stale_dead_or_not_current(file: Path, tmp_pat
     ]
 
 
-def test_a_key_that_is_none(tmp_path: Path) -> None:
+def test_key_that_is_none(tmp_path: Path) -> None:
     key = tmp_path / "ca.key"
     key.write_text("x")
     key.chmod(0o600)

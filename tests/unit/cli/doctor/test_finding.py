@@ -7,7 +7,7 @@ from functools import partial
 from pinnace.cli.doctor.machine import Check, Finding, Level, ok, problem, run, text, warning
 
 
-def test_a_line_for_each_and_what_to_do_below() -> None:
+def test_line_for_each_and_what_to_do_below() -> None:
     assert text([ok("python", "3.12"), warning("keys", "others can read a\nb", "chmod 600 a")]).splitlines() == [
         "ok       python         3.12",
         "warning  keys           others can read a b",
@@ -24,7 +24,7 @@ async def test_findings_keep_the_order_of_the_checks() -> None:
     assert [each.check for each in found] == ["a", "b", "b"]
 
 
-async def test_a_check_that_hangs_or_fails_has_found_that() -> None:
+async def test_check_that_hangs_or_fails_has_found_that() -> None:
     ever = threading.Event()
 
     def hangs() -> list[Finding]:

@@ -23,7 +23,7 @@ def test_this_machine_runs_these_tests() -> None:
     assert the_only(machine.ports()).level is Level.OK
 
 
-def test_a_python_that_is_too_old() -> None:
+def test_python_that_is_too_old() -> None:
     found = the_only(machine.python((3, 9, 2)))
     assert (found.level, found.message) == (Level.PROBLEM, "3.9.2: 3.11 or later is required")
 

@@ -38,7 +38,7 @@ def member(tmp_path: Path) -> Callable[..., ClusterState]:
         (["CORRUPT"], "alarm CORRUPT", "log"),
     ],
 )
-async def test_the_alarms_of_etcd(
+async def test_alarms_of_etcd(
     member: Callable[..., ClusterState], monkeypatch: pytest.MonkeyPatch, alarms: list[str], message: str, hint: str
 ) -> None:
     monkeypatch.setattr(etcd, "alarms", lambda endpoint, tls: alarms)
@@ -52,6 +52,6 @@ async def test_status_tells_alarms_too(member: Callable[..., ClusterState], monk
     assert await view.problems(member("", runs=True)) == ["alarm NOSPACE"]
 
 
-async def test_a_member_that_has_ended(member: Callable[..., ClusterState]) -> None:
+async def test_member_that_has_ended(member: Callable[..., ClusterState]) -> None:
     (found,) = await servers.processes(member(LOST, runs=False))
     assert found.message == "etcd-0 is not running" and "docs/storage.md" in found.hint

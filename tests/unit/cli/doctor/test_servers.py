@@ -20,7 +20,7 @@ def test_clocks_that_differ(there: float, level: Level, said: str) -> None:
     assert found.level is level and said in found.message
 
 
-def test_an_election_without_a_leader_is_a_problem() -> None:
+def test_election_without_a_leader_is_a_problem() -> None:
     missing, present = led({"controllers": "controllers-0", "scheduler": ""}, ["scheduler", "controllers"])
     assert (missing.level, missing.message) == (Level.PROBLEM, 'election "scheduler" has no leader')
     assert (present.level, present.message) == (Level.OK, "controllers-0 leads controllers")

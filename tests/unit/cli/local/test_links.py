@@ -19,7 +19,7 @@ def cluster(folder: Path, gateways: int) -> Cluster:
     return Cluster(ClusterSpec(data_dir=folder, gateways=gateways))
 
 
-def test_a_cluster_without_a_gateway_has_no_link(tmp_path: Path) -> None:
+def test_cluster_without_a_gateway_has_no_link(tmp_path: Path) -> None:
     made = cluster(tmp_path, 0)
     made._state = ClusterState(made.spec, 0.0, (), ())
     with pytest.raises(Failure, match="has no gateway") as caught:
@@ -53,7 +53,7 @@ def browsers(opened: list[str], present: bool) -> Callable[[str], bool]:
 @pytest.mark.parametrize(
     ("wanted", "present", "expected"), [(True, True, [URL]), (True, False, []), (False, True, []), (None, True, [])]
 )
-def test_a_browser_opens_if_there_is_one(
+def test_browser_opens_if_there_is_one(
     wanted: bool | None, present: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stdout of tests is no terminal, so None means no."""

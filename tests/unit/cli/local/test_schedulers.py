@@ -43,7 +43,7 @@ def cluster_of(data_dir: Path, *addresses: str) -> None:
     Folder(data_dir).write(planned(ClusterSpec(data_dir=data_dir), plans, (), 0.0))
 
 
-async def test_the_leader_of_a_local_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_leader_of_a_local_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dead = f"127.0.0.1:{Ports().next()}"
     async with scheduler("scheduler-1", leading=False) as standby, scheduler("scheduler-2", leading=True) as leader:
         cluster_of(tmp_path, dead, standby, leader)
@@ -51,7 +51,7 @@ async def test_the_leader_of_a_local_cluster(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().err == ""
 
 
-async def test_a_standby_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_standby_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with scheduler("scheduler-1", leading=False) as standby:
         assert (await ask(standby, tmp_path)).name == "scheduler-1"
     assert (
@@ -94,7 +94,7 @@ async def test_what_is_no_scheduler(answer: bytes, tmp_path: Path) -> None:
     assert failed.value.report.lines[0].startswith(f"{other} does not respond like a scheduler")
 
 
-async def test_an_answer_of_another_shape(tmp_path: Path) -> None:
+async def test_answer_of_another_shape(tmp_path: Path) -> None:
     """It is said what is wrong with it: it may be a scheduler of another version."""
     shown = to_json(QueueDump("s", True, {}, {}, Bounded(0, [])))
     async with says(http(json.dumps(shown | {"counts": []}).encode())) as other:
@@ -103,7 +103,7 @@ async def test_an_answer_of_another_shape(tmp_path: Path) -> None:
     assert failed.value.report.lines[0] == f"{other} does not respond like a scheduler: counts: expected an object"
 
 
-async def test_a_later_version(tmp_path: Path) -> None:
+async def test_later_version(tmp_path: Path) -> None:
     """It shows more, and has a place of which nothing is known here."""
     pod = {"pod": "default/a", "priority": 0, "attempts": 0, "seconds": 0.0, "refusedBy": [], "mood": "good"}
     shown = to_json(QueueDump("s", True, {"active": 1, "limbo": 2}, {}, Bounded(0, [])))

@@ -56,7 +56,7 @@ def test_status_table_has_processes_readiness_and_leaders() -> None:
     ]
 
 
-def test_the_table_fits_a_terminal_of_80_columns_and_says_what_the_processes_were_configured_with() -> None:
+def test_table_fits_a_terminal_of_80_columns_and_says_what_the_processes_were_configured_with() -> None:
     options = {"--config": "/data/config/scheduler.yaml", "--plugin": ["/a.py:A", "b:B"], "PINNACE_SCHEDULER_SEED": "7"}
     found = [
         ProcessStatus(
@@ -109,14 +109,14 @@ def test_lines_are_not_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> N
     assert all(len(line) <= len(long) for line in captured.out.splitlines()), "nothing is padded"
 
 
-def test_the_log_of_what_failed_to_start_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_of_what_failed_to_start_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     error = errors.StartFailed("etcd-0 exited with 1", logs={"etcd-0": ["no space left"], "etcd-1": []})
     with pytest.raises(Failure), running.translated():
         raise error
     assert capsys.readouterr().err == "Last lines of the log of etcd-0:\n  | no space left\n"
 
 
-def test_the_example_that_is_named_can_be_applied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_example_that_is_named_can_be_applied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     packaged = example_pods()
     assert packaged is not None and packaged.is_absolute() and packaged.is_file()
@@ -153,7 +153,7 @@ def test_foreign_current_context_never_selects_one_of_several_clusters(
     assert clusters.present_data_dir(Settings(context="pinnace-other"), None) == tmp_path / "other"
 
 
-def test_a_server_that_is_named_is_no_reason_to_end_another_cluster(
+def test_server_that_is_named_is_no_reason_to_end_another_cluster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clusters.write_context(Settings(), ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
@@ -170,7 +170,7 @@ def test_a_server_that_is_named_is_no_reason_to_end_another_cluster(
 
 @pytest.mark.parametrize("verb", ["down", "restart", "status"])
 @pytest.mark.parametrize(("context", "code"), [("far", ExitCode.NOT_FOUND), ("nowhere", ExitCode.USAGE)])
-def test_a_context_without_a_folder_is_not_taken_for_the_default_cluster(
+def test_context_without_a_folder_is_not_taken_for_the_default_cluster(
     verb: str, context: str, code: ExitCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_context("far", ClientConfig(("far.example:1",)), file=kubectl_paths()[0])
@@ -178,9 +178,7 @@ def test_a_context_without_a_folder_is_not_taken_for_the_default_cluster(
     assert context in capsys.readouterr().err
 
 
-def test_the_default_folder_has_one_name_though_there_is_a_link_on_the_way(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_default_folder_has_one_name_though_there_is_a_link_on_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`up` named one, `down --data-dir` resolved it, and neither the context nor the processes were those of the other."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
@@ -236,7 +234,7 @@ def test_missing_cluster_error_names_the_searched_places(capsys: pytest.CaptureF
     assert said == f"there is no cluster in {default_data_dir()}: nothing to do (--data-dir DIR names another)\n"
 
 
-def test_a_folder_that_was_named_may_be_empty_whatever_runs_elsewhere(tmp_path: Path) -> None:
+def test_folder_that_was_named_may_be_empty_whatever_runs_elsewhere(tmp_path: Path) -> None:
     ours(tmp_path / "one")
     assert run(["down", "--data-dir", str(tmp_path / "two")]) == ExitCode.OK
 
@@ -297,7 +295,7 @@ def test_down_removes_the_context_from_every_file_that_up_has_written(
     assert 'use the context "far" again' in capsys.readouterr().err
 
 
-def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
+def test_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -338,11 +336,11 @@ def test_what_is_wrong_on_the_command_line_starts_nothing(
     assert said in capsys.readouterr().err
 
 
-def test_the_sets_of_stages_are_those_that_kubelets_know() -> None:
+def test_sets_of_stages_are_those_that_kubelets_know() -> None:
     assert STAGES == SETS
 
 
-def test_the_certificates_of_a_local_cluster_are_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_certificates_of_a_local_cluster_are_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Others beside them would be of an authority that its processes do not know."""
     (tmp_path / "cluster.json").touch()
     assert run(["pki", str(tmp_path), "--server", "127.0.0.1:1"]) == ExitCode.USAGE

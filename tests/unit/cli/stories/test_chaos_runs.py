@@ -65,7 +65,7 @@ def test_failed_start_of_a_temporary_cluster_leaves_nothing(folder: Path) -> Non
     assert not folder.exists()
 
 
-def test_the_folder_that_was_named_stays(folder: Path) -> None:
+def test_folder_that_was_named_stays(folder: Path) -> None:
     with pytest.raises(StartFailed):
         play(folder, StartFailed("etcd did not start"), keep=True)
     assert folder.exists()
@@ -93,13 +93,13 @@ def test_whatever_ends_a_run_the_folder_is_named(folder: Path, error: Exception)
     assert folder.exists()
 
 
-def test_a_bug_says_so_too(folder: Path) -> None:
+def test_bug_says_so_too(folder: Path) -> None:
     with pytest.raises(RuntimeError) as raised:
         play(folder, RuntimeError("a bug"))
     assert raised.value.__notes__ == [f"history and logs are in {folder}"]
 
 
-def test_an_interrupt_leaves_nothing(folder: Path) -> None:
+def test_interrupt_leaves_nothing(folder: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         play(folder, KeyboardInterrupt())
     assert not folder.exists()

@@ -14,7 +14,7 @@ def verdict(history: PodHistory, acknowledged: list[str], *gaps: float, fenced: 
     return [line.good for line in judge_failover(history, acknowledged, failovers(*gaps), [True, fenced])]
 
 
-def test_a_good_run_is_judged_good() -> None:
+def test_good_run_is_judged_good() -> None:
     history = PodHistory()
     history.observe([(MODIFIED, bound("a", "n", 5))], 1.0)
     assert verdict(history, ["a"], 0.1, 0.1, 0.1) == [True, True, True, True, True]
@@ -27,5 +27,5 @@ def test_each_line_of_the_verdict_can_be_bad() -> None:
     assert verdict(history, ["a", "lost"], 0.1, 2.0, 0.1, fenced=False) == [False, False, False, False, False]
 
 
-def test_a_run_with_too_few_failovers_is_bad() -> None:
+def test_run_with_too_few_failovers_is_bad() -> None:
     assert verdict(PodHistory(), [], 0.1)[-1] is False

@@ -26,7 +26,7 @@ def pinnace(redirected: str, *, environment: dict[str, str] | None = None) -> su
 
 
 @pytest.mark.parametrize("verb", [NOTHING, "--help", "version --client"])
-def test_a_disk_that_is_full_is_no_bug(verb: str) -> None:
+def test_disk_that_is_full_is_no_bug(verb: str) -> None:
     """Whoever writes: the verb, click, or the flush at the end."""
     done = pinnace(f"{verb} > {FULL}")
     assert done.returncode == ExitCode.OUTPUT == 7
@@ -36,7 +36,7 @@ def test_a_disk_that_is_full_is_no_bug(verb: str) -> None:
     ]
 
 
-def test_an_output_that_is_closed_is_not_wanted() -> None:
+def test_output_that_is_closed_is_not_wanted() -> None:
     assert pinnace(f"{NOTHING} >&-").returncode == 0
     assert pinnace(f"{NOTHING} <&- >&- 2>&-").returncode == 0
     assert pinnace(f"{NOTHING} 2>&-").stdout.endswith(b"nothing to do\n")
@@ -54,17 +54,17 @@ def test_texts_are_utf_8_whatever_the_locale(environment: dict[str, str], tmp_pa
     assert done.stdout.decode() == f"there is no cluster in {tmp_path}/Grüße: nothing to do\n"
 
 
-def test_a_file_name_is_written_as_it_is(tmp_path: Path) -> None:
+def test_file_name_is_written_as_it_is(tmp_path: Path) -> None:
     done = pinnace(f"down --data-dir {tmp_path}/$'\\xff'", environment={"KUBECONFIG": f"{tmp_path}/config"})
     assert b"/\xff: nothing to do" in done.stdout
 
 
 @pytest.mark.parametrize("words", ["why pod/X", "-n X why pod/a", "pod crash -l X", "etcd get X"])
-def test_an_argument_that_is_no_text_is_a_mistake(words: str) -> None:
+def test_argument_that_is_no_text_is_a_mistake(words: str) -> None:
     done = pinnace(f"{words.replace('X', chr(36) + chr(39) + chr(92) + 'xff' + chr(39))} --server 127.0.0.1:1")
     first, hint = done.stderr.decode().splitlines()
     assert done.returncode == ExitCode.USAGE and first.endswith("is not valid Unicode") and hint.startswith("hint: ")
 
 
-def test_the_locale_need_not_know_what_an_argument_says() -> None:
+def test_locale_need_not_know_what_an_argument_says() -> None:
     assert 'unknown resource "Grüße"' in pinnace("why Grüße/a", environment=C_LOCALE).stderr.decode()

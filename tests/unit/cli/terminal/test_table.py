@@ -17,5 +17,5 @@ def test_without_headers_their_width_does_not_count() -> None:
     assert Table(("NAME", "AGE"), show_headers=False).render([("a", "5s")]) == "a   5s\n"
 
 
-def test_a_cell_never_breaks_its_row() -> None:
+def test_cell_never_breaks_its_row() -> None:
     assert Table(("MESSAGE",)).render([("one\ntwo\x1b[31m",)]) == "MESSAGE\none two[31m\n"

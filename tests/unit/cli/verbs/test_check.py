@@ -25,14 +25,14 @@ def save(path: Path, records: list[Record]) -> str:
     return str(path)
 
 
-def test_a_line_for_each_invariant(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_for_each_invariant(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", save(tmp_path / "h", history)]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [[name, "holds"] for name in NAMES]
     assert last == "the run: all invariants hold"
 
 
-def test_a_violation_is_shown_and_decides_the_exit_code(
+def test_violation_is_shown_and_decides_the_exit_code(
     tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = save(tmp_path / "h", a_second_bind(history, random.Random(0)))
@@ -46,7 +46,7 @@ def test_a_violation_is_shown_and_decides_the_exit_code(
     assert verdicts["I2"] == "holds" and verdicts["I1"] == "not checked"
 
 
-def test_a_void_run_proves_nothing(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
+def test_void_run_proves_nothing(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", save(tmp_path / "h", unfired(history))]) == 10
     assert 'fault "clock-jump" did not fire' in capsys.readouterr().err
 
@@ -64,7 +64,7 @@ def test_unchecked_invariants_are_counted(tmp_path: Path, history: list[Record],
     assert found["status"] == "violated" or f"{void} void: nothing to examine" in found["conclusion"]
 
 
-def test_a_history_that_is_cut_off_is_said_to_be(
+def test_history_that_is_cut_off_is_said_to_be(
     tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "h.jsonl"
@@ -76,7 +76,7 @@ def test_a_history_that_is_cut_off_is_said_to_be(
     assert last.endswith("; the last line of h.jsonl is incomplete: later records are missing")
 
 
-def test_the_files_of_one_run_are_merged(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_one_run_are_merged(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
     calls = save(tmp_path / "calls", [record for record in history if isinstance(record, Call)])
     others = save(tmp_path / "others", [record for record in history if not isinstance(record, Call)])
     assert run(["check", calls, others]) == 0

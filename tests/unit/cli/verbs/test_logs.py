@@ -23,9 +23,7 @@ async def read(path: Path, lines: int | None) -> list[bytes]:
 @pytest.mark.parametrize("text", [b"", b"\n", b"1", b"1\n", b"\n\n", b"1\n2\n3", b"1\n2\n3\n", b"1\r2\n\n3\n"])
 @pytest.mark.parametrize("lines", [None, 0, 1, 2, 99])
 @pytest.mark.parametrize("chunk", [1, 2, 1 << 16])
-async def test_the_last_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, lines: int | None, chunk: int
-) -> None:
+async def test_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, lines: int | None, chunk: int) -> None:
     monkeypatch.setattr(logs, "CHUNK", chunk)
     path = tmp_path / "x.log"
     path.write_bytes(text)
@@ -33,7 +31,7 @@ async def test_the_last_lines(
     assert b"".join(await read(path, lines)) == b"".join(last)
 
 
-async def test_a_long_file_is_read_in_pieces(tmp_path: Path) -> None:
+async def test_long_file_is_read_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(b"".join(b"%08d\n" % number for number in range(50_000)))
     pieces = await read(path, None)
@@ -66,14 +64,14 @@ def local_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return logs
 
 
-def test_the_log_of_a_component(local_cluster: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_log_of_a_component(local_cluster: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["logs", "component/scheduler-0", "--tail", "1"]) == 0
     assert capfd.readouterr().out == "two\n"
     assert run(["logs", "component/scheduler-0", "-f", "--timeout", "10ms"]) == 0
     assert capfd.readouterr().out == "one\ntwo\n"
 
 
-def test_a_log_that_is_long_is_not_kept_and_has_a_deadline(
+def test_log_that_is_long_is_not_kept_and_has_a_deadline(
     local_cluster: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was put together from pieces, each time from the first: minutes for a few hundred MB, whatever --timeout said."""

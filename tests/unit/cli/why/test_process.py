@@ -24,7 +24,7 @@ def unexplained(kind: str, **more: str) -> bytes:
     return json.dumps({"unexplained": {"error": "no", "kind": kind, **more}}).encode()
 
 
-def test_an_explanation() -> None:
+def test_explanation() -> None:
     found = understood(b'{"explanation": {"pod": "default/a", "scheduler": "s", "nodes": 3, "news": []}}', b"a warning")
     assert (found.pod, found.nodes, found.ranking) == ("default/a", 3, ())
 
@@ -58,7 +58,7 @@ def test_why_reports_a_refused_call() -> None:
         ),
     ],
 )
-def test_an_answer_of_another_shape(answer: Any, message: str) -> None:
+def test_answer_of_another_shape(answer: Any, message: str) -> None:
     assert failure(json.dumps(answer).encode()) == (BUG + message, ExitCode.SERVER)
 
 

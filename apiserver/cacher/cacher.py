@@ -61,6 +61,7 @@ from pinnace.apiserver.flow.send_budget import SendBudget
 from pinnace.apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
+from pinnace.runtime.tasks import TimeSlice
 
 T = TypeVar("T", bound=Object)
 LATE = (EVENTS,)
@@ -219,9 +220,9 @@ class Cacher:
         self._progress.advance(revision)
         self._raw.tell()
 
-    def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
+    async def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
         """Implement ReflectorTarget."""
-        self._caches[prefix].reset(revision, items)
+        await self._caches[prefix].load_late(revision, items)
 
     def apply(self, changes: Changes) -> Changes | None:
         """Implement ReflectorTarget, and send the applied changes to watchers and subscribers."""
@@ -322,18 +323,19 @@ class ResourceCache(Generic[T]):
         self._log = log
         self._progress = progress
         self._fingerprints = fingerprints
+        self._clock = clock
         self._dispatcher = Dispatcher(fingerprints, clock)
         self._catching_up = catching_up
         self._lister = Lister(self._store, storage, progress, fresh, reach, self.require, clock)
         self._snapshots: Snapshots[T] = Snapshots(clock)
         self._observer: CacheObserver[T] | None = None
         self._drained = False
-        self._kept: list[Change] | None = None  # changes received before the late state; None if the state is loaded
+        self._queued: list[Change] | None = None  # changes received before the late state; None if the state is loaded
 
     @property
     def loaded(self) -> bool:
         """False while a late resource is not loaded. It cannot be read or watched."""
-        return self._kept is None
+        return self._queued is None
 
     def require(self) -> None:
         """Raises CacheBehind while a late resource is not loaded. Call it immediately before reading: the state can be reloaded
@@ -420,9 +422,9 @@ class ResourceCache(Generic[T]):
     # The Cacher calls the following methods.
 
     def suspend(self, revision: int) -> None:
-        """Discard the state, and queue changes until the next `reset`, which has a state at `revision` or later."""
+        """Discard the state, and queue changes until `load_late`, which has a state at `revision` or later."""
         self.reset(revision, ())
-        self._kept = []
+        self._queued = []
 
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
         """Replace the state. All watches end with Expired, because the changes between the two states are unknown."""
@@ -431,15 +433,26 @@ class ResourceCache(Generic[T]):
             self._observer.reset(self._store.entries.values())
         self._log.clear(revision)
         self._dispatcher.end(lambda: Expired(revision))
-        kept, self._kept = self._kept, None
-        for change in kept or ():
+
+    async def load_late(self, revision: int, items: Iterable[KeyValue]) -> None:
+        """Set the state after `suspend`, oldest object first, and apply the changes that are queued. 100,000 events take
+        seconds, so other tasks run meanwhile."""
+        self.reset(revision, ())  # an earlier call may have been cancelled
+        turn = TimeSlice(self._clock)
+        for item in sorted(items, key=lambda item: item.mod_revision):
+            entry = self._store.load(item)
+            if entry is not None and self._observer is not None:
+                self._observer.change(None, entry)
+            await turn.end()
+        queued, self._queued = self._queued, None
+        for change in queued or ():
             if change.mod_revision > revision:
                 self.apply(change)
 
     def apply(self, change: Change) -> None:
         """Apply one change. The next `flush` sends it to the watchers."""
-        if self._kept is not None:
-            self._kept.append(change)
+        if self._queued is not None:
+            self._queued.append(change)
             return
         event = self._store.apply(change)
         if event is not None:

@@ -127,8 +127,9 @@ class ReflectorTarget(Protocol):
         of these keys is discarded."""
         ...
 
-    def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
-        """Set the state of a late prefix at `revision`, which was installed or applied."""
+    async def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
+        """Set the state of a late prefix at `revision`, which was installed or applied, in time slices. If this is cancelled,
+        the prefix remains without a state."""
         ...
 
     def apply(self, changes: Changes) -> Changes | None:
@@ -242,7 +243,7 @@ class Reflector:
                     self._missing[prefix] = self._target.revision
                 await self._clock.sleep(backoff.next())
             else:
-                self._target.supply(prefix, revision, items)
+                await self._target.supply(prefix, revision, items)
                 del self._missing[prefix]
                 log.info("loaded %d keys below %s", len(items), prefix)
         await asyncio.Event().wait()

@@ -273,6 +273,17 @@ class CacheStore(Generic[T]):
         self.changed = revision
         self.version += 1
 
+    def load(self, item: KeyValue) -> CacheEntry[T] | None:
+        """Add an object to a state that is being loaded. Return its entry; None if it cannot be parsed."""
+        entry = self._present(item, self._read_in_watch)
+        if entry is not None:
+            self.entries[entry.key] = entry
+            self._keys.add(entry.key)
+            if self._indexed:
+                self._index(None, entry)
+        self.version += 1
+        return entry
+
     def apply(self, change: Change) -> CacheEvent[T] | None:
         """Apply a change, and return the event; None for the deletion of an object that is not in the state."""
         old = self.entries.get(change.key)

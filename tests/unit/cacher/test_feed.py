@@ -36,7 +36,7 @@ class Target:
         self.loads.append(revision)
         self.state = {item.key: item.value for item in items}
 
-    def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
+    async def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
         assert prefix in self.late and self.loads[-1] <= revision <= self.revision
         self.supplied = {item.key: item.value for item in items}
 

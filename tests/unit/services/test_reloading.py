@@ -10,6 +10,7 @@ from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.events_pb2 import CreateEventRequest
 from pinnace.api.resources import EVENTS
 from pinnace.api.status import Code
+from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.apiserver.assembly import Assembly
 from pinnace.apiserver.errors import Rejected
 from tests.storage.memory import MemoryStorage
@@ -77,5 +78,24 @@ async def test_what_is_loaded_again_meanwhile_is_not_taken_to_be_gone(
     assert caught.value.refusal.code is Code.UNAVAILABLE, "the client asks again"
 
     events = [item for item in page.items if item.key.startswith(EVENTS.prefix)]
-    assembly.cacher.supply(EVENTS.prefix, page.revision, events)
+    await assembly.cacher.supply(EVENTS.prefix, page.revision, events)
     assert b"Tested" in await method.call(request, ADMIN)
+
+
+async def test_other_tasks_run_while_many_events_are_loaded(server: tuple[Assembly, Held]) -> None:
+    """An API server that starts with 100,000 events would otherwise send no heartbeat for seconds."""
+    assembly, storage = server
+    page = await storage.page("/registry/", limit=10_000)
+    (event,) = (item for item in page.items if item.key.startswith(EVENTS.prefix))
+    assembly.cacher.install(page.revision, page.items)
+    loading = asyncio.ensure_future(
+        assembly.cacher.supply(EVENTS.prefix, page.revision, [event._replace(key=f"{event.key}{n}") for n in range(20_000)])
+    )
+    turns = 0
+    while not loading.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await loading
+    assert turns > 20
+    response = await assembly.methods["/pinnace.v1.Events/List"].call(ListRequest(namespace="default"), ADMIN)
+    assert response.count(b"Tested") == 20_000

@@ -41,6 +41,8 @@ def whole(stack: Stack) -> Iterator[None]:
 def assert_runs(stack: Stack, pod: str) -> None:
     stack.create_pod(pod)
     eventually(f"pod {pod} is Running", lambda: stack.phase(pod) == "Running" or None, RUNNING)
+    deleted = stack.kubectl("delete", "pod", pod, "--now")  # `drain` refuses a node with a pod that no controller owns
+    assert deleted.returncode == 0, deleted.stderr
 
 
 def test_another_scheduler_takes_over_when_the_leading_container_is_killed(stack: Stack) -> None:

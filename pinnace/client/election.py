@@ -292,7 +292,8 @@ class Candidate:
                 log.info('election "%s": %s leads with token %d', self._election, observed.holder, observed.token)
             case "lost":
                 self._session = 0
-                self._lose(response.lost.reason)
+                expired = self._term is not None and not self._term.valid(self._clock.monotonic())
+                self._lose(self._silence() if expired else response.lost.reason)
                 raise unavailable(f"the session has ended: {response.lost.reason}")
             case "resigned":
                 self._resigned.set()
@@ -326,7 +327,12 @@ class Candidate:
 
     def _lapse(self) -> None:
         self._forsake()
-        self._lose(f"no heartbeat was acknowledged for {self._clock.monotonic() - self._answered:.1f} s")
+        self._lose(self._silence())
+
+    def _silence(self) -> str:
+        """Return why a term that has expired is lost. A process that was stopped reads the server's message late: its own
+        clock gives the reason then, because it ended the term."""
+        return f"no heartbeat was acknowledged for {self._clock.monotonic() - self._answered:.1f} s"
 
     def _lose(self, reason: str) -> None:
         """End the term, if there is one, and call `on_lost`."""

@@ -427,6 +427,16 @@ async def test_deposed_leader_starts_a_new_campaign(
     assert await history.grows_to(3) == [7, "the key was deleted", 9]
 
 
+async def test_leader_that_was_stopped_gives_its_own_clock_as_the_reason(
+    leading: Conversation, clock: FakeClock, history: History
+) -> None:
+    """When the process continues, the server's message can be read before the timer of the term fires."""
+    clock.stall(VALIDITY)
+    leading.lost("no heartbeat for 1 s")
+    lost = (await history.grows_to(2))[1]
+    assert str(lost).startswith("no heartbeat was acknowledged for")
+
+
 async def test_late_election_is_ignored(
     servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
 ) -> None:

@@ -69,7 +69,10 @@ class Batcher(Generic[T]):
         self._waiting.append((item, done))
         if not self._sending:
             await self._send_all()
-        return await done
+        try:
+            return await done
+        finally:
+            del done  # its error refers to this frame: the item would live until the garbage collection
 
     async def _send_all(self) -> None:
         """Send all waiting items. The first writer does this for all others."""

@@ -69,8 +69,11 @@ class Workers:
         job = _Job(pickle.dumps((function, args, kwargs)))
         queue.append(job)
         self._arrived.set()
-        result: R = await job.result
-        return result
+        try:
+            result: R = await job.result
+            return result
+        finally:
+            del job  # an error of its result refers to this frame: the data would live until the garbage collection
 
     async def run(self) -> None:
         try:

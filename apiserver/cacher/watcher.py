@@ -146,7 +146,10 @@ class ReplayScheduler:
         if not self._running:
             self._running = True
             asyncio.get_running_loop().call_soon(self._turn)
-        await done
+        try:
+            await done
+        finally:
+            del done  # its error refers to this frame: the events would live until the garbage collection
 
     def _turn(self) -> None:
         if self._rest:

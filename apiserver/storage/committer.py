@@ -531,7 +531,10 @@ class Committer:
         (outcome,) = await self.commit_many((write,))
         if isinstance(outcome, int):
             return outcome
-        raise outcome
+        try:
+            raise outcome
+        finally:
+            del outcome  # its traceback refers to this frame: the record would live until the garbage collection
 
     async def commit_many(self, writes: Sequence[Write]) -> list[CommitOutcome]:
         """Return the outcome of each write, in order. The writes are independent: each succeeds or fails alone."""

@@ -218,6 +218,7 @@ class Webhook:
             self._open_of[user] -= 1
             if not self._open_of[user]:
                 del self._open_of[user]
+            del question  # its error refers to this frame: the object would live until the garbage collection
 
     def _send(self) -> None:
         """Send all queued requests that are not cancelled."""

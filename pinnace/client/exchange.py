@@ -107,6 +107,7 @@ class Exchange:
             if self._pending.pop(pending.id, None) is not None and pending.sent and not self.is_closed:
                 self._cancelled.append(pending.id)
                 self._wake.set()
+            del pending  # an error of its result refers to this frame: the request would live until the garbage collection
 
     def close(self) -> None:
         """End the stream. Open calls fail."""

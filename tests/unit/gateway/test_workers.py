@@ -11,7 +11,8 @@ import pytest
 from pinnace.gateway import workers
 from pinnace.gateway.http import ApiStatus
 from pinnace.gateway.media_types import json_to_yaml, parse_body
-from pinnace.gateway.workers import Workers, is_large_json
+from pinnace.gateway.workers import Workers, _Job, is_large_json
+from tests.garbage import freed_at_once
 
 DEADLINE = 30.0
 pytestmark = pytest.mark.processes
@@ -33,6 +34,12 @@ async def test_result_and_error_come_from_another_process(converting: Workers) -
         with pytest.raises(ApiStatus) as caught:
             await converting.convert("a", parse_body, b"{", "application/json")
     assert (caught.value.code, caught.value.reason) == (400, "BadRequest")
+
+
+async def test_failed_conversion_frees_its_data_at_once(converting: Workers) -> None:
+    async with asyncio.timeout(DEADLINE):
+        with freed_at_once(_Job), pytest.raises(ApiStatus):
+            await converting.convert("a", parse_body, b"{", "application/json")
 
 
 async def test_users_take_turns(converting: Workers) -> None:

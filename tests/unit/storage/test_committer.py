@@ -32,6 +32,7 @@ from pinnace.apiserver.storage.interface import (
 )
 from tests.clock import FakeClock
 from tests.contract.steps import DEADLINE, done, put
+from tests.garbage import freed_at_once
 from tests.storage.memory import MemoryStorage
 from tests.unit.storage.committing import FIRST, committing, creates, keys_of
 from tests.unit.storage.faults import Fault, FaultyStorage, FullStorage, JumpingClock
@@ -59,6 +60,13 @@ class GatedStorage(FaultyStorage):
     async def wait_begun(self, count: int) -> None:
         async with self._more, asyncio.timeout(DEADLINE):
             await self._more.wait_for(lambda: self.begun >= count)
+
+
+async def test_failed_write_frees_its_error_at_once() -> None:
+    async with committing(FaultyStorage()) as committer:
+        await committer.commit(creates("a")[0])
+        with freed_at_once(Conflict), pytest.raises(Conflict):
+            await committer.commit(creates("a")[0])
 
 
 class TestGroups:

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 

@@ -42,7 +42,7 @@ from pinnace.apiserver.auth.authentication import NoTokens, Tokens
 from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, Policy
 from pinnace.apiserver.auth.rbac import Rbac
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.election.history import Restores
+from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
 from pinnace.apiserver.flow.control import SEATS, FlowControl
 from pinnace.apiserver.quota.ledger import Quotas
@@ -175,7 +175,7 @@ class Assembly:
         networks = [str(each) for each in settings.services.networks]
         bootstrap = Bootstrap(self._stores, self.cacher, clock, networks, self._aggregator)
         self._migration = Migration(storage, self._stores, self.cacher, clock)
-        restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
+        restores = RestoreHandler(storage, self._elections_committer, self.cacher, clock, self._rng)
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
         ids = RequestIds(f"{self._rng.getrandbits(48):012x}")
         impersonator = Impersonator(self.policy, lambda: self._rbac.versions)

@@ -76,7 +76,7 @@ from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.auth.rbac import Held
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, CacheError, SelectionPredicate
-from pinnace.apiserver.election.history import Restores
+from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import ElectionsService
 from pinnace.apiserver.errors import Rejected, not_loaded, shutting_down
 from pinnace.apiserver.registry.admission import Request
@@ -103,7 +103,7 @@ class ReadinessGate:
         cacher: Cacher,
         identity: ClusterIdentity,
         bootstrap: Bootstrap,
-        restores: Restores,
+        restores: RestoreHandler,
         elections: ElectionsService,
     ) -> None:
         self._cacher = cacher
@@ -128,7 +128,7 @@ class ReadinessGate:
             if self._restored:
                 self._restored = False
                 self._elections.restored()
-                await self._restores.end_terms()
+                await self._restores.end_backup_terms()
             await self._bootstrap.run()
             if not self._loaded.is_set():
                 self.bootstrapped.set()
@@ -162,7 +162,7 @@ class ReadinessGate:
         self.bootstrapped.clear()
         if self._cacher.restored:
             self._restored = True
-            self._restores.part()
+            self._restores.record_restore()
         self._loaded.set()
 
 

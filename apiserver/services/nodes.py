@@ -61,7 +61,7 @@ from pinnace.apiserver.services.sessions import (
     SessionStreams,
     StreamEvent,
     Timing,
-    read,
+    decode_record,
 )
 from pinnace.apiserver.storage.committer import Committer, Conflict
 from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
@@ -363,7 +363,7 @@ class FleetSession:
 
     def _writing(self, node: str, found: KeyValue | None) -> Write:
         key = LEASES.key(NODE_LEASE_NAMESPACE, node)
-        mine = read(Lease, found.value) if found is not None and found.lease == self._session.id else None
+        mine = decode_record(Lease, found.value) if found is not None and found.lease == self._session.id else None
         if mine is not None:
             value = signed(mine, self._ours)
         else:
@@ -492,7 +492,7 @@ class Signature(NamedTuple):
     @classmethod
     def of_record(cls, found: KeyValue) -> Signature:
         """Return the signature of a stored object. An object that cannot be decoded has no holder."""
-        return cls.of(read(Lease, found.value) or Lease())
+        return cls.of(decode_record(Lease, found.value) or Lease())
 
     def on(self, lease: Lease) -> None:
         """Write the signature to the Lease object."""
@@ -512,7 +512,7 @@ def unusable(nodes: Sequence[str]) -> str:
 def lease_object(node: str, signature: Signature, ttl: int, now: float, uid: str, found: KeyValue | None) -> bytes:
     """Return the new Lease object of a node. `found`: the object that it replaces. The uid stays, unless `found` cannot be
     decoded. `now` is in Unix seconds."""
-    lease = read(Lease, found.value) if found is not None else None
+    lease = decode_record(Lease, found.value) if found is not None else None
     if lease is None:
         lease = Lease()
         lease.metadata.name, lease.metadata.namespace, lease.metadata.uid = node, NODE_LEASE_NAMESPACE, uid

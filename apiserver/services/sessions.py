@@ -21,7 +21,7 @@ A stream is a bidirectional stream with an inbox and an outbox:
 The reader runs in its own task: gRPC cancels the call when the peer dies, and the cleanup must not be cancelled.
 
 Records in etcd (elections, nominations, terms, Leases of nodes) may be unreadable, because etcdctl or a newer version wrote
-them. An unreadable record ends no session: `read` returns None, and each caller decides.
+them. An unreadable record ends no session: `decode_record` returns None, and each caller decides.
 """
 
 import asyncio
@@ -313,7 +313,7 @@ async def _hold(stream: SessionStream[Q, A], talk: Callable[[], Awaitable[None]]
 M = TypeVar("M", bound=Message)
 
 
-def read(message: type[M], value: bytes) -> M | None:
+def decode_record(message: type[M], value: bytes) -> M | None:
     """Return the decoded record; None if it cannot be decoded."""
     try:
         return message.FromString(value)
@@ -326,7 +326,7 @@ def election_of(record: KeyValue) -> Election:
 
     While the key exists, no other candidate can lead. If it cannot be decoded, the holder is unknown.
     """
-    election = read(Election, record.value) or Election(name=record.key.rpartition("/")[2])
+    election = decode_record(Election, record.value) or Election(name=record.key.rpartition("/")[2])
     election.token = record.create_revision
     election.ClearField("session")
     election.ClearField("secret_hash")

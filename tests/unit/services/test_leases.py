@@ -10,7 +10,7 @@ from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE
 from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.apiserver.admission.authorization import ElectionLeases
 from pinnace.apiserver.auth.authentication import MASTERS, User
-from pinnace.apiserver.election.history import ended, shown
+from pinnace.apiserver.election.history import end_term, lease_after_change
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import Operation, Request
 from pinnace.apiserver.services.leases import REUSE, Stamps
@@ -159,31 +159,31 @@ def spec(lease: Lease | None) -> Mapping[str, object]:
 
 
 def test_election_is_shown_as_kubernetes_does_and_counts_its_terms() -> None:
-    first = shown(None, term(5, "a", 10.0), TTL, "uid")
+    first = lease_after_change(None, term(5, "a", 10.0), TTL, "uid")
     assert first is not None
     assert (first.metadata.namespace, first.metadata.name, first.metadata.uid) == (SYSTEM_NAMESPACE, "kube-scheduler", "uid")
     assert spec(first) == {"holder": "a", "transitions": 0, "acquired": 10.0}
-    over = shown(first, ended(term(5, "a", 10.0), "resigned", to_micro_time(12.0)), TTL, "")
+    over = lease_after_change(first, end_term(term(5, "a", 10.0), "resigned", to_micro_time(12.0)), TTL, "")
     assert spec(over) == {"holder": "", "transitions": 0, "acquired": 10.0}
-    assert spec(shown(over, term(7, "b", 13.0), TTL, "")) == {"holder": "b", "transitions": 1, "acquired": 13.0}
+    assert spec(lease_after_change(over, term(7, "b", 13.0), TTL, "")) == {"holder": "b", "transitions": 1, "acquired": 13.0}
 
 
 def test_old_news_changes_no_lease_object() -> None:
-    latest = shown(None, term(7, "b", 13.0), TTL, "uid")
-    for news in (term(7, "b", 13.0), term(5, "a", 10.0), ended(term(5, "a", 10.0), "resigned", to_micro_time(14.0))):
-        assert shown(latest, news, TTL, "") is None
+    latest = lease_after_change(None, term(7, "b", 13.0), TTL, "uid")
+    for news in (term(7, "b", 13.0), term(5, "a", 10.0), end_term(term(5, "a", 10.0), "resigned", to_micro_time(14.0))):
+        assert lease_after_change(latest, news, TTL, "") is None
 
 
 def test_foreign_lease_object_is_not_changed() -> None:
     foreign = Lease()
     foreign.metadata.name, foreign.metadata.namespace = "kube-scheduler", SYSTEM_NAMESPACE
-    assert shown(foreign, term(5, "a", 10.0), TTL, "") is None
-    other = shown(None, Term(election="kube-scheduler", holder="x", token=3), TTL, "uid")
-    assert shown(other, term(5, "a", 10.0), TTL, "") is None
+    assert lease_after_change(foreign, term(5, "a", 10.0), TTL, "") is None
+    other = lease_after_change(None, Term(election="kube-scheduler", holder="x", token=3), TTL, "uid")
+    assert lease_after_change(other, term(5, "a", 10.0), TTL, "") is None
 
 
 async def test_lease_object_of_an_election_names_the_leader(world: World) -> None:
-    stored = shown(None, term(1, "old", 10.0), TTL, "uid")
+    stored = lease_after_change(None, term(1, "old", 10.0), TTL, "uid")
     assert stored is not None
     await world.read(stored)
     assert stored.spec.holderIdentity == "", "nobody leads"

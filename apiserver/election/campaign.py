@@ -72,7 +72,7 @@ class CampaignSession:
         self._queue.add_candidate(self._stream)
         try:
             if await self._open_campaign() is CampaignStep.CONTINUE:
-                await race(self._session.keep(self._acknowledge_heartbeat, self._post_expiry), self._serve_stream())
+                await race(self._session.keep_alive(self._acknowledge_heartbeat, self._post_expiry), self._serve_stream())
         finally:
             self._queue.remove_candidate(self._stream)
 
@@ -225,7 +225,7 @@ class CampaignSession:
                 await self._key.depose_leader(ETCD_RESTORED)
                 return self._send_lost(ETCD_RESTORED)
             case CampaignRequest() as request if request.HasField("heartbeat"):
-                self._session.beat(request.heartbeat.sequence)
+                self._session.record_heartbeat(request.heartbeat.sequence)
                 return CampaignStep.CONTINUE
             case CampaignRequest() as request if request.HasField("resign"):
                 await self._key.depose_leader(RESIGNED)
@@ -243,12 +243,12 @@ class CampaignSession:
         self._stream.send(CampaignResponse(heartbeat=CampaignResponse.HeartbeatAck(sequence=sequence)))
 
     def _post_expiry(self) -> None:
-        self._stream.post(StreamEvent.EXPIRED)
+        self._stream.post_event(StreamEvent.EXPIRED)
 
     async def _end_disconnected_term(self, reason: str) -> None:
         """Handle a candidate that has disconnected or is silent. If etcd delays the responses to its heartbeats, it may be
         moving to another server. Then the key is not deleted, and its lease expires."""
-        if self._key.held and self._session.overdue:
+        if self._key.held and self._session.is_overdue:
             log.warning('election "%s": %s: %s, while etcd is unavailable', self._queue.name, self._opening.holder, reason)
         else:
             await self._key.depose_leader(reason, self._clock.monotonic() - self._stream.last_message)

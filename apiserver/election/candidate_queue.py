@@ -117,7 +117,7 @@ class CandidateQueue:
         if stream in self._queue:
             self._queue.remove(stream)
             for next_stream in self._queue[:1]:
-                next_stream.post(StreamEvent.CHANGED)
+                next_stream.post_event(StreamEvent.CHANGED)
 
     def is_next(self, stream: CandidateStream) -> bool:
         """Report whether the stream belongs to the first waiting candidate with a recent heartbeat."""
@@ -156,7 +156,7 @@ class CandidateQueue:
 
     def _notify_all(self) -> None:
         for stream in self._streams:
-            stream.post(StreamEvent.CHANGED)
+            stream.post_event(StreamEvent.CHANGED)
 
     def _update_latest_term(self, change: Change) -> None:
         if change.value is not None:

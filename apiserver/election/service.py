@@ -287,7 +287,7 @@ class ElectionsService:
 
     async def campaign(self, requests: AsyncIterator[CampaignRequest], context: Context) -> AsyncIterator[CampaignResponse]:
         stream = SessionStream[CampaignRequest, CampaignResponse](requests, self._timing, self._clock)
-        async for response in self._streams.hold(stream, lambda: self._campaign(stream, context.user)):
+        async for response in self._streams.serve_stream(stream, lambda: self._campaign(stream, context.user)):
             yield response
 
     async def get(self, request: GetElectionRequest, context: Context) -> Election:

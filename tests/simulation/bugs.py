@@ -217,7 +217,7 @@ def _elected_over_a_leader(surgery: Surgery) -> None:
 def _server_renews_by_itself(surgery: Surgery) -> None:
     """A server keeps sessions alive for peers that are silent, and does not notice that they are."""
 
-    async def keep(self: LeaseSession, answered: Callable[[int], None], expired: Callable[[], None]) -> None:
+    async def keep_alive(self: LeaseSession, answered: Callable[[int], None], expired: Callable[[], None]) -> None:
         latest = 0
         while True:
             await asyncio.sleep(0.1)
@@ -229,7 +229,7 @@ def _server_renews_by_itself(surgery: Surgery) -> None:
                 latest = self._latest
                 answered(latest)
 
-    surgery.replace(LeaseSession, "keep", keep)
+    surgery.replace(LeaseSession, "keep_alive", keep_alive)
     surgery.replace(SilenceTimer, "exceeded", lambda self, now: False)
 
 

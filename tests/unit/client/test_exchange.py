@@ -90,7 +90,7 @@ async def test_messages_are_small_so_that_small_calls_wait_little(served: Served
         await stream.done_writing()
         batches = [batch async for batch in stream]
     assert {result.id for batch in batches for result in batch.results} == {1, 2, 3, 4, 5}
-    assert max(batch.ByteSize() for batch in batches) < calls.PART + 4096
+    assert max(batch.ByteSize() for batch in batches) < calls.PART_SIZE + 4096
 
     recorder = DeadServer()
     await recorder.server.start()

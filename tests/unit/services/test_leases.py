@@ -13,8 +13,8 @@ from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.election.history import end_term, lease_after_change
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import Operation, Request
-from pinnace.apiserver.services.leases import REUSE, Stamps
-from pinnace.apiserver.services.nodes import Signature, lease_object
+from pinnace.apiserver.services.leases import RENEWAL_CACHE_SECONDS, RenewalTimes
+from pinnace.apiserver.services.nodes import Signature, encode_lease
 from pinnace.apiserver.storage.interface import Committed, KeyValue, Unavailable, Write
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
@@ -59,13 +59,13 @@ class World:
         self.clock = FakeClock()
         self.storage = Store(self.clock)
         self.keys = Keys()
-        self.stamps = Stamps(self.keys, self.storage, self.clock)
+        self.stamps = RenewalTimes(self.keys, self.storage, self.clock)
 
     async def claim(self, *nodes: str, stream: str = "s") -> int:
         """The session of a fleet that has claimed these nodes, with its stream."""
         session = await self.storage.grant_lease(TTL)
         for node in nodes:
-            value = lease_object(node, Signature("fleet", 1, stream), TTL, self.clock.time(), "uid", None)
+            value = encode_lease(node, Signature("fleet", 1, stream), TTL, self.clock.time(), "uid", None)
             await self.storage.transact([Write(LEASES.key(NODE_LEASE_NAMESPACE, node), value, 0, lease=session)])
         return session
 
@@ -86,9 +86,9 @@ class World:
 
     async def read(self, *leases: Lease) -> list[float]:
         """Their renewTime, in Unix time."""
-        await self.stamps.prepare(leases)
+        await self.stamps.load_sessions(leases)
         for lease in leases:
-            self.stamps.stamp(lease)
+            self.stamps.stamp_lease(lease)
         return [to_seconds(lease.spec.renewTime) for lease in leases]
 
 
@@ -117,7 +117,7 @@ async def test_nothing_is_written_and_a_session_is_asked_for_once(world: World) 
     for _ in range(3):
         await world.read(*leases)
     assert world.storage.asked == 2, "which session it is, and how old its last renewal is"
-    await world.clock.advance(REUSE)
+    await world.clock.advance(RENEWAL_CACHE_SECONDS)
     await world.read(*leases)
     assert world.storage.asked == 3
     assert await world.storage.current_revision() == revision

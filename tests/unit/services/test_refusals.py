@@ -17,7 +17,7 @@ from pinnace.api.verbs_pb2 import BatchResponse, ListRequest
 from pinnace.apiserver import errors
 from pinnace.apiserver.errors import MAX_VIOLATIONS, QUIET, Rejected, _Shortages, to_refusal
 from pinnace.apiserver.services import methods
-from pinnace.apiserver.services.handlers import MAX_MESSAGE, cut
+from pinnace.apiserver.services.handlers import MAX_MESSAGE, truncate_message
 from pinnace.runtime.logs import CallsRefused
 from tests.builders import make_pod
 from tests.clock import FakeClock
@@ -30,7 +30,7 @@ ROOM = 8192
 @pytest.mark.parametrize("text", ["a", "é", "😀", "%", "\n", "\0"])
 def test_whatever_it_says_fits_into_the_trailers(text: str) -> None:
     refusal = errors.invalid(PODS, text * 5000, [Violation(text * 100, text * 200)] * 50)
-    told = replace(refusal, message=cut(refusal.message))
+    told = replace(refusal, message=truncate_message(refusal.message))
     sent = len(quote(told.message, safe=" !\"#$&'()*+,/:;<=>?@[\\]^`{|}")) + len(encode(told).SerializeToString()) * 4 // 3
     assert sent < ROOM - 500
     assert told.message and told.violations[-1].message.startswith("... and ")
@@ -39,7 +39,7 @@ def test_whatever_it_says_fits_into_the_trailers(text: str) -> None:
 def test_short_message_is_unchanged() -> None:
     violations = (Violation("spec", "b" * (MAX_VIOLATIONS - 20)),)
     assert errors.invalid(PODS, "a", violations).violations == violations
-    assert cut("a" * MAX_MESSAGE) == "a" * MAX_MESSAGE
+    assert truncate_message("a" * MAX_MESSAGE) == "a" * MAX_MESSAGE
 
 
 async def test_details_are_limited_per_object_of_a_batch() -> None:

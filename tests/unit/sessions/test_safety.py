@@ -80,14 +80,14 @@ async def run(seed: int, slowest: float, loss: float, *, from_sending: bool = Tr
     sent: list[float] = []
 
     async def arrive(sequence: int) -> None:
-        session.beat(sequence)
+        session.record_heartbeat(sequence)
 
     async def learn(sequence: int) -> None:
         now = clock.monotonic()
         term.extend((sent[sequence] if from_sending else now) + TIMING.validity, now)
 
     keeping = asyncio.create_task(
-        session.keep(lambda sequence: network.send(clock.monotonic(), partial(learn, sequence)), lambda: None)
+        session.keep_alive(lambda sequence: network.send(clock.monotonic(), partial(learn, sequence)), lambda: None)
     )
     next_beat = begun
     while (now := clock.monotonic()) < begun + SECONDS:

@@ -348,7 +348,7 @@ async def test_message_with_too_many_nodes_is_rejected(cluster: Cluster) -> None
 
 async def test_large_fleet_sends_its_nodes_in_several_messages(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_service, "MAX_NODES", 10)
-    monkeypatch.setattr(heartbeat, "CHUNK", 10)
+    monkeypatch.setattr(heartbeat, "MAX_NODES_PER_MESSAGE", 10)
     await cluster.serve()
     nodes = [f"n{number}" for number in range(25)]
     fleet = cluster.fleet("fleet-a", nodes)

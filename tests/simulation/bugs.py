@@ -439,7 +439,7 @@ def _informer_resumes_too_late(surgery: Surgery) -> None:
         original(self, deltas, revision)
         self._resume = revision + 1
 
-    original = surgery.replace(Informer, "_tell", tell)
+    original = surgery.replace(Informer, "_notify_handlers", tell)
 
 
 @bug("informer-drops-deletions", "I8", "L1")
@@ -449,7 +449,7 @@ def _informer_drops_deletions(surgery: Surgery) -> None:
     def apply(self: Any, events: Any) -> Any:
         return original(self, [(kind, obj) for kind, obj in events if kind != DELETED])
 
-    original = surgery.replace(Informer, "_apply", apply)
+    original = surgery.replace(Informer, "_apply_events", apply)
 
 
 # --- the scheduler

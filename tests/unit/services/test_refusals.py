@@ -15,7 +15,7 @@ from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Violation, encode
 from pinnace.api.verbs_pb2 import BatchResponse, ListRequest
 from pinnace.apiserver import errors
-from pinnace.apiserver.errors import MAX_VIOLATIONS, QUIET, Rejected, _Shortages, to_refusal
+from pinnace.apiserver.errors import MAX_VIOLATIONS, SHORTAGE_LOG_INTERVAL, Rejected, _ShortageLog, to_refusal
 from pinnace.apiserver.services import methods
 from pinnace.apiserver.services.handlers import MAX_MESSAGE, truncate_message
 from pinnace.runtime.logs import CallsRefused
@@ -98,12 +98,12 @@ def test_other_errors_are_bugs(error: Exception) -> None:
 
 async def test_shortages_are_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
-    shortages = _Shortages(clock)
+    shortages = _ShortageLog(clock)
     with caplog.at_level(logging.ERROR):
         for _ in range(5):
-            shortages.met("memory", "Pods/List")
-        await clock.advance(QUIET)
-        shortages.met("memory", "Pods/List")
+            shortages.log_shortage("memory", "Pods/List")
+        await clock.advance(SHORTAGE_LOG_INTERVAL)
+        shortages.log_shortage("memory", "Pods/List")
     assert logged(caplog, CallsRefused) == [CallsRefused("memory", count, "Pods/List") for count in (1, 5)]
 
 

@@ -42,7 +42,7 @@ from pinnace.apiserver.auth.authentication import NoTokens, Tokens
 from pinnace.apiserver.auth.authorizer import Impersonator, NodeAuthorizer, Policy
 from pinnace.apiserver.auth.rbac import Rbac
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.election.history import Restores
+from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import DEFAULT_LEASE, ElectionsService, timing_of
 from pinnace.apiserver.flow.control import SEATS, FlowControl
 from pinnace.apiserver.quota.ledger import Quotas
@@ -70,9 +70,9 @@ from pinnace.apiserver.services.discovery import (
 from pinnace.apiserver.services.keys import KeysService
 from pinnace.apiserver.services.kubelets import Kubelets, NoKubelets
 from pinnace.apiserver.services.leases import LeaseService
-from pinnace.apiserver.services.methods import MIN_TIMEOUT, READ_TIMEOUT, Gate, Method, StreamAuthorizations, methods_of
+from pinnace.apiserver.services.methods import MIN_TIMEOUT, READ_TIMEOUT, Gate, Method, StreamAuthorizations, build_methods
 from pinnace.apiserver.services.nodes import HeartbeatsService, NodeService
-from pinnace.apiserver.services.pods import PodService, Streaming
+from pinnace.apiserver.services.pods import ContainerStreams, PodService
 from pinnace.apiserver.services.resource import EventService, NamespaceService, ResourceService, TablesService
 from pinnace.apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, StatsCollector
 from pinnace.apiserver.services.scale import ScaledService
@@ -175,15 +175,17 @@ class Assembly:
         networks = [str(each) for each in settings.services.networks]
         bootstrap = Bootstrap(self._stores, self.cacher, clock, networks, self._aggregator)
         self._migration = Migration(storage, self._stores, self.cacher, clock)
-        restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
+        restores = RestoreHandler(storage, self._elections_committer, self.cacher, clock, self._rng)
         self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
         ids = RequestIds(f"{self._rng.getrandbits(48):012x}")
         impersonator = Impersonator(self.policy, lambda: self._rbac.versions)
         self.runner = CallRunner(ids, Refusals(clock), impersonator, settings.tracer)
         self._calls = CallsService(self.runner)
-        self._tenures = StreamAuthorizations(self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng)
+        self._authorizations = StreamAuthorizations(
+            self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng
+        )
         self.methods = self._methods()
-        self._calls.serve(self.methods)
+        self._calls.set_methods(self.methods)
 
     async def run(self) -> None:
         """Run until cancelled. If a task fails, all tasks are cancelled and the error is raised. Raises OtherCluster before
@@ -196,7 +198,7 @@ class Assembly:
             for committer in (self._committer, self._elections_committer):
                 tasks.create_task(unending("pipelines", committer.keep_pipelines), name="pipelines")
             tasks.create_task(unending("flow control", self._flow.run), name="flow control")
-            tasks.create_task(unending("tenures", self._tenures.run), name="tenures")
+            tasks.create_task(unending("tenures", self._authorizations.run), name="tenures")
             tasks.create_task(unending("sweeper", self._sweeper.run), name="sweeper")
             tasks.create_task(unending("compactor", self._compactor.run), name="compactor")
             tasks.create_task(unending("retention of events", self._retention.run), name="retention of events")
@@ -244,7 +246,9 @@ class Assembly:
         methods: dict[str, Method] = {}
 
         def serve(descriptors: Iterable[MethodDescriptor], service: object, gate: Gate) -> None:
-            of_calls = methods_of(descriptors, service, gate, self._flow, self.policy, self._tenures, self._fences, self._audit)
+            of_calls = build_methods(
+                descriptors, service, gate, self._flow, self.policy, self._authorizations, self._fences, self._audit
+            )
             methods.update(of_calls)
 
         for descriptor, service, gate in services:
@@ -256,7 +260,7 @@ class Assembly:
 
     def _services(self) -> Mapping[Resource[Any], ResourceService[Any]]:
         stores, audit, policy = self._stores, self._audit, self.policy
-        streaming = Streaming(self.cacher.of(PODS), self.cacher.of(NODES), self._settings.kubelets)
+        streaming = ContainerStreams(self.cacher.of(PODS), self.cacher.of(NODES), self._settings.kubelets)
         special: Mapping[Resource[Any], ResourceService[Any]] = {
             PODS: PodService(
                 stores[PODS],

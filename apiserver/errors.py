@@ -114,20 +114,20 @@ def contended(resource: Resource[Any], name: str) -> Refusal:
 def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation]) -> Refusal:
     """The refusal contains the first violations, up to MAX_VIOLATIONS bytes, and the number of the omitted ones. (Kubernetes
     returns all violations.)"""
-    told = _within_room(violations)
-    message = f'{resource.kind} "{name}" is invalid: {summarize(told)}'
-    return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(told))
+    shown = _limit_violations(violations)
+    message = f'{resource.kind} "{name}" is invalid: {summarize(shown)}'
+    return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(shown))
 
 
-def _within_room(violations: Sequence[Violation]) -> list[Violation]:
-    told, room = list[Violation](), MAX_VIOLATIONS
+def _limit_violations(violations: Sequence[Violation]) -> list[Violation]:
+    shown, room = list[Violation](), MAX_VIOLATIONS
     for violation in violations:
         room -= len(violation.field.encode()) + len(violation.message.encode()) + 16
         if room < 0:
-            told.append(Violation("", f"... and {len(violations) - len(told):,} more"))
+            shown.append(Violation("", f"... and {len(violations) - len(shown):,} more"))
             break
-        told.append(violation)
-    return told
+        shown.append(violation)
+    return shown
 
 
 def too_much(resource: Resource[Any], name: str, most: int) -> Refusal:
@@ -152,8 +152,8 @@ def unmergeable(message: str) -> Refusal:
 
 def apply_conflict(conflicts: Sequence[Violation]) -> Refusal:
     """Each conflict contains a field and the manager that owns it."""
-    told = _within_room(conflicts)
-    return Refusal(Code.ABORTED, APPLY_CONFLICT, conflict_message(conflicts), violations=tuple(told))
+    shown = _limit_violations(conflicts)
+    return Refusal(Code.ABORTED, APPLY_CONFLICT, conflict_message(conflicts), violations=tuple(shown))
 
 
 def forbidden(message: str) -> Refusal:
@@ -209,15 +209,15 @@ SHORT_OF = {
 """The exhausted resource, by errno."""
 SHORT_RETRY = 1.0
 """Seconds after which a client can retry a call that failed because a resource of the server was exhausted."""
-QUIET = 10.0
+SHORTAGE_LOG_INTERVAL = 10.0
 """Minimum seconds between two log lines about the same resource. Under memory pressure every call can fail."""
 
 
 def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusal:
     """Return the refusal for an exception. `method`: its name in the log. `writes`: true if the call may have written before
     the error; then the outcome is unknown."""
-    if lack := _lack(error):
-        return _short(lack, method, writes)
+    if exhausted := _exhausted_resource(error):
+        return _shortage_refusal(exhausted, method, writes)
     match error:
         case Rejected():
             return error.refusal
@@ -249,7 +249,7 @@ def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusa
             return Refusal(Code.INTERNAL, "InternalError", f"internal error: {type(error).__name__}: {error}")
 
 
-def _lack(error: BaseException) -> str:
+def _exhausted_resource(error: BaseException) -> str:
     """Return the exhausted resource; "" if the error has another cause."""
     match error:
         case MemoryError():
@@ -257,12 +257,12 @@ def _lack(error: BaseException) -> str:
         case OSError():
             return SHORT_OF.get(error.errno or 0, "")
         case BaseExceptionGroup():
-            return next(filter(None, map(_lack, error.exceptions)), "")
+            return next(filter(None, map(_exhausted_resource, error.exceptions)), "")
         case _:
             return ""
 
 
-class _Shortages:
+class _ShortageLog:
     """Logs each exhausted resource at most once per QUIET seconds, with the number of refused calls."""
 
     def __init__(self, clock: Clock) -> None:
@@ -270,25 +270,27 @@ class _Shortages:
         self._logged: dict[str, float] = {}
         self._calls: dict[str, int] = {}
 
-    def met(self, lack: str, method: str) -> None:
+    def log_shortage(self, exhausted: str, method: str) -> None:
         now = self._clock.monotonic()
-        self._calls[lack] = self._calls.get(lack, 0) + 1
-        if now - self._logged.get(lack, -QUIET) >= QUIET:
-            self._logged[lack] = now
-            count = self._calls.pop(lack)
-            refused = CallsRefused(lack, count, method).extra
-            log.error("out of %s: %d calls refused, most recently %s", lack, count, method, extra=refused)
+        self._calls[exhausted] = self._calls.get(exhausted, 0) + 1
+        if now - self._logged.get(exhausted, -SHORTAGE_LOG_INTERVAL) >= SHORTAGE_LOG_INTERVAL:
+            self._logged[exhausted] = now
+            count = self._calls.pop(exhausted)
+            refused = CallsRefused(exhausted, count, method).extra
+            log.error("out of %s: %d calls refused, most recently %s", exhausted, count, method, extra=refused)
 
 
-_shortages = _Shortages(SYSTEM_CLOCK)
+_shortages = _ShortageLog(SYSTEM_CLOCK)
 
 
-def _short(lack: str, method: str, writes: bool) -> Refusal:
-    _shortages.met(lack, method)
+def _shortage_refusal(exhausted: str, method: str, writes: bool) -> Refusal:
+    _shortages.log_shortage(exhausted, method)
     if writes:
-        message = f"the outcome of the request is unknown: the API server is out of {lack}; read the object before you retry"
+        message = (
+            f"the outcome of the request is unknown: the API server is out of {exhausted}; read the object before you retry"
+        )
         return Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message)
-    message = f"the API server is out of {lack}; set a smaller limit, or retry later"
+    message = f"the API server is out of {exhausted}; set a smaller limit, or retry later"
     return Refusal(Code.RESOURCE_EXHAUSTED, "InsufficientResources", message, retry_after=SHORT_RETRY)
 
 

@@ -24,7 +24,7 @@ from pinnace.apiserver.registry.strategies.pods import SECONDS, DefaultToleratio
 from pinnace.apiserver.server import ApiServer
 from pinnace.apiserver.services import metrics
 from pinnace.apiserver.services.kubelets import GrpcKubelets
-from pinnace.apiserver.startup import Claim, authorities_in
+from pinnace.apiserver.startup import Claim, authority_reader
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.apiserver.storage.etcd.members import credentials
 from pinnace.apiserver.storage.interface import Measured, Prefixed, Storage, check_prefix
@@ -230,8 +230,8 @@ def main(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--etcd-prefix") from None
     services = Ranges(
-        _parsed(parse_networks, networks, "--service-cluster-ip-range"),
-        _parsed(parse_node_ports, node_ports, "--service-node-port-range"),
+        _parse_option(parse_networks, networks, "--service-cluster-ip-range"),
+        _parse_option(parse_node_ports, node_ports, "--service-node-port-range"),
     )
     if token_listen is not None and tokens is None:
         raise click.UsageError("--token-listen requires --token-auth-file")
@@ -259,11 +259,13 @@ def main(
             events=EventLimits(event_max_count, event_max_bytes),
             services=services,
             tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
-            kubelets=_kubelets(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
-            webhooks=_webhooks(admission, tls),
+            kubelets=_kubelet_client(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
+            webhooks=_load_webhooks(admission, tls),
             tracer=flags.tracer(tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million),
             preempted=preempted,
-            cluster=Claim(cluster_id, authorities_in(tls.ca) if tls is not None else frozenset, _where(endpoints, prefix)),
+            cluster=Claim(
+                cluster_id, authority_reader(tls.ca) if tls is not None else frozenset, _describe_storage(endpoints, prefix)
+            ),
             **settings,
         ),
     )
@@ -289,7 +291,7 @@ class ServerOptions:
     settings: ServerSettings
 
 
-def _parsed(parse: Callable[[str], T], text: str, option: str) -> T:
+def _parse_option(parse: Callable[[str], T], text: str, option: str) -> T:
     """Raises click.BadParameter."""
     try:
         return parse(text)
@@ -297,11 +299,11 @@ def _parsed(parse: Callable[[str], T], text: str, option: str) -> T:
         raise click.BadParameter(str(error), param_hint=option) from None
 
 
-def _where(endpoints: Sequence[str], prefix: str) -> str:
+def _describe_storage(endpoints: Sequence[str], prefix: str) -> str:
     return f"etcd at {','.join(endpoints)}" + (f" below {prefix}" if prefix else "")
 
 
-def _kubelets(tls: TlsFiles | None) -> GrpcKubelets:
+def _kubelet_client(tls: TlsFiles | None) -> GrpcKubelets:
     """Raises click.BadParameter."""
     try:
         return GrpcKubelets(tls)
@@ -309,7 +311,7 @@ def _kubelets(tls: TlsFiles | None) -> GrpcKubelets:
         raise click.BadParameter(str(error), param_hint="--kubelet-client-certificate") from None
 
 
-def _webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]:
+def _load_webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]:
     """Raises click.BadParameter."""
     try:
         return load(file, tls, metrics.WebhookMeter()) if file is not None else ()

@@ -139,7 +139,7 @@ SHARDS = 8
 """The number of listener shards. A client that floods the server from two connections delays a quarter of the other clients."""
 MAX_CONNECTIONS = 10_000
 """Maximum connections of all shards, if there are enough file descriptors: two connections for each of 5,000 nodes."""
-SHARE = 0.65
+DESCRIPTOR_SHARE = 0.65
 """The share of the process's file descriptors for the connections of the port."""
 
 
@@ -153,7 +153,7 @@ class ListenerShards:
         *,
         count: int = SHARDS,
         connections: int = MAX_CONNECTIONS,
-        share: float = SHARE,
+        share: float = DESCRIPTOR_SHARE,
     ) -> None:
         """`handlers` creates the handlers of a shard. `count` is the number of shards. `connections` is the maximum of all
         shards together. `share` is the share of the process's file descriptors (see pinnace.runtime.grpc_server)."""
@@ -167,10 +167,10 @@ class ListenerShards:
         disables TLS. Raises OSError, for example if the port is in use."""
         host, _, port = address.rpartition(":")
         try:
-            with _claimed(host, int(port)):
-                port = _add(self._servers[0], f"{host}:{port}", credentials)
+            with _reserve_port(host, int(port)):
+                port = _bind_address(self._servers[0], f"{host}:{port}", credentials)
             for server in self._servers[1:]:
-                _add(server, f"{host}:{port}", credentials)
+                _bind_address(server, f"{host}:{port}", credentials)
         except (RuntimeError, ValueError, OSError) as error:
             raise OSError(f"cannot listen on {address}: {error} (the port may be in use)") from error
         return f"{host}:{port}"
@@ -184,13 +184,13 @@ class ListenerShards:
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
 
 
-def _add(server: "grpc.aio.Server", address: str, credentials: Callable[[], grpc.ServerCredentials] | None) -> str:
+def _bind_address(server: "grpc.aio.Server", address: str, credentials: Callable[[], grpc.ServerCredentials] | None) -> str:
     """Add the port to a gRPC server, and return its number."""
     return str(server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials()))
 
 
 @contextmanager
-def _claimed(host: str, port: int) -> Iterator[None]:
+def _reserve_port(host: str, port: int) -> Iterator[None]:
     """Reserve a port until the first shard listens on it. Raises OSError if another process uses or reserves the port.
 
     Shards share a port with SO_REUSEPORT. With this option alone, a second API server of the same user could bind the port too,

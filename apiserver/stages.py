@@ -64,25 +64,25 @@ class CpuStages(Collector):
     def install(self, sections: Iterable[tuple[object, str, str]] = SECTIONS) -> None:
         """Wrap the functions permanently. Call it before any object binds them."""
         for owner, name, stage in sections:
-            setattr(owner, name, self.charging(stage, getattr(owner, name)))
+            setattr(owner, name, self.wrap(stage, getattr(owner, name)))
 
-    def charging(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a wrapper of a function or coroutine function that attributes its CPU time to the stage."""
         if inspect.iscoroutinefunction(function):
 
             @wraps(function)
             async def stepping(*args: Any, **kwargs: Any) -> Any:
-                return await self._steps(stage, function(*args, **kwargs))
+                return await self._drive_coroutine(stage, function(*args, **kwargs))
 
             return stepping
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            outer = self._enter(stage)
+            outer = self._switch_stage(stage)
             try:
                 return function(*args, **kwargs)
             finally:
-                self._enter(outer)
+                self._switch_stage(outer)
 
         return call
 
@@ -94,7 +94,7 @@ class CpuStages(Collector):
         family.add_metric([TRANSPORT], time.process_time() - sum(spent.values()) / 1e9)
         yield family
 
-    def _enter(self, stage: str | None) -> str | None:
+    def _switch_stage(self, stage: str | None) -> str | None:
         """Switch to a stage (None: no stage), and return the previous stage."""
         now, outer = self._now(), self._stage
         if outer is not None:
@@ -103,22 +103,22 @@ class CpuStages(Collector):
         return outer
 
     @types.coroutine
-    def _steps(self, stage: str, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    def _drive_coroutine(self, stage: str, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
         """Run the coroutine to its end. Values that it yields, values sent to it, and exceptions are passed through."""
         step: Callable[[Any], Any] = coroutine.send
-        told: Any = None
+        sent: Any = None
         while True:
-            outer = self._enter(stage)
+            outer = self._switch_stage(stage)
             try:
-                awaited = step(told)
+                awaited = step(sent)
             except StopIteration as end:
                 return end.value
             finally:
-                self._enter(outer)
+                self._switch_stage(outer)
             try:
-                step, told = coroutine.send, (yield awaited)
+                step, sent = coroutine.send, (yield awaited)
             except BaseException as error:  # usually CancelledError
-                step, told = coroutine.throw, error
+                step, sent = coroutine.throw, error
 
 
 def profile(registry: CollectorRegistry = REGISTRY) -> None:

@@ -76,7 +76,7 @@ from pinnace.apiserver.auth.authentication import SERVER
 from pinnace.apiserver.auth.rbac import Held
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, CacheError, SelectionPredicate
-from pinnace.apiserver.election.history import Restores
+from pinnace.apiserver.election.history import RestoreHandler
 from pinnace.apiserver.election.service import ElectionsService
 from pinnace.apiserver.errors import Rejected, not_loaded, shutting_down
 from pinnace.apiserver.registry.admission import Request
@@ -103,7 +103,7 @@ class ReadinessGate:
         cacher: Cacher,
         identity: ClusterIdentity,
         bootstrap: Bootstrap,
-        restores: Restores,
+        restores: RestoreHandler,
         elections: ElectionsService,
     ) -> None:
         self._cacher = cacher
@@ -128,7 +128,7 @@ class ReadinessGate:
             if self._restored:
                 self._restored = False
                 self._elections.restored()
-                await self._restores.end_terms()
+                await self._restores.end_backup_terms()
             await self._bootstrap.run()
             if not self._loaded.is_set():
                 self.bootstrapped.set()
@@ -162,7 +162,7 @@ class ReadinessGate:
         self.bootstrapped.clear()
         if self._cacher.restored:
             self._restored = True
-            self._restores.part()
+            self._restores.record_restore()
         self._loaded.set()
 
 
@@ -172,7 +172,7 @@ RETRY = 0.5
 """Seconds between two attempts while etcd is unavailable."""
 IDENTITY_CHECK_INTERVAL = 60.0
 """Seconds between two reads of the CA file."""
-SHOWN = 16
+FINGERPRINT_LENGTH = 16
 """The number of hexadecimal digits of a fingerprint in messages."""
 
 
@@ -194,10 +194,10 @@ class IdentityRecord:
     @classmethod
     def decode(cls, value: bytes) -> IdentityRecord:
         """Raises ValueError."""
-        said = json.loads(value)
-        if not isinstance(said, dict) or not isinstance(said.get("id"), str):
+        fields = json.loads(value)
+        if not isinstance(fields, dict) or not isinstance(fields.get("id"), str):
             raise ValueError("no id")
-        return cls(said["id"], frozenset(map(str, said.get("authorities", ()))))
+        return cls(fields["id"], frozenset(map(str, fields.get("authorities", ()))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Claim:
     where: str = "etcd"
 
 
-def authorities_in(path: Path) -> Callable[[], frozenset[str]]:
+def authority_reader(path: Path) -> Callable[[], frozenset[str]]:
     """Return a function that reads the fingerprints of the certificates in a PEM file. If the file cannot be read, it returns
     the result of the last successful read."""
     last = frozenset[str]()
@@ -227,34 +227,34 @@ def authorities_in(path: Path) -> Callable[[], frozenset[str]]:
     return read
 
 
-def compare(found: IdentityRecord, own: IdentityRecord, where: str) -> IdentityRecord:
+def reconcile_identity(found: IdentityRecord, own: IdentityRecord, where: str) -> IdentityRecord:
     """Return the identity to store; `found` if nothing changes. `own.id` is "" if it is unknown. Raises OtherCluster."""
     if own.id:
         same = own.id == found.id
     else:
         same = bool(own.authorities & found.authorities) or not (own.authorities or found.authorities)
     if not same:
-        raise OtherCluster(_refusal(found, own, where))
+        raise OtherCluster(_identity_mismatch(found, own, where))
     return IdentityRecord(found.id, found.authorities | own.authorities)
 
 
-def _refusal(found: IdentityRecord, own: IdentityRecord, where: str) -> str:
-    message = f"{where} contains the cluster {_described(found)}, but this API server belongs to "
-    message += f"the cluster {_described(own)}" if own.id else f"another cluster ({_authorities(own)})"
+def _identity_mismatch(found: IdentityRecord, own: IdentityRecord, where: str) -> str:
+    message = f"{where} contains the cluster {_describe_identity(found)}, but this API server belongs to "
+    message += f"the cluster {_describe_identity(own)}" if own.id else f"another cluster ({_describe_authorities(own)})"
     message += "; use another etcd or another --etcd-prefix"
     if not own.id:
         message += f". If the cluster has a new CA, start the server with --cluster-id {found.id}"
     return message
 
 
-def _described(identity: IdentityRecord) -> str:
-    return f"{identity.id} ({_authorities(identity)})"
+def _describe_identity(identity: IdentityRecord) -> str:
+    return f"{identity.id} ({_describe_authorities(identity)})"
 
 
-def _authorities(identity: IdentityRecord) -> str:
+def _describe_authorities(identity: IdentityRecord) -> str:
     if not identity.authorities:
         return "without TLS"
-    return "client CA SHA-256 " + ", ".join(sorted(f"{each[:SHOWN]}..." for each in identity.authorities))
+    return "client CA SHA-256 " + ", ".join(sorted(f"{each[:FINGERPRINT_LENGTH]}..." for each in identity.authorities))
 
 
 class ClusterIdentity:
@@ -293,7 +293,7 @@ class ClusterIdentity:
         found = await self._storage.get(CLUSTER_KEY)
         own = IdentityRecord(self._known, self._claim.authorities())
         while True:
-            wanted = self._wanted(found, own)
+            wanted = self._next_identity(found, own)
             if found is not None and wanted.encode() == found.value:
                 break
             written = await self._storage.transact(
@@ -306,11 +306,11 @@ class ClusterIdentity:
             log.info("the cluster ID is %s", wanted.id)
         self._known, self._checked = wanted.id, own.authorities
 
-    def _wanted(self, found: KeyValue | None, own: IdentityRecord) -> IdentityRecord:
+    def _next_identity(self, found: KeyValue | None, own: IdentityRecord) -> IdentityRecord:
         if found is None:
             return IdentityRecord(own.id or new_uid(self._rng), own.authorities)
         try:
-            return compare(IdentityRecord.decode(found.value), own, self._claim.where)
+            return reconcile_identity(IdentityRecord.decode(found.value), own, self._claim.where)
         except ValueError as error:
             raise OtherCluster(f"{self._claim.where}: key {CLUSTER_KEY} is not a valid cluster identity: {error}") from None
 
@@ -318,7 +318,7 @@ class ClusterIdentity:
 BOOTSTRAP_RETRY_DELAY = 0.5
 """Seconds between two attempts."""
 READ_TIMEOUT = 5.0
-_BY = Request(SERVER)
+_BOOTSTRAP_REQUEST = Request(SERVER)
 _OVERTAKEN = (Code.ALREADY_EXISTS, Code.ABORTED)
 
 
@@ -343,9 +343,9 @@ class Bootstrap:
     async def run(self) -> None:
         """Return when all bootstrap objects are complete. Call it when the cacher is loaded. If all objects are complete, it
         does not write, so a server can start while etcd accepts no writes."""
-        while refused := await self._provide() or await self._aggregate():
+        while refused := await self._create_defaults() or await self._aggregate():
             problems = [each.message for each in refused if each.code not in _OVERTAKEN]
-            if problem := problems[0] if problems else await self._catch_up():
+            if problem := problems[0] if problems else await self._wait_for_cache():
                 log.warning("cannot create the bootstrap objects: %s", problem, extra=BootstrapFailed(problem).extra)
                 await self._clock.sleep(BOOTSTRAP_RETRY_DELAY)
 
@@ -355,7 +355,7 @@ class Bootstrap:
         except (StorageError, CacheError) as error:
             return [Refusal(Code.UNAVAILABLE, "Unavailable", str(error))]
 
-    async def _catch_up(self) -> str:
+    async def _wait_for_cache(self) -> str:
         """Wait until the cache contains the writes of other servers. Return the error, or ""."""
         try:
             await self._cacher.fresh(READ_TIMEOUT)
@@ -363,32 +363,32 @@ class Bootstrap:
             return str(error)
         return ""
 
-    async def _provide(self) -> Sequence[Refusal]:
+    async def _create_defaults(self) -> Sequence[Refusal]:
         """Return the refusals of all failed writes. Objects that cannot be decoded are ignored, because only an administrator
         can repair them."""
         return [
-            *await self._put(NAMESPACES, map(_namespace, PERMANENT)),
-            *await self._put(CLUSTER_ROLES, rbac.cluster_roles()),
-            *await self._put(CLUSTER_ROLE_BINDINGS, rbac.cluster_role_bindings()),
-            *await self._put(PRIORITY_CLASSES, policy.system_classes()),
-            *await self._put_range(),
+            *await self._create_or_complete(NAMESPACES, map(_namespace, PERMANENT)),
+            *await self._create_or_complete(CLUSTER_ROLES, rbac.cluster_roles()),
+            *await self._create_or_complete(CLUSTER_ROLE_BINDINGS, rbac.cluster_role_bindings()),
+            *await self._create_or_complete(PRIORITY_CLASSES, policy.system_classes()),
+            *await self._create_service_cidr(),
         ]
 
-    async def _put_range(self) -> Sequence[Refusal]:
+    async def _create_service_cidr(self) -> Sequence[Refusal]:
         """Create the default ServiceCIDR. An existing one is kept: services have addresses from its networks."""
         entry = self._cacher.of(SERVICE_CIDRS).get(SERVICE_CIDRS.key("", DEFAULT_CIDR))
         if entry is None:
             cidr = ServiceCIDR()
             cidr.metadata.name = DEFAULT_CIDR
             cidr.spec.cidrs.extend(self._networks)
-            outcomes = await self._stores[SERVICE_CIDRS].create([cidr], _BY)
+            outcomes = await self._stores[SERVICE_CIDRS].create([cidr], _BOOTSTRAP_REQUEST)
             return [each for each in outcomes if isinstance(each, Refusal) and each.reason != errors.UNREADABLE]
         if list(entry.obj.spec.cidrs) != list(self._networks):
             kept, wanted = ", ".join(entry.obj.spec.cidrs), ", ".join(self._networks)
             log.warning("ServiceCIDR %s keeps %s: --service-cluster-ip-range %s has no effect", DEFAULT_CIDR, kept, wanted)
         return []
 
-    async def _put(self, resource: Resource[Any], wanted: Iterable[Any]) -> Sequence[Refusal]:
+    async def _create_or_complete(self, resource: Resource[Any], wanted: Iterable[Any]) -> Sequence[Refusal]:
         cache, store = self._cacher.of(resource), self._stores[resource]
         missing, lacking, others = [], [], []
         for each in wanted:
@@ -399,16 +399,16 @@ class Bootstrap:
                 continue
             elif isinstance(each, ClusterRoleBinding) and each.roleRef != entry.obj.roleRef:
                 others.append((entry.obj, each))
-            elif (completed := _completed(entry.obj, each)) is not None:
+            elif (completed := _with_missing_parts(entry.obj, each)) is not None:
                 lacking.append(completed)
-        gone, refused = await self._remove(resource, [found for found, _ in others])
+        gone, refused = await self._delete_outdated(resource, [found for found, _ in others])
         missing += [each for _, each in others if each.metadata.name in gone]
-        created = await store.create(missing, _BY) if missing else []
-        updated = await store.update(lacking, _BY) if lacking else []
+        created = await store.create(missing, _BOOTSTRAP_REQUEST) if missing else []
+        updated = await store.update(lacking, _BOOTSTRAP_REQUEST) if lacking else []
         refused += [outcome for outcome in (*created, *updated) if isinstance(outcome, Refusal)]
         return [refusal for refusal in refused if refusal.reason != errors.UNREADABLE]
 
-    async def _remove(self, resource: Resource[Any], found: Iterable[Any]) -> tuple[set[str], list[Refusal]]:
+    async def _delete_outdated(self, resource: Resource[Any], found: Iterable[Any]) -> tuple[set[str], list[Refusal]]:
         """Delete the bindings. Return the deleted names and the refusals. Bindings with finalizers are skipped, because their
         deletion is not immediate."""
         doomed = list[DeleteRequest]()
@@ -421,7 +421,7 @@ class Bootstrap:
             doomed.append(DeleteRequest(name=name))
             doomed[-1].options.preconditions.uid = each.metadata.uid
             doomed[-1].options.preconditions.resourceVersion = each.metadata.resourceVersion
-        outcomes = await self._stores[resource].delete(doomed, _BY) if doomed else []
+        outcomes = await self._stores[resource].delete(doomed, _BOOTSTRAP_REQUEST) if doomed else []
         gone, refused = set[str](), list[Refusal]()
         for request, outcome in zip(doomed, outcomes, strict=True):
             if isinstance(outcome, Refusal) and outcome.code is not Code.NOT_FOUND:
@@ -441,13 +441,13 @@ def _namespace(name: str) -> Namespace:
     return namespace
 
 
-def _completed(found: Any, wanted: Any) -> Any | None:
+def _with_missing_parts(found: Any, wanted: Any) -> Any | None:
     """Return `found` with the missing parts of `wanted`; None if nothing is missing."""
     completed = type(found)()
     completed.CopyFrom(found)
     for there, parts in zip(_parts(completed), _parts(wanted), strict=True):
         for each in parts:
-            if not _has(there, each):
+            if not _contains_part(there, each):
                 there.append(each)
     for field in ("labels", "annotations"):
         there = getattr(completed.metadata, field)
@@ -455,7 +455,7 @@ def _completed(found: Any, wanted: Any) -> Any | None:
     return completed if completed != found else None
 
 
-def _has(there: Any, part: Any) -> bool:
+def _contains_part(there: Any, part: Any) -> bool:
     """Report whether the list contains the part, or for a rule, whether the other rules cover it."""
     return part in there or (isinstance(part, PolicyRule) and Held(there).cover(part))
 
@@ -516,10 +516,12 @@ class Migration:
         if not has_quantities(resource.message.DESCRIPTOR):
             return []
         entries = self._cacher.of(resource).select(SelectionPredicate.parse(resource, "", "", ""))
-        stale = [each for each, due in zip(entries, await in_slices(_is_due, entries, self._clock), strict=True) if due]
+        stale = [
+            each for each, due in zip(entries, await in_slices(_needs_migration, entries, self._clock), strict=True) if due
+        ]
         refused: list[Refusal] = []
         for start in range(0, len(stale), BATCH):
-            batch = [_rewrite(resource, each) for each in stale[start : start + BATCH]]
+            batch = [_rewrite_mutation(resource, each) for each in stale[start : start + BATCH]]
             outcomes = await store.mutate(batch)
             refused += [each for each in outcomes if isinstance(each, Refusal) and each.code is not Code.NOT_FOUND]
         if stale:
@@ -527,7 +529,7 @@ class Migration:
         return refused
 
 
-def _is_due(entry: CacheEntry[Any]) -> bool:
+def _needs_migration(entry: CacheEntry[Any]) -> bool:
     stored = entry.peek()
     canonical = type(stored)()
     canonical.CopyFrom(stored)
@@ -535,7 +537,7 @@ def _is_due(entry: CacheEntry[Any]) -> bool:
     return bool(canonical != stored)
 
 
-def _rewrite(resource: Resource[Any], entry: CacheEntry[Any]) -> Mutation[Any]:
+def _rewrite_mutation(resource: Resource[Any], entry: CacheEntry[Any]) -> Mutation[Any]:
     name = entry.peek().metadata.name
 
     def step(version: Version[Any] | None) -> Next[Any]:

@@ -49,8 +49,8 @@ class Manager:
             self._informers,
             lead=self._lead,
             on_lost=self._on_lost,
-            stuck=self._stuck,
-            patience=patience,
+            find_stall=self._stuck,
+            progress_timeout=patience,
             clock=clock,
         )
         guarded = client.guarded(lambda: self._standby.fence)

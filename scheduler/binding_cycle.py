@@ -102,7 +102,7 @@ class Binder:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`fence_of` returns the fence of the term with the given token, as in Candidate."""
+        """`fence_of` returns the fence of the term with the given token, as in LeaderElector."""
         self._pods = pods
         self._cache = cache
         self._observer = outcomes

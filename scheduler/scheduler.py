@@ -101,8 +101,8 @@ class Scheduler:
             on_lost=self._on_lost,
             scheduler_names=[each.scheduler_name for each in config.profiles],
             configuration=digest(config),
-            stuck=self._stuck,
-            patience=patience,
+            find_stall=self._stuck,
+            progress_timeout=patience,
             clock=clock,
         )
         guarded = client.guarded(lambda: self._standby.fence)
@@ -352,7 +352,7 @@ class Scheduler:
 
     def fenced(self, token: int) -> None:
         log.warning("token %d is fenced: another leader has been elected", token, extra=TokenFenced(token).extra)
-        self._standby.fenced(token)
+        self._standby.end_fenced_term(token)
 
     def _given_up(self, decision: Decision) -> PodInfo | None:
         """End a decision. Return the current pod if it still needs a node."""

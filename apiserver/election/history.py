@@ -2,22 +2,22 @@
 
 **Records** are for users. No decision of an election depends on them.
 
-    note(record) --> bounded queue --> run(): merge with the stored record, with compare-and-swap
+    queue_record(record) --> bounded queue --> run(): merge with the stored record, with compare-and-swap
                                         '---> after a new term: end the earlier terms, and delete the oldest
 
-`note` only appends to a queue, so elections and depositions do not wait for writes. Writes are idempotent, and records of
-several servers about one term can be merged in any order. An observed end replaces a presumed one. Of two observed ends, the
-first is kept. The records can be incomplete: a record is lost if the storage is unavailable for longer than PATIENCE, or if the
-server stops. If the server of a leader stops, the server of the next leader presumes that the lease expired, at the latest when
-the next term began. Times are from the wall clocks of servers. If a leader stepped down by its clock, the time is that of the
-step down, even if the candidate could report it only later.
+`queue_record` only appends to a queue, so elections and depositions do not wait for writes. Writes are idempotent, and records
+of several servers about one term can be merged in any order. An observed end replaces a presumed one. Of two observed ends, the
+first is kept. The records can be incomplete: a record is lost if the storage is unavailable for longer than WRITE_TIMEOUT, or
+if the server stops. If the server of a leader stops, the server of the next leader presumes that the lease expired, at the
+latest when the next term began. Times are from the wall clocks of servers. If a leader stepped down by its clock, the time is
+that of the step down, even if the candidate could report it only later.
 
 The Lease object of an election is in kube-system, as in Kubernetes (services/leases.py). It is kept without a holder after the
 end of a term, and counts the terms. A Lease with this name that was not created for the election is not changed.
 
-**Restore.** After etcd was restored from a backup, `Restores` ends the terms in the backup, because their leaders have state of
-the lost history. It does not end later terms. The first server that notices the restore adds an ID to the restore note, a key
-in etcd. The revision of the note separates the two kinds of terms:
+**Restore.** After etcd was restored from a backup, `RestoreHandler` ends the terms in the backup, because their leaders have
+state of the lost history. It does not end later terms. The first server that notices the restore adds an ID to the restore
+note, a key in etcd. The revision of the note separates the two kinds of terms:
 
     a: the last known note of the lost history
     b: the current note --a begins with b--> put b + ID, if b is unchanged --> bound: the revision of this put
@@ -26,9 +26,9 @@ in etcd. The revision of the note separates the two kinds of terms:
 
 All election keys with a create_revision up to the bound are deleted before the server accepts calls.
 
-Guarantees: when `end_terms` returns, all terms in the backup have ended (except after two restores, see below). A term that
-began after the first note continues, unless its server had not noticed the restore: this server ends the term
-(apiserver.election.candidates).
+Guarantees: when `end_backup_terms` returns, all terms in the backup have ended (except after two restores, see below). A term
+that began after the first note continues, unless its server had not noticed the restore: this server ends the term
+(apiserver.election.campaign).
 
 A note in the backup is not mistaken for a new one, although revisions are reused. A note contains the IDs of all restores of
 its history, and IDs are only appended. The state up to the backup is also part of the lost history, which this server has
@@ -71,7 +71,7 @@ from pinnace.api.resources import (
 from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.services.sessions import read
+from pinnace.apiserver.services.sessions import decode_record
 from pinnace.apiserver.storage.committer import Committer, Conflict
 from pinnace.apiserver.storage.interface import (
     Change,
@@ -87,43 +87,45 @@ from pinnace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-KEPT = 100
+MAX_STORED_TERMS = 100
 """Maximum number of stored terms of an election."""
-MAX_NOTES = 1000
+MAX_PENDING_RECORDS = 1000
 """Maximum number of pending records. Above it, the oldest ones are dropped."""
-PATIENCE = 30.0
+WRITE_TIMEOUT = 30.0
 """Seconds for which the write of a record is retried."""
-AFTER = 0.2
+WRITE_DELAY = 0.2
 """Seconds for which records are delayed, so that they do not compete with the next election for etcd and CPU time."""
-RETRY = 0.2
+RETRY_INTERVAL = 0.2
 """Seconds between two attempts."""
 
 RESIGNED = "resigned"
-BROKE = "stream closed"
-SILENT = "no heartbeats"
-NONSENSE = "protocol error"
-STOOD_DOWN = "heartbeats not acknowledged"
-RAN_OUT = "lease expired"
-RESTORED = "etcd was restored from a backup"
+STREAM_CLOSED = "stream closed"
+NO_HEARTBEATS = "no heartbeats"
+PROTOCOL_ERROR = "protocol error"
+NOT_ACKNOWLEDGED = "heartbeats not acknowledged"
+LEASE_EXPIRED = "lease expired"
+ETCD_RESTORED = "etcd was restored from a backup"
 
 
-def merge(stored: Term | None, noted: Term) -> Term:
+def merge_terms(stored: Term | None, reported: Term) -> Term:
     """Merge two records of one term."""
     merged = Term()
     if stored is None:
-        merged.CopyFrom(noted)
+        merged.CopyFrom(reported)
         return merged
     merged.CopyFrom(stored)
-    if noted.HasField("ended") and (not stored.HasField("ended") or (stored.presumed and not noted.presumed)):
-        merged.ended.CopyFrom(noted.ended)
-        merged.reason, merged.presumed = noted.reason, noted.presumed
+    if reported.HasField("ended") and (not stored.HasField("ended") or (stored.presumed and not reported.presumed)):
+        merged.ended.CopyFrom(reported.ended)
+        merged.reason, merged.presumed = reported.reason, reported.presumed
         merged.ClearField("last_heartbeat")
-        if noted.HasField("last_heartbeat"):
-            merged.last_heartbeat.CopyFrom(noted.last_heartbeat)
+        if reported.HasField("last_heartbeat"):
+            merged.last_heartbeat.CopyFrom(reported.last_heartbeat)
     return merged
 
 
-def ended(term: Term, reason: str, at: MicroTime, *, presumed: bool = False, last_heartbeat: MicroTime | None = None) -> Term:
+def end_term(
+    term: Term, reason: str, at: MicroTime, *, presumed: bool = False, last_heartbeat: MicroTime | None = None
+) -> Term:
     """Return the term with an end at `at`, or at its start if that is later. `last_heartbeat`: see Term in proto/."""
     over = Term()
     over.CopyFrom(term)
@@ -134,43 +136,43 @@ def ended(term: Term, reason: str, at: MicroTime, *, presumed: bool = False, las
     return over
 
 
-def presume(terms: list[Term], seen: Term) -> list[Term]:
+def presume_ends(terms: list[Term], seen: Term) -> list[Term]:
     """Return the terms before `seen` without an end, with a presumed end: the start of the next term."""
     terms = sorted([*(term for term in terms if term.token != seen.token), seen], key=lambda term: term.token)
     found = []
     for term, following in pairwise(terms):
         if not term.HasField("ended"):
-            found.append(ended(term, RAN_OUT, following.began, presumed=True))
+            found.append(end_term(term, LEASE_EXPIRED, following.began, presumed=True))
     return found
 
 
-def up_to_date(terms: Sequence[Term], token: int, now: MicroTime) -> list[Term]:
+def with_presumed_ends(terms: Sequence[Term], token: int, now: MicroTime) -> list[Term]:
     """Return the terms, the oldest first, with a presumed end of each ended term without a recorded end. `token` is the token
     of the current term; 0 if there is none."""
     found = []
     for number, term in enumerate(terms):
         if not term.HasField("ended") and term.token != token:
             following = terms[number + 1].began if number + 1 < len(terms) else now
-            term = ended(term, RAN_OUT, following, presumed=True)
+            term = end_term(term, LEASE_EXPIRED, following, presumed=True)
         found.append(term)
     return found
 
 
-def terms_in(records: Iterable[KeyValue]) -> list[Term]:
+def decode_terms(records: Iterable[KeyValue]) -> list[Term]:
     """Decode the records in order. Invalid records are omitted."""
-    return [term for record in records if (term := read(Term, record.value)) is not None]
+    return [term for record in records if (term := decode_record(Term, record.value)) is not None]
 
 
-def accounted_for(terms: Sequence[Term], token: int) -> bool:
+def is_history_complete(terms: Sequence[Term], token: int) -> bool:
     """Report whether the records contain the start of the term with this token, and the end of all others. A token of 0 means
     that no term is current."""
-    going_on = {term.token for term in terms if not term.HasField("ended")}
-    return going_on == ({token} if token else set())
+    unended = {term.token for term in terms if not term.HasField("ended")}
+    return unended == ({token} if token else set())
 
 
-def shown(stored: Lease | None, term: Term, ttl: int, uid: str) -> Lease | None:
+def lease_after_change(stored: Lease | None, term: Term, ttl: int, uid: str) -> Lease | None:
     """Return the Lease object of the election after the start or end of a term; None if the stored one does not change."""
-    token = _token(stored, term.election) if stored is not None else 0
+    token = _token_of_lease(stored, term.election) if stored is not None else 0
     lease = Lease()
     if stored is None:
         lease.metadata.name, lease.metadata.namespace = lease_name(term.election), SYSTEM_NAMESPACE
@@ -200,24 +202,24 @@ def lease_name(election: str) -> str:
     return ELECTION_LEASES.get(election, election)
 
 
-def _token(lease: Lease, election: str) -> int | None:
+def _token_of_lease(lease: Lease, election: str) -> int | None:
     """Return the token in a Lease object; None if the Lease does not belong to the election."""
     shows, _, token = lease.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
     return natural(token) if shows == election else None
 
 
-class Stands(NamedTuple):
-    """The record of a candidate that has joined or, if `gone`, left."""
+class CandidateChange(NamedTuple):
+    """The record of a candidate that has joined or, if `departed`, left."""
 
     candidate: Candidate
-    gone: bool = False
+    departed: bool = False
 
     @property
     def election(self) -> str:
         return self.candidate.election
 
 
-class TermLog:
+class HistoryWriter:
     """Writes the records of all elections of this server."""
 
     def __init__(self, storage: Storage, committer: Committer, clock: Clock, ttl: int, rng: random.Random) -> None:
@@ -227,49 +229,51 @@ class TermLog:
         self._clock = clock
         self._ttl = ttl
         self._rng = rng
-        self._standing: dict[int, int] = {}  # mod_revision of the candidate's record that this server wrote, by session
-        self._notes: deque[tuple[Term | Stands, float]] = deque(maxlen=MAX_NOTES)  # records with their deadlines
-        self._noted = asyncio.Event()
+        self._candidate_revisions: dict[int, int] = {}
+        """The mod_revision of each candidate's record that this server wrote, by session."""
+        self._pending: deque[tuple[Term | CandidateChange, float]] = deque(maxlen=MAX_PENDING_RECORDS)
+        """The records with their deadlines."""
+        self._record_queued = asyncio.Event()
 
-    def note(self, news: Term | Stands) -> None:
+    def queue_record(self, record: Term | CandidateChange) -> None:
         """Queue the record of a candidate, or of a term that has begun or (with `ended`) ended."""
-        self._notes.append((news, self._clock.monotonic() + PATIENCE))
-        self._noted.set()
+        self._pending.append((record, self._clock.monotonic() + WRITE_TIMEOUT))
+        self._record_queued.set()
 
     async def run(self) -> None:
         """Write queued records until cancelled."""
         while True:
-            await self._noted.wait()
-            await self._clock.sleep(AFTER)
-            self._noted.clear()
-            while self._notes:
-                await self._write_down(*self._notes.popleft())
+            await self._record_queued.wait()
+            await self._clock.sleep(WRITE_DELAY)
+            self._record_queued.clear()
+            while self._pending:
+                await self._write_with_retries(*self._pending.popleft())
 
-    async def _write_down(self, news: Term | Stands, deadline: float) -> None:
+    async def _write_with_retries(self, record: Term | CandidateChange, deadline: float) -> None:
         while True:
             try:
-                if isinstance(news, Stands):
-                    await self._stand(news.candidate, gone=news.gone)
+                if isinstance(record, CandidateChange):
+                    await self._write_candidate(record.candidate, departed=record.departed)
                 else:
-                    await self._put(news)
-                    await self._show(news)
-                    if not news.HasField("ended"):
-                        await self._tidy(news)
+                    await self._write_term(record)
+                    await self._write_lease(record)
+                    if not record.HasField("ended"):
+                        await self._end_previous_terms(record)
                 return
             except LeaseNotFound:  # the session of the candidate has expired
                 return
             except StorageError as error:
                 if isinstance(error, OutOfSpace | TooLarge) or self._clock.monotonic() >= deadline:
-                    log.warning('election "%s": cannot write the election history: %s', news.election, error)
+                    log.warning('election "%s": cannot write the election history: %s', record.election, error)
                     return
-                await self._clock.sleep(RETRY)
+                await self._clock.sleep(RETRY_INTERVAL)
 
-    async def _stand(self, candidate: Candidate, *, gone: bool) -> None:
+    async def _write_candidate(self, candidate: Candidate, *, departed: bool) -> None:
         """Write or delete the record of a candidate. The record of another server is not deleted. Idempotent. Raises
         StorageError."""
         key, value = candidate_key(candidate.election, candidate.session), candidate.SerializeToString()
-        if gone:
-            if revision := self._standing.pop(candidate.session, 0):
+        if departed:
+            if revision := self._candidate_revisions.pop(candidate.session, 0):
                 with suppress(Conflict):
                     await self._committer.commit(Write(key, None, revision))
             return
@@ -277,20 +281,22 @@ class TermLog:
         while True:
             expected = found.mod_revision if found else 0
             try:
-                self._standing[candidate.session] = await self._committer.commit(
+                self._candidate_revisions[candidate.session] = await self._committer.commit(
                     Write(key, value, expected, lease=candidate.session)
                 )
                 return
             except Conflict as conflict:
                 found = conflict.current
 
-    async def _show(self, term: Term) -> None:
+    async def _write_lease(self, term: Term) -> None:
         """Write the Lease object. Idempotent. Raises StorageError."""
         key = LEASES.key(SYSTEM_NAMESPACE, lease_name(term.election))
         found = await self._storage.get(key)
         while True:
-            stored = read(Lease, found.value) if found is not None else None
-            lease = shown(stored, term, self._ttl, new_uid(self._rng)) if stored is not None or found is None else None
+            stored = decode_record(Lease, found.value) if found is not None else None
+            lease = (
+                lease_after_change(stored, term, self._ttl, new_uid(self._rng)) if stored is not None or found is None else None
+            )
             if lease is None:
                 return
             try:
@@ -299,33 +305,33 @@ class TermLog:
             except Conflict as conflict:
                 found = conflict.current
 
-    async def _put(self, term: Term) -> None:
+    async def _write_term(self, term: Term) -> None:
         """Write the record of a term. Idempotent. Raises StorageError."""
         key = term_key(term.election, term.token)
         found = await self._storage.get(key)
-        while (write := _writing(key, found, term)) is not None:
+        while (write := _merge_write(key, found, term)) is not None:
             try:
                 await self._committer.commit(write)
                 return
             except Conflict as conflict:
                 found = conflict.current
 
-    async def _tidy(self, latest: Term) -> None:
+    async def _end_previous_terms(self, latest: Term) -> None:
         """Record the end of all terms before the latest one, and delete the oldest terms. Raises StorageError."""
-        page = await self._storage.page(terms_prefix(latest.election), limit=KEPT * 2)
-        for over in presume(terms_in(page.items), latest):
-            await self._put(over)
-        for item in page.items[:-KEPT]:
+        page = await self._storage.page(terms_prefix(latest.election), limit=MAX_STORED_TERMS * 2)
+        for over in presume_ends(decode_terms(page.items), latest):
+            await self._write_term(over)
+        for item in page.items[:-MAX_STORED_TERMS]:
             try:
                 await self._committer.commit(Write(item.key, None, item.mod_revision))
             except Conflict:
                 log.debug("%s has changed and will be deleted later", item.key)
 
 
-def _writing(key: str, found: KeyValue | None, term: Term) -> Write | None:
+def _merge_write(key: str, found: KeyValue | None, term: Term) -> Write | None:
     """Return the write that merges `term` into the stored record; None if nothing changes."""
-    stored = read(Term, found.value) if found else None
-    merged = merge(stored, term)
+    stored = decode_record(Term, found.value) if found else None
+    merged = merge_terms(stored, term)
     if merged == stored:
         return None
     return Write(key, merged.SerializeToString(), found.mod_revision if found else 0)
@@ -335,7 +341,7 @@ RESTORE_RETRY = 0.1
 """Seconds between two attempts while etcd is unavailable."""
 
 
-class Restores:
+class RestoreHandler:
     """Ends the terms of a backup after a restore of etcd."""
 
     def __init__(self, storage: Storage, committer: Committer, cacher: Cacher, clock: Clock, rng: random.Random) -> None:
@@ -343,30 +349,30 @@ class Restores:
         self._committer = committer
         self._clock = clock
         self._rng = rng
-        self._followed = b""  # the current note by the cache
-        self._before = b""  # the last note of the lost history
-        cacher.subscribe(RESTORES_KEY, self._changed)
+        self._current_note = b""  # the current note by the cache
+        self._lost_note = b""  # the last note of the lost history
+        cacher.subscribe(RESTORES_KEY, self._track_note)
 
-    def part(self) -> None:
+    def record_restore(self) -> None:
         """Record that the storage was restored. Call it before the cache sends changes of the new history."""
-        self._before = self._followed
+        self._lost_note = self._current_note
 
-    async def end_terms(self) -> None:
+    async def end_backup_terms(self) -> None:
         """End the terms in the backup. Retry until it succeeds."""
         while True:
             try:
-                await self._end_until(await self._note())
+                await self._end_terms_until(await self._write_restore_note())
                 return
             except (Conflict, StorageError) as error:  # a conflict: another server has written the note or an election key
                 log.warning("cannot end the terms from before the restore: %s", error)
                 await self._clock.sleep(RESTORE_RETRY)
 
-    async def _note(self) -> int:
+    async def _write_restore_note(self) -> int:
         """Write the note unless another server has written it. Return the last revision of terms to end. Raises Conflict and
         StorageError."""
         found = await self._storage.get(RESTORES_KEY)
         value, revision = (found.value, found.mod_revision) if found is not None else (b"", 0)
-        if not self._before.startswith(value):
+        if not self._lost_note.startswith(value):
             return revision
         value += new_uid(self._rng).encode() + b"\n"
         try:
@@ -374,7 +380,7 @@ class Restores:
         except OutOfSpace:
             return await self._storage.current_revision()
 
-    async def _end_until(self, bound: int) -> None:
+    async def _end_terms_until(self, bound: int) -> None:
         after, more = "", True
         while more:
             page = await self._storage.page(ELECTIONS_PREFIX, after=after)
@@ -384,5 +390,5 @@ class Restores:
                     await self._committer.commit(Write(record.key, None, expected=record.mod_revision))
             after, more = page.items[-1].key if page.items else "", page.more
 
-    def _changed(self, change: Change) -> None:
-        self._followed = change.value or b""
+    def _track_note(self, change: Change) -> None:
+        self._current_note = change.value or b""

@@ -53,8 +53,16 @@ from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.auth.authorizer import Authorizer
 from pinnace.apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR, Target
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.election.candidates import Candidate, CandidateIdentity, Candidates, LeaderKey
-from pinnace.apiserver.election.history import KEPT, TermLog, accounted_for, terms_in, up_to_date
+from pinnace.apiserver.election.campaign import CampaignSession
+from pinnace.apiserver.election.candidate_queue import CandidateQueue
+from pinnace.apiserver.election.history import (
+    MAX_STORED_TERMS,
+    HistoryWriter,
+    decode_terms,
+    is_history_complete,
+    with_presumed_ends,
+)
+from pinnace.apiserver.election.leader_key import CandidateIdentity, LeaderKey
 from pinnace.apiserver.election.watch import ElectionWatch, election_names, election_state, with_candidates
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.fencing import MIN_SECRET
@@ -65,8 +73,8 @@ from pinnace.apiserver.services.sessions import (
     SessionStreams,
     StreamEvent,
     Timing,
+    decode_record,
     election_of,
-    read,
 )
 from pinnace.apiserver.storage.committer import Committer, Conflict, GuardFailed
 from pinnace.apiserver.storage.interface import Change, Guard, KeyValue, Storage, StorageError, Write
@@ -75,18 +83,18 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 T = TypeVar("T")
 
 NOMINATION_TTL = 4
-"""The TTL of a nomination in seconds: more than ACCEPTANCE and SUCCESSION."""
-ACCEPTANCE = 1.0
+"""The TTL of a nomination in seconds: more than ACCEPTANCE_TIMEOUT and SUCCESSION_TIMEOUT."""
+ACCEPTANCE_TIMEOUT = 1.0
 """Maximum seconds for a candidate to accept. The watch cache of its API server can be behind."""
-SUCCESSION = 2.0
-"""Maximum seconds to wait for the next leader: more than NOMINEE_FIRST, for which other candidates wait for the nominee."""
+SUCCESSION_TIMEOUT = 2.0
+"""Maximum seconds to wait for the next leader: more than NOMINEE_PRECEDENCE, for which others wait for the nominee."""
 
 
-class Transfer:
+class LeadershipTransfer:
     """One transfer of leadership. Call `run` once, after `Cacher.fresh`."""
 
     def __init__(
-        self, name: str, to: str, storage: Storage, committer: Committer, cacher: Cacher, terms: TermLog, clock: Clock
+        self, name: str, to: str, storage: Storage, committer: Committer, cacher: Cacher, terms: HistoryWriter, clock: Clock
     ) -> None:
         self._name = name
         self._to = to
@@ -95,7 +103,7 @@ class Transfer:
         self._storage = storage
         self._committer = committer
         self._cacher = cacher
-        self._terms = terms
+        self._history = terms
         self._clock = clock
         self._changed = asyncio.Event()
 
@@ -103,18 +111,18 @@ class Transfer:
         """Execute the transfer. Raises Rejected and StorageError. After OutcomeUnknown the leader may have been deposed."""
         record = self._cacher.raw(self._key)
         if record is None:
-            raise Rejected(nobody_leads(self._name))
+            raise Rejected(no_leader(self._name))
         before = election_of(record)
         if self._to and before.holder == self._to:
             return TransferElectionResponse(before=before, after=before)
         lease = await self._storage.grant_lease(NOMINATION_TTL)
-        stop_listening = self._cacher.subscribe(self._nomination_key, lambda change: self._changed.set())
-        stop_following = self._cacher.subscribe(self._key, lambda change: self._changed.set())
+        unsubscribe_nomination = self._cacher.subscribe(self._nomination_key, lambda change: self._changed.set())
+        unsubscribe_key = self._cacher.subscribe(self._key, lambda change: self._changed.set())
         try:
             return await self._transfer(before, lease)
         finally:
-            stop_listening()
-            stop_following()
+            unsubscribe_nomination()
+            unsubscribe_key()
             with suppress(StorageError):  # the lease expires
                 await self._storage.revoke_lease(lease)
 
@@ -124,14 +132,14 @@ class Transfer:
         try:
             nominated = await self._nominate(write)
         except Conflict:
-            raise Rejected(_busy(self._name)) from None
-        nominee = await self._until(self._nomination_key, partial(_accepted, nominated), ACCEPTANCE)
+            raise Rejected(_transfer_in_progress(self._name)) from None
+        nominee = await self._wait_for_key(self._nomination_key, partial(_accepted_nomination, nominated), ACCEPTANCE_TIMEOUT)
         if nominee is None:
-            raise Rejected(_nobody_stands(self._name, self._to, before.holder))
+            raise Rejected(_no_candidate(self._name, self._to, before.holder))
         over = await self._depose(before, nominated, nominee.holder)
         after = None
         with suppress(StorageError):  # the leader has been deposed
-            after = await self._until(self._key, partial(_following, before.token), SUCCESSION)
+            after = await self._wait_for_key(self._key, partial(_next_leader, before.token), SUCCESSION_TIMEOUT)
         began = to_seconds(after.since) if after is not None else self._clock.time()
         gap = TermEnd.of(over).gap(began) or 0.0
         return TransferElectionResponse(before=before, after=after, gap_micros=round(gap * 1e6))
@@ -143,7 +151,7 @@ class Transfer:
             return await self._committer.commit(write)
         except Conflict as conflict:
             found = conflict.current
-            if found is None or read(Nomination, found.value) is not None:
+            if found is None or decode_record(Nomination, found.value) is not None:
                 raise
         await self._committer.commit(Write(write.key, None, expected=found.mod_revision))
         return await self._committer.commit(write)
@@ -159,60 +167,60 @@ class Transfer:
             except Conflict as conflict:
                 record = conflict.current
             except GuardFailed:
-                raise Rejected(_too_slow(self._name, before.holder)) from None
+                raise Rejected(_transfer_timed_out(self._name, before.holder)) from None
             else:
                 term = Term(election=self._name, holder=before.holder, token=before.token, began=before.since, ended=ended)
                 term.reason = f"transferred to {nominee}"
-                self._terms.note(term)
+                self._history.queue_record(term)
                 return term
-        raise Rejected(_changed_meanwhile(self._name, before.holder))
+        raise Rejected(_term_ended_meanwhile(self._name, before.holder))
 
-    async def _until(self, key: str, look: Callable[[KeyValue | None], T | None], timeout: float) -> T | None:
-        """Return the first result of `look` for this key in the cache that is not None. After `timeout` seconds, return the
+    async def _wait_for_key(self, key: str, select: Callable[[KeyValue | None], T | None], timeout: float) -> T | None:
+        """Return the first result of `select` for this key in the cache that is not None. After `timeout` seconds, return the
         result for the key in etcd, because the cache can be behind. Raises StorageError."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while (found := look(self._cacher.raw(key))) is None:
+                while (found := select(self._cacher.raw(key))) is None:
                     self._changed.clear()
                     await self._changed.wait()
                 return found
-        return look(await self._storage.get(key))
+        return select(await self._storage.get(key))
 
 
-def _accepted(nominated: int, record: KeyValue | None) -> Nomination | None:
+def _accepted_nomination(nominated: int, record: KeyValue | None) -> Nomination | None:
     """Return the nomination with this create_revision, if a candidate has accepted it. The cache can still contain an older
     one."""
     if record is None or record.create_revision != nominated:
         return None
-    nomination = read(Nomination, record.value)
+    nomination = decode_record(Nomination, record.value)
     return nomination if nomination and nomination.session else None
 
 
-def _following(token: int, record: KeyValue | None) -> Election | None:
+def _next_leader(token: int, record: KeyValue | None) -> Election | None:
     return election_of(record) if record is not None and record.create_revision > token else None
 
 
-def nobody_leads(election: str) -> Refusal:
+def no_leader(election: str) -> Refusal:
     return Refusal(Code.NOT_FOUND, "NotFound", f'election "{election}" has no leader')
 
 
-def _nobody_stands(election: str, wanted: str, leader: str) -> Refusal:
+def _no_candidate(election: str, wanted: str, leader: str) -> Refusal:
     who = f'no candidate "{wanted}"' if wanted else "no other candidate"
     message = f'election "{election}" has {who}: {leader} remains the leader'
     return Refusal(Code.NOT_FOUND, "NoCandidate", message)
 
 
-def _busy(election: str) -> Refusal:
+def _transfer_in_progress(election: str) -> Refusal:
     message = f'election "{election}": another transfer is in progress'
     return Refusal(Code.ABORTED, "Conflict", message, retry_after=float(NOMINATION_TTL))
 
 
-def _too_slow(election: str, leader: str) -> Refusal:
+def _transfer_timed_out(election: str, leader: str) -> Refusal:
     message = f'election "{election}": the transfer timed out: {leader} remains the leader'
     return Refusal(Code.ABORTED, "Conflict", message)
 
 
-def _changed_meanwhile(election: str, leader: str) -> Refusal:
+def _term_ended_meanwhile(election: str, leader: str) -> Refusal:
     return Refusal(Code.ABORTED, "Conflict", f'election "{election}": the term of {leader} ended during the transfer')
 
 
@@ -239,7 +247,7 @@ MAX_SCHEDULER_NAME = 253
 """Maximum characters of a scheduler name."""
 MAX_CONFIGURATION = 128
 """Maximum characters of a configuration digest."""
-NOTED = 1.0
+HISTORY_TIMEOUT = 1.0
 """Maximum seconds to wait until other servers have written their records. Later records are presumed to be lost."""
 
 
@@ -250,7 +258,7 @@ class ElectionsService:
         self,
         storage: Storage,
         committer: Committer,
-        notes: Committer,
+        history_committer: Committer,
         cacher: Cacher,
         authorizer: Authorizer,
         *,
@@ -258,34 +266,35 @@ class ElectionsService:
         rng: random.Random | None = None,
         timing: Timing = TIMING,
     ) -> None:
-        """`committer` writes the keys of elections. `notes` writes the election history, which no call waits for."""
+        """`committer` writes the keys of elections. `history_committer` writes the election history; no call
+        waits for it."""
         self._storage = storage
         self._committer = committer
         self._cacher = cacher
         self._authorizer = authorizer
         self._clock = clock
         self._timing = timing
-        self._elections: dict[str, Candidates] = {}
+        self._queues: dict[str, CandidateQueue] = {}
         self._streams = SessionStreams()
         self._watches: set[ElectionWatch] = set()
-        self._terms = TermLog(storage, notes, clock, timing.ttl, rng or random.Random())
-        cacher.subscribe(ELECTIONS_PREFIX, self._changed)
-        cacher.subscribe(NOMINATIONS_PREFIX, self._changed)
+        self._history = HistoryWriter(storage, history_committer, clock, timing.ttl, rng or random.Random())
+        cacher.subscribe(ELECTIONS_PREFIX, self._on_change)
+        cacher.subscribe(NOMINATIONS_PREFIX, self._on_change)
 
     async def run(self) -> None:
         """Write the election history until cancelled."""
-        await self._terms.run()
+        await self._history.run()
 
     async def campaign(self, requests: AsyncIterator[CampaignRequest], context: Context) -> AsyncIterator[CampaignResponse]:
         stream = SessionStream[CampaignRequest, CampaignResponse](requests, self._timing, self._clock)
-        async for response in self._streams.hold(stream, lambda: self._campaign(stream, context.user)):
+        async for response in self._streams.serve_stream(stream, lambda: self._campaign(stream, context.user)):
             yield response
 
     async def get(self, request: GetElectionRequest, context: Context) -> Election:
         await self._cacher.fresh(read_timeout(context))
         record = self._cacher.raw(election_key(request.name))
         if record is None:
-            raise Rejected(nobody_leads(request.name))
+            raise Rejected(no_leader(request.name))
         return with_candidates(self._cacher, request.name, record)
 
     async def list(self, request: ListElectionsRequest, context: Context) -> ListElectionsResponse:
@@ -309,32 +318,36 @@ class ElectionsService:
             self._watches.discard(watch)
 
     async def history(self, request: ElectionHistoryRequest, context: Context) -> ElectionHistoryResponse:
-        """Return the election history. Wait up to NOTED seconds until it contains the term that `get` returns."""
+        """Return the election history. Wait up to HISTORY_TIMEOUT seconds until it contains the term that `get` returns."""
         await self._cacher.fresh(read_timeout(context))
         written = asyncio.Event()
-        stop_following = self._cacher.subscribe(terms_prefix(request.name), lambda change: written.set())
+        unsubscribe = self._cacher.subscribe(terms_prefix(request.name), lambda change: written.set())
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(NOTED):
-                    while not accounted_for(terms := self._written(request.name), self._token(request.name)):
+                async with asyncio.timeout(HISTORY_TIMEOUT):
+                    while not is_history_complete(terms := self._stored_terms(request.name), self._current_token(request.name)):
                         written.clear()
                         await written.wait()
         finally:
-            stop_following()
+            unsubscribe()
         now = to_micro_time(self._clock.time())
-        return ElectionHistoryResponse(items=up_to_date(terms, self._token(request.name), now)[-KEPT:])
+        return ElectionHistoryResponse(
+            items=with_presumed_ends(terms, self._current_token(request.name), now)[-MAX_STORED_TERMS:]
+        )
 
-    def _written(self, election: str) -> Sequence[Term]:
-        return terms_in(self._cacher.raw_items(terms_prefix(election)))
+    def _stored_terms(self, election: str) -> Sequence[Term]:
+        return decode_terms(self._cacher.raw_items(terms_prefix(election)))
 
-    def _token(self, election: str) -> int:
+    def _current_token(self, election: str) -> int:
         """Return the token of the leader; 0 if there is none."""
         record = self._cacher.raw(election_key(election))
         return record.create_revision if record is not None else 0
 
     async def transfer(self, request: TransferElectionRequest, context: Context) -> TransferElectionResponse:
         await self._cacher.fresh(read_timeout(context))
-        transfer = Transfer(request.name, request.to, self._storage, self._committer, self._cacher, self._terms, self._clock)
+        transfer = LeadershipTransfer(
+            request.name, request.to, self._storage, self._committer, self._cacher, self._history, self._clock
+        )
         return await transfer.run()
 
     def drain(self) -> None:
@@ -352,29 +365,29 @@ class ElectionsService:
         if isinstance(request, StreamEvent):
             return
         opening = request.open
-        if problem := _problem(opening):
+        if problem := _validate_opening(opening):
             raise Rejected(errors.bad_request(problem))
         names = tuple(dict.fromkeys(opening.scheduler_names))
         await self._authorizer.check(user, CAMPAIGN, lambda: (Target("", opening.election),))
         await self._authorizer.check(user, CAMPAIGN_FOR, lambda: [Target("", name) for name in names])
-        candidates = self._elections.setdefault(opening.election, Candidates(opening.election, self._cacher, self._clock))
+        queue = self._queues.setdefault(opening.election, CandidateQueue(opening.election, self._cacher, self._clock))
         identity = CandidateIdentity(opening.holder, user.name, opening.secret, names, opening.configuration)
-        leader_key = LeaderKey(candidates, identity, self._storage, self._committer, self._terms, self._timing.ttl, self._clock)
+        leader_key = LeaderKey(queue, identity, self._storage, self._committer, self._history, self._timing.ttl, self._clock)
         try:
-            if not opening.token and (rival := candidates.rival(names)):
-                raise Rejected(_taken(rival, names))
-            await Candidate(stream, candidates, opening, leader_key, self._storage, self._timing, self._clock).run()
+            if not opening.token and (rival := queue.find_rival(names)):
+                raise Rejected(_scheduler_has_leader(rival, names))
+            await CampaignSession(stream, queue, opening, leader_key, self._storage, self._timing, self._clock).run()
         finally:
-            if candidates.is_empty:
-                self._elections.pop(candidates.name, None)
+            if queue.is_empty:
+                self._queues.pop(queue.name, None)
 
-    def _changed(self, change: Change) -> None:
-        candidates = self._elections.get(change.key.rpartition("/")[2])
-        if candidates is not None:
-            candidates.announce(change)
+    def _on_change(self, change: Change) -> None:
+        queue = self._queues.get(change.key.rpartition("/")[2])
+        if queue is not None:
+            queue.apply_change(change)
 
 
-def _taken(rival: Election, names: Sequence[str]) -> Refusal:
+def _scheduler_has_leader(rival: Election, names: Sequence[str]) -> Refusal:
     """Return the refusal of a candidate if the leader of another election binds pods of the same scheduler."""
     name = next(name for name in names if name in rival.scheduler_names)
     message = f'scheduler "{name}": its pods are bound by {rival.holder}, the leader of election "{rival.name}"'
@@ -382,7 +395,7 @@ def _taken(rival: Election, names: Sequence[str]) -> Refusal:
     return Refusal(Code.ABORTED, "Conflict", message, metadata=(("hint", hint),))
 
 
-def _problem(opening: CampaignRequest.Open) -> str:
+def _validate_opening(opening: CampaignRequest.Open) -> str:
     """Return the error in the first message of a campaign; "" if it is valid."""
     if dns_subdomain(opening.election) or not 0 < len(opening.holder) <= MAX_HOLDER:
         return f"election must be a DNS subdomain, and holder must have 1 to {MAX_HOLDER} characters"

@@ -3,7 +3,7 @@
     etcd --one watch--> Cacher --raw keys--> ElectionWatch of each stream --> ElectionWatchResponse
 
 All streams share the etcd watch of the cache. The first response contains the current state of all elections. Later responses
-contain all changes in order. A stream with more than MAX_WAITING unsent changes ends with OUT_OF_RANGE.
+contain all changes in order. A stream with more than MAX_UNSENT unsent changes ends with OUT_OF_RANGE.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from pinnace.api.resources import (
 from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.api.status import Code, Refusal
 from pinnace.apiserver.cacher.cacher import Cacher
-from pinnace.apiserver.election.history import KEPT, terms_in, up_to_date
+from pinnace.apiserver.election.history import MAX_STORED_TERMS, decode_terms, with_presumed_ends
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.services.sessions import election_of, read
+from pinnace.apiserver.services.sessions import decode_record, election_of
 from pinnace.apiserver.storage.interface import Change, KeyValue
 from pinnace.runtime.clock import Clock
 
-MAX_WAITING = 1000
+MAX_UNSENT = 1000
 """Maximum number of unsent changes of a stream."""
-INTERVAL = 2.0
+IDLE_INTERVAL = 2.0
 """Seconds after which a response without changes is sent."""
 
 
@@ -39,7 +39,7 @@ def with_candidates(cacher: Cacher, name: str, record: KeyValue | None) -> Elect
     election = election_of(record) if record is not None else Election(name=name)
     lease = record.lease if record is not None else 0
     standing = (each for each in cacher.raw_items(candidates_prefix(name)) if each.lease != lease)
-    candidates = filter(None, (read(Candidate, each.value) for each in standing))
+    candidates = filter(None, (decode_record(Candidate, each.value) for each in standing))
     for candidate in sorted(candidates, key=lambda each: to_seconds(each.since)):
         candidate.ClearField("session")
         election.candidates.append(candidate)
@@ -57,11 +57,11 @@ def election_state(cacher: Cacher, name: str, now: float) -> ElectionState:
     """Return the election with its stored terms. `now` is in Unix seconds."""
     record, records = cacher.raw(election_key(name)), cacher.raw_items(terms_prefix(name))
     election = with_candidates(cacher, name, record)
-    terms = up_to_date(terms_in(records), election.token, to_micro_time(now))
+    terms = with_presumed_ends(decode_terms(records), election.token, to_micro_time(now))
     if election.token and all(term.token != election.token for term in terms):
-        terms.append(_begun(election))
+        terms.append(_started_term(election))
     revision = max((each.mod_revision for each in (*records, *filter(None, [record]))), default=0)
-    return ElectionState(election=election, terms=terms[-KEPT:], revision=revision)
+    return ElectionState(election=election, terms=terms[-MAX_STORED_TERMS:], revision=revision)
 
 
 class ElectionWatch:
@@ -73,8 +73,8 @@ class ElectionWatch:
         self._clock = clock
         self._tokens: dict[str, int] = {}
         """The token of the last leader that was sent, by election."""
-        self._waiting: list[ElectionState] = []
-        self._overrun = False
+        self._unsent: list[ElectionState] = []
+        self._overflowed = False
         self._ended = False
         self._changed = asyncio.Event()
 
@@ -88,14 +88,12 @@ class ElectionWatch:
             yield ElectionWatchResponse(events=[each for each in states if each.revision], revision=self._cacher.revision)
             while not self._ended:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(INTERVAL):
+                    async with asyncio.timeout(IDLE_INTERVAL):
                         await self._changed.wait()
                 self._changed.clear()
-                if self._overrun:
-                    raise Rejected(
-                        Refusal(Code.OUT_OF_RANGE, "Expired", f"more than {MAX_WAITING} unsent changes: watch again")
-                    )
-                events, self._waiting = self._waiting, []
+                if self._overflowed:
+                    raise Rejected(Refusal(Code.OUT_OF_RANGE, "Expired", f"more than {MAX_UNSENT} unsent changes: watch again"))
+                events, self._unsent = self._unsent, []
                 yield ElectionWatchResponse(events=events, revision=self._cacher.revision)
         finally:
             for stop in stops:
@@ -123,29 +121,29 @@ class ElectionWatch:
             record = KeyValue(change.key, change.value, change.create_revision, change.mod_revision, 1, change.lease)
         election = with_candidates(self._cacher, name, record)
         is_new, self._tokens[name] = election.token != self._tokens.get(name, 0), election.token
-        terms = [_begun(election)] if election.token and is_new else []
-        self._add(ElectionState(election=election, terms=terms, revision=change.mod_revision))
+        terms = [_started_term(election)] if election.token and is_new else []
+        self._queue_state(ElectionState(election=election, terms=terms, revision=change.mod_revision))
 
     def _on_term(self, change: Change) -> None:
-        term = read(Term, change.value) if change.value is not None else None
+        term = decode_record(Term, change.value) if change.value is not None else None
         if term is not None:
             name = change.key.removeprefix(TERMS_PREFIX).rpartition("/")[0]
-            self._add(ElectionState(election=self._present(name), terms=[term], revision=change.mod_revision))
+            self._queue_state(ElectionState(election=self._current_election(name), terms=[term], revision=change.mod_revision))
 
     def _on_candidate(self, change: Change) -> None:
         name = change.key.removeprefix(CANDIDATES_PREFIX).rpartition("/")[0]
-        self._add(ElectionState(election=self._present(name), revision=change.mod_revision))
+        self._queue_state(ElectionState(election=self._current_election(name), revision=change.mod_revision))
 
-    def _present(self, name: str) -> Election:
+    def _current_election(self, name: str) -> Election:
         return with_candidates(self._cacher, name, self._cacher.raw(election_key(name)))
 
-    def _add(self, state: ElectionState) -> None:
-        if len(self._waiting) >= MAX_WAITING:
-            self._overrun = True
+    def _queue_state(self, state: ElectionState) -> None:
+        if len(self._unsent) >= MAX_UNSENT:
+            self._overflowed = True
         else:
-            self._waiting.append(state)
+            self._unsent.append(state)
         self._changed.set()
 
 
-def _begun(election: Election) -> Term:
+def _started_term(election: Election) -> Term:
     return Term(election=election.name, holder=election.holder, token=election.token, began=election.since)

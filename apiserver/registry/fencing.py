@@ -7,7 +7,7 @@
 * **The guard checks that the term lasts.** In the transaction of the write, etcd compares the key's create_revision with the
   token (apiserver/storage/etcd/codec.py). The state of the leader and of this server does not matter.
 * **The value of the key identifies the holder.** It contains the user that campaigned, the hash of its secret, and the names of
-  the schedulers that it binds for. No put changes the value while the key exists (`pinnace.apiserver.election.candidates`). The
+  the schedulers that it binds for. No put changes the value while the key exists (`pinnace.apiserver.election.leader_key`). The
   token is the create_revision, so a token identifies one value, and a value from the cache is valid as long as the guard holds.
   When the cache is behind the token, the server reads the key from etcd.
 

@@ -47,16 +47,16 @@ MAX_REQUEST = 4 << 20
 """Maximum size of a request in bytes, as for a gRPC message."""
 MAX_INCOMPLETE = 64 << 20
 """Maximum size in bytes of the incomplete requests of an Exchange. The gateway holds as many bytes of bodies."""
-PART = 128 << 10
+PART_SIZE = 128 << 10
 """Maximum size of a part of a result in bytes. A message has one part of a larger result."""
-BATCH = 256 << 10
+BATCH_SIZE = 256 << 10
 """Size in bytes from which a message takes no more results."""
-PAUSE = 0.001
+BATCH_INTERVAL = 0.001
 """Seconds between two messages, in which results gather. A message costs as much as ten results."""
 DRAIN_TIMEOUT = 1.5
 """Seconds within which the client of a draining Exchange must end it. Its open calls then end without a result."""
 _PACED = frozenset({Code.UNAUTHENTICATED, Code.UNIMPLEMENTED, Code.PERMISSION_DENIED})
-_SOUND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,63}")
+_VALID_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,63}")
 Metadata = Iterable[tuple[str, str | bytes]]
 
 
@@ -67,10 +67,10 @@ class RequestIds:
         self._prefix = f"{server}-"
         self._calls = count(1)
 
-    def of(self, metadata: Metadata) -> str:
+    def request_id_of(self, metadata: Metadata) -> str:
         """Return the request ID in the metadata if it is valid (at most 64 safe characters), else a new one."""
         for key, value in metadata:
-            if key == REQUEST_ID_KEY and isinstance(value, str) and _SOUND.fullmatch(value):
+            if key == REQUEST_ID_KEY and isinstance(value, str) and _VALID_ID.fullmatch(value):
                 return value
         return f"{self._prefix}{next(self._calls)}"
 
@@ -91,7 +91,7 @@ class CallContext:
         impersonated = await impersonator.impersonate(self.credential, self.user, impersonation)
         self.credential, self.user = impersonated, impersonated.user()
 
-    def when_taken(self, callback: Callable[[], None]) -> None:
+    def on_response_taken(self, callback: Callable[[], None]) -> None:
         """Call `callback` at the end of the call's task, which gRPC keeps until the response is sent.
 
         The add_done_callback method of gRPC's context would create a reference cycle of context and call, which only the
@@ -120,7 +120,7 @@ class CallRunner:
                 raise Rejected(forbidden("this server does not support impersonation"))
             await context.act_as(impersonation, self._impersonator)
 
-    async def run(self, method: Method, data: bytes, context: CallContext, metadata: Metadata) -> tuple[bytes, Gathered]:
+    async def run_call(self, method: Method, data: bytes, context: CallContext, metadata: Metadata) -> tuple[bytes, Gathered]:
         """Return the encoded response and the warnings. Raises Rejected."""
         if method.is_paced:
             await self.refusals.wait(context.user.name, len(data), context.time_remaining())
@@ -133,7 +133,7 @@ class CallRunner:
                     request = method.parse(data)
                 return await method.call(request, context), warnings
 
-    async def pace(self, refusal: Refusal, caller: str, size: int, remaining: float | None) -> Refusal:
+    async def pace_refusal(self, refusal: Refusal, caller: str, size: int, remaining: float | None) -> Refusal:
         """Delay a refusal for lack of permission or capacity, because clients may repeat such calls immediately. `caller`: a
         user name. `size`: size in bytes of the request, which is in memory until the call ends."""
         if refusal.code not in _PACED and refusal.reason != TOO_MANY_REQUESTS:
@@ -152,7 +152,7 @@ class CallsService:
         self._methods: Mapping[str, Method] = {}
         self._open = set[_Exchange]()
 
-    def serve(self, methods: Mapping[str, Method]) -> None:
+    def set_methods(self, methods: Mapping[str, Method]) -> None:
         """Set the methods that can be called."""
         self._methods = methods
 
@@ -164,13 +164,13 @@ class CallsService:
     async def exchange(self, requests: AsyncIterator[CallBatch], context: Context) -> AsyncGenerator[ResultBatch, None]:
         exchange = _Exchange(self._runner, self._methods, context.credential)
         self._open.add(exchange)
-        reading = asyncio.create_task(exchange.read(requests))
+        reading = asyncio.create_task(exchange.read_requests(requests))
         try:
             while (batch := await exchange.next_results()) is not None:
                 yield batch
-                exchange.sent()
+                exchange.finish_message()
                 if not exchange.has_results:
-                    await asyncio.sleep(PAUSE)
+                    await asyncio.sleep(BATCH_INTERVAL)
         finally:
             self._open.discard(exchange)
             reading.cancel()
@@ -187,11 +187,11 @@ class _ItemContext(CallContext):
         self.callbacks: list[Callable[[], None]] = []
         super().__init__(credential, lambda: deadline - now())
 
-    def when_taken(self, callback: Callable[[], None]) -> None:
+    def on_response_taken(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
 
 
-class _Incomplete:
+class _PartialCall:
     """A call whose request is not complete. `size`: of the received parts, in bytes."""
 
     __slots__ = ("first", "parts", "size")
@@ -201,18 +201,18 @@ class _Incomplete:
         self.parts: list[bytes] = []
         self.size = 0
 
-    def add(self, part: bytes) -> None:
+    def add_part(self, part: bytes) -> None:
         self.parts.append(part)
         self.size += len(part)
 
-    def drop(self) -> None:
+    def drop_parts(self) -> None:
         """Drop the parts. The call is refused, as it has no method."""
         self.first.method = ""
         self.parts.clear()
         self.size = 0
 
 
-class _Sending:
+class _PendingResult:
     """A result, of which the bytes from `start` on are to be sent. `callbacks` are called when it is sent."""
 
     __slots__ = ("callbacks", "data", "result", "start")
@@ -231,28 +231,28 @@ class _Exchange:
         self._runner = runner
         self._methods = methods
         self._credential = credential
-        self._incomplete: dict[int, _Incomplete] = {}
+        self._incomplete: dict[int, _PartialCall] = {}
         self._incomplete_bytes = 0
         self._calls: dict[int, asyncio.Task[None]] = {}
-        self._small: deque[_Sending] = deque()
+        self._small: deque[_PendingResult] = deque()
         """The results of at most PART bytes that wait."""
-        self._large: deque[_Sending] = deque()
+        self._large: deque[_PendingResult] = deque()
         """The larger ones that are not sent completely. Their parts take turns."""
         self._deadlines: dict[int, float] = {}
         """When the open calls are cancelled, by the loop's clock."""
-        self._timer = DeadlineTimer(self._expire)
-        self._taken: list[_Sending] = []
+        self._timer = DeadlineTimer(self._cancel_expired)
+        self._sent_results: list[_PendingResult] = []
         """The completely sent results of the last message."""
         self._ready = asyncio.Event()
-        self._room = asyncio.Event()
+        self._capacity_freed = asyncio.Event()
         """Set when a call or the sending of a result ends."""
         self._input_ended = False
         self._draining = False
-        self._announced = False
+        self._drain_sent = False
         self._refusal: Refusal | None = None
         """Why the stream is refused."""
 
-    async def read(self, requests: AsyncIterator[CallBatch]) -> None:
+    async def read_requests(self, requests: AsyncIterator[CallBatch]) -> None:
         """Start the calls of the stream, until it ends. The open calls set the pace of the client."""
         try:
             async for batch in requests:
@@ -262,12 +262,12 @@ class _Exchange:
                 for call in batch.calls:
                     self._receive(call)
                 for id_ in batch.cancelled:
-                    self._forget(id_)
+                    self._pop_partial_call(id_)
                     if task := self._calls.get(id_):
                         task.cancel()
                 while len(self._calls) + len(self._small) + len(self._large) >= MAX_OPEN:
-                    self._room.clear()
-                    await self._room.wait()
+                    self._capacity_freed.clear()
+                    await self._capacity_freed.wait()
         except Rejected as rejected:
             self._refusal = rejected.refusal
         self._end_input()
@@ -278,44 +278,44 @@ class _Exchange:
 
     async def next_results(self) -> ResultBatch | None:
         """Return the next message; None when the input has ended and all results are sent. Raises Rejected."""
-        while not self.has_results and not (self._draining and not self._announced):
+        while not self.has_results and not (self._draining and not self._drain_sent):
             if self._refusal is not None:
                 raise Rejected(self._refusal)
             if self._input_ended and not self._calls:
                 return None
             self._ready.clear()
             await self._ready.wait()
-        batch, room = ResultBatch(), BATCH
-        if self._draining and not self._announced:
-            batch.draining = self._announced = True
+        batch, room = ResultBatch(), BATCH_SIZE
+        if self._draining and not self._drain_sent:
+            batch.draining = self._drain_sent = True
         while self._small and room > 0:
-            sending = self._small.popleft()
-            room -= len(sending.data) + len(sending.result.error)
-            self._add(batch, sending, sending.data)
+            pending = self._small.popleft()
+            room -= len(pending.data) + len(pending.result.error)
+            self._add_result(batch, pending, pending.data)
         if self._large:
-            sending = self._large.popleft()
-            part = sending.data[sending.start : sending.start + PART]
-            sending.start += len(part)
-            self._add(batch, sending, part, more=sending.start < len(sending.data))
+            pending = self._large.popleft()
+            part = pending.data[pending.start : pending.start + PART_SIZE]
+            pending.start += len(part)
+            self._add_result(batch, pending, part, more=pending.start < len(pending.data))
         return batch
 
-    def _add(self, batch: ResultBatch, sending: _Sending, part: bytes, *, more: bool = False) -> None:
+    def _add_result(self, batch: ResultBatch, pending: _PendingResult, part: bytes, *, more: bool = False) -> None:
         """Add a result, or a part of a large one. `more`: further parts follow."""
         result = batch.results.add()
-        result.CopyFrom(sending.result)
+        result.CopyFrom(pending.result)
         result.response, result.more = part, more
         if more:
-            self._large.append(sending)
-        elif sending.callbacks:
-            self._taken.append(sending)
+            self._large.append(pending)
+        elif pending.callbacks:
+            self._sent_results.append(pending)
 
-    def sent(self) -> None:
+    def finish_message(self) -> None:
         """Note that the last message is sent."""
-        for sending in self._taken:
-            for callback in sending.callbacks:
+        for pending in self._sent_results:
+            for callback in pending.callbacks:
                 callback()
-        self._taken.clear()
-        self._room.set()
+        self._sent_results.clear()
+        self._capacity_freed.set()
 
     def drain(self) -> None:
         self._draining = True
@@ -327,8 +327,8 @@ class _Exchange:
         self._timer.close()
         for task in self._calls.values():
             task.cancel()
-        self._taken += (*self._small, *self._large)
-        self.sent()
+        self._sent_results += (*self._small, *self._large)
+        self.finish_message()
 
     def _end_input(self) -> None:
         self._input_ended = True
@@ -336,54 +336,54 @@ class _Exchange:
 
     def _receive(self, call: Call) -> None:
         """Add a part of a call, and start the call after its last part."""
-        incomplete = self._forget(call.id)
+        incomplete = self._pop_partial_call(call.id)
         if incomplete is None and not call.more:
-            self._start(call, call.request)
+            self._start_call(call, call.request)
             return
-        incomplete = incomplete or _Incomplete(call)
+        incomplete = incomplete or _PartialCall(call)
         size = incomplete.size + len(call.request)
         is_too_large = size > MAX_REQUEST or self._incomplete_bytes + size > MAX_INCOMPLETE
         if is_too_large or len(self._incomplete) >= MAX_OPEN or not incomplete.first.method:
-            incomplete.drop()  # refused when the last part arrives
+            incomplete.drop_parts()  # refused when the last part arrives
         else:
-            incomplete.add(call.request)
+            incomplete.add_part(call.request)
         if call.more:
             self._incomplete[call.id] = incomplete
             self._incomplete_bytes += incomplete.size
         else:
-            self._start(incomplete.first, b"".join(incomplete.parts))
+            self._start_call(incomplete.first, b"".join(incomplete.parts))
 
-    def _forget(self, id_: int) -> _Incomplete | None:
+    def _pop_partial_call(self, id_: int) -> _PartialCall | None:
         """Remove an incomplete call and return it."""
         if incomplete := self._incomplete.pop(id_, None):
             self._incomplete_bytes -= incomplete.size
         return incomplete
 
-    def _start(self, call: Call, data: bytes) -> None:
+    def _start_call(self, call: Call, data: bytes) -> None:
         if call.id in self._calls:
             return  # the client reuses an ID: the open call keeps it
         id_ = call.id
-        task = self._calls[id_] = asyncio.create_task(self._run(call, data))
-        task.add_done_callback(lambda _: self._end(id_))
+        task = self._calls[id_] = asyncio.create_task(self._run_call(call, data))
+        task.add_done_callback(lambda _: self._finish_call(id_))
 
-    def _expire(self, now: float) -> float:
+    def _cancel_expired(self, now: float) -> float:
         """Cancel the calls whose deadline has passed. Return the next deadline."""
         for id_ in [id_ for id_, deadline in self._deadlines.items() if deadline <= now]:
             del self._deadlines[id_]
             self._calls[id_].cancel()
         return min(self._deadlines.values(), default=math.inf)
 
-    def _end(self, id_: int) -> None:
+    def _finish_call(self, id_: int) -> None:
         self._calls.pop(id_, None)
         self._deadlines.pop(id_, None)
-        self._room.set()
+        self._capacity_freed.set()
         if self._input_ended and not self._calls:
             self._ready.set()
 
-    async def _run(self, call: Call, data: bytes) -> None:
+    async def _run_call(self, call: Call, data: bytes) -> None:
         entries = call.metadata
         metadata = list(zip(entries[::2], entries[1::2], strict=False))
-        request_id = self._runner.ids.of(metadata)
+        request_id = self._runner.ids.request_id_of(metadata)
         logs.request_id.set(request_id)
         result = Result(id=call.id, request_id=request_id)
         now = asyncio.get_running_loop().time
@@ -392,26 +392,26 @@ class _Exchange:
         caller, method = "", self._methods.get(call.method)
         try:
             try:
-                if refusal := self._refuse(call, method):
+                if refusal := self._refusal_of(call, method):
                     raise Rejected(refusal)
                 assert method is not None
                 context = _ItemContext(self._credential, deadline, now)
                 caller = context.user.name
                 await self._runner.impersonate(context, metadata)
                 caller = context.user.name
-                answer, warnings = await self._runner.run(method, data, context, metadata)
+                answer, warnings = await self._runner.run_call(method, data, context, metadata)
                 result.warnings.extend(warnings)
                 result.created = warnings.created
-                self._send(_Sending(result, answer, context.callbacks))
+                self._queue_result(_PendingResult(result, answer, context.callbacks))
             except Rejected as rejected:
                 let_go(rejected)
-                refusal = await self._runner.pace(rejected.refusal, caller, len(data), deadline - now())
+                refusal = await self._runner.pace_refusal(rejected.refusal, caller, len(data), deadline - now())
                 result.error = encode(refusal).SerializeToString()
-                self._send(_Sending(result))
+                self._queue_result(_PendingResult(result))
         except asyncio.CancelledError as cancelled:  # by the client, or at the deadline: nobody waits for the result
             let_go(cancelled)
 
-    def _refuse(self, call: Call, method: Method | None) -> Refusal | None:
+    def _refusal_of(self, call: Call, method: Method | None) -> Refusal | None:
         """Return the reason why a call cannot be run."""
         if not call.method:
             limits = f"the request is larger than {MAX_REQUEST:,} bytes, or all incomplete ones than {MAX_INCOMPLETE:,}"
@@ -424,6 +424,6 @@ class _Exchange:
             return bad_request(f"{call.method} is a stream: open it as a gRPC call")
         return None
 
-    def _send(self, sending: _Sending) -> None:
-        (self._small if len(sending.data) <= PART else self._large).append(sending)
+    def _queue_result(self, pending: _PendingResult) -> None:
+        (self._small if len(pending.data) <= PART_SIZE else self._large).append(pending)
         self._ready.set()

@@ -91,10 +91,10 @@ class ClusterRoleService(ResourceService[ClusterRole]):
         super().__init__(store, cacher, audit, authorizer)
         self._aggregator = aggregator
 
-    async def noted(
+    async def audit_write(
         self, by: Request, verb: str, subresource: str, named: Iterable[NamedObject], writing: Awaitable[Sequence[Outcome]]
     ) -> Sequence[Outcome]:
-        outcomes = await super().noted(by, verb, subresource, named, writing)
+        outcomes = await super().audit_write(by, verb, subresource, named, writing)
         if not by.dry_run and any(isinstance(outcome, Written) for outcome in outcomes):
             await self._aggregate()
         return outcomes

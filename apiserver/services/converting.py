@@ -77,8 +77,8 @@ class ConvertingService(ResourceService[Any]):
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
         return self._served(await super().delete(request, context))
 
-    def by(self, request: Any, context: Context) -> Request:
-        return super().by(request, context)._replace(api_version=self._version.api_version)
+    def write_request(self, request: Any, context: Context) -> Request:
+        return super().write_request(request, context)._replace(api_version=self._version.api_version)
 
     def _to_stored(self, verb: str, request: Any) -> Any:
         obj = self._conversion.to_stored(request.object)

@@ -36,9 +36,9 @@ MAX_MESSAGE = 1000
 contain the message in the details of the refusal (apiserver.errors.MAX_VIOLATIONS)."""
 
 
-Who = Callable[["grpc.aio.ServicerContext"], Credential]
+CredentialReader = Callable[["grpc.aio.ServicerContext"], Credential]
 """Returns the credential of a call."""
-_NOBODY = ""
+_UNAUTHENTICATED = ""
 """The user name for the delays of refusals without authentication."""
 
 
@@ -56,18 +56,20 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
         """`authenticator`: None on a server without TLS, where every client has all permissions. `runner`: shared by all ports
         of the server. `by_token`: the port requests no client certificate."""
         self._authenticator = authenticator if by_token else None
-        self._door = _CallHandlers(_who(authenticator), runner)
-        self._handlers = {path: self._door.handler(method) for path, method in methods.items()}
+        self._call_handlers = _CallHandlers(_credential_reader(authenticator), runner)
+        self._handlers = {path: self._call_handlers.handler_of(method) for path, method in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         path = handler_call_details.method
         handler = self._handlers.get(path)
-        if handler is None or (self._authenticator is not None and not _knows(self._authenticator, handler_call_details)):
-            return self._door.refusing(path)
+        if handler is None or (
+            self._authenticator is not None and not _has_valid_token(self._authenticator, handler_call_details)
+        ):
+            return self._call_handlers.refusing_handler(path)
         return handler
 
 
-def _knows(authenticator: Authenticator, details: grpc.HandlerCallDetails) -> bool:
+def _has_valid_token(authenticator: Authenticator, details: grpc.HandlerCallDetails) -> bool:
     """Return whether the token belongs to a user, before the request is received, because the client may never send it."""
     try:
         _bearer(authenticator, details.invocation_metadata).user()
@@ -76,17 +78,17 @@ def _knows(authenticator: Authenticator, details: grpc.HandlerCallDetails) -> bo
     return True
 
 
-def _who(authenticator: Authenticator | None) -> Who:
+def _credential_reader(authenticator: Authenticator | None) -> CredentialReader:
     """Return a function that authenticates by client certificate, or by token on a port that requests no certificate."""
     if authenticator is None:
         return lambda context: Anybody()
 
-    def who(context: grpc.aio.ServicerContext) -> Credential:
+    def read_credential(context: grpc.aio.ServicerContext) -> Credential:
         if shown := context.auth_context().get("x509_pem_cert"):
             return Certificate(authenticator, shown[0])
         return _bearer(authenticator, context.invocation_metadata())
 
-    return who
+    return read_credential
 
 
 def _bearer(authenticator: Authenticator, metadata: Any) -> Bearer:
@@ -96,11 +98,11 @@ def _bearer(authenticator: Authenticator, metadata: Any) -> Bearer:
 class _CallHandlers:
     """gRPC handlers that parse requests after authentication. gRPC would parse them before."""
 
-    def __init__(self, who: Who, runner: CallRunner) -> None:
-        self._who = who
+    def __init__(self, read_credential: CredentialReader, runner: CallRunner) -> None:
+        self._credential_reader = read_credential
         self._runner = runner
 
-    def handler(self, method: Method) -> grpc.RpcMethodHandler:
+    def handler_of(self, method: Method) -> grpc.RpcMethodHandler:
         """Return the gRPC handler of a method. Streams are not traced."""
         if method.client_streaming:
             return grpc.stream_stream_rpc_method_handler(self._stream(method))
@@ -108,14 +110,14 @@ class _CallHandlers:
             return grpc.unary_stream_rpc_method_handler(self._stream(method))
         return grpc.unary_unary_rpc_method_handler(self._unary(method))
 
-    def refusing(self, path: str) -> grpc.RpcMethodHandler:
+    def refusing_handler(self, path: str) -> grpc.RpcMethodHandler:
         """Return a handler that refuses calls of this path without receiving their requests."""
 
         async def refuse(requests: object, context: Any) -> None:
-            self._name(context, context.invocation_metadata() or ())
-            caller, refusal = _NOBODY, _unknown(path)
+            self._set_request_id(context, context.invocation_metadata() or ())
+            caller, refusal = _UNAUTHENTICATED, _unknown_method(path)
             try:
-                caller = self._call(context).user.name
+                caller = self._authenticate(context).user.name
             except Rejected as rejected:
                 let_go(rejected)
                 refusal = rejected.refusal
@@ -128,14 +130,14 @@ class _CallHandlers:
     def _unary(self, method: Method) -> Any:
         async def call(data: bytes, context: Any) -> bytes:
             metadata = context.invocation_metadata() or ()  # gRPC builds it at each access
-            self._name(context, metadata)
-            caller = _NOBODY
+            self._set_request_id(context, metadata)
+            caller = _UNAUTHENTICATED
             try:
-                made = self._call(context)
-                caller = made.user.name
-                await self._runner.impersonate(made, metadata)
-                caller = made.user.name
-                answer, warnings = await self._runner.run(method, data, made, metadata)
+                call_context = self._authenticate(context)
+                caller = call_context.user.name
+                await self._runner.impersonate(call_context, metadata)
+                caller = call_context.user.name
+                answer, warnings = await self._runner.run_call(method, data, call_context, metadata)
                 if warnings or warnings.created:
                     trailers: list[tuple[str, str | bytes]] = [(WARNING_KEY, warning.encode()) for warning in warnings]
                     if warnings.created:
@@ -156,17 +158,17 @@ class _CallHandlers:
     def _stream(self, method: Method) -> Any:
         async def call(data: Any, context: Any) -> AsyncIterator[bytes]:
             metadata = context.invocation_metadata() or ()
-            self._name(context, metadata)
-            caller = _NOBODY
+            self._set_request_id(context, metadata)
+            caller = _UNAUTHENTICATED
             try:
-                made = self._call(context)
-                caller = made.user.name
-                await self._runner.impersonate(made, metadata)
-                caller = made.user.name
+                call_context = self._authenticate(context)
+                caller = call_context.user.name
+                await self._runner.impersonate(call_context, metadata)
+                caller = call_context.user.name
                 if method.is_paced:
                     await self._runner.refusals.wait(caller, remaining=context.time_remaining())
                 request: Any = _Requests(context, method.parse) if method.client_streaming else method.parse(data)
-                async with aclosing(method.stream(request, made)) as responses:
+                async with aclosing(method.stream(request, call_context)) as responses:
                     async for response in responses:
                         yield response
             except Rejected as rejected:
@@ -177,29 +179,29 @@ class _CallHandlers:
 
         return call
 
-    def _call(self, context: Any) -> CallContext:
+    def _authenticate(self, context: Any) -> CallContext:
         """Return the context of a call. Raises Rejected if the caller is not authenticated."""
         try:
-            return CallContext(self._who(context), context.time_remaining)
+            return CallContext(self._credential_reader(context), context.time_remaining)
         except Rejected:
             metrics.UNAUTHENTICATED.inc()
             raise
 
-    def _name(self, context: Any, metadata: Metadata) -> None:
+    def _set_request_id(self, context: Any, metadata: Metadata) -> None:
         """Set the request ID of the call. gRPC runs each call in its own task, so the context variable is not reset."""
-        request_id = self._runner.ids.of(metadata)
+        request_id = self._runner.ids.request_id_of(metadata)
         logs.request_id.set(request_id)
         context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 
     async def _refuse(self, context: Any, refusal: Refusal, caller: str, size: int = 0) -> NoReturn:
         """End the call with a refusal. Refusals for lack of permission or capacity are delayed, because clients may repeat such
         calls immediately. `caller`: a user name. `size`: size in bytes of the request, which gRPC keeps until the call ends."""
-        refusal = await self._runner.pace(refusal, caller, size, context.time_remaining())
+        refusal = await self._runner.pace_refusal(refusal, caller, size, context.time_remaining())
         await _abort(context, refusal)
 
 
-def _unknown(path: str) -> Refusal:
-    return Refusal(Code.UNIMPLEMENTED, "NotFound", cut(f"the server has no method {path}"))
+def _unknown_method(path: str) -> Refusal:
+    return Refusal(Code.UNIMPLEMENTED, "NotFound", truncate_message(f"the server has no method {path}"))
 
 
 class _Requests:
@@ -221,12 +223,12 @@ class _Requests:
 
 async def _abort(context: grpc.aio.ServicerContext, refusal: Refusal) -> NoReturn:
     """End the call with the refusal."""
-    told = replace(refusal, message=cut(refusal.message))
-    trailers = ((DETAILS_KEY, encode(told).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()))
-    await abort(context, _GRPC[told.code], told.message, trailers)
+    shortened = replace(refusal, message=truncate_message(refusal.message))
+    trailers = ((DETAILS_KEY, encode(shortened).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()))
+    await abort(context, _GRPC_CODES[shortened.code], shortened.message, trailers)
 
 
-def cut(message: str) -> str:
+def truncate_message(message: str) -> str:
     """Return the message, truncated to MAX_MESSAGE encoded bytes.
 
     Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md (Percent-Encoded)
@@ -239,4 +241,4 @@ def cut(message: str) -> str:
     return message[:MAX_MESSAGE]
 
 
-_GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}
+_GRPC_CODES = {code: next(status for status in grpc.StatusCode if status.value[0] == int(code)) for code in Code}

@@ -59,25 +59,25 @@ class NoKubelets:
     """Used by a server without a client certificate for kubelets. All calls are refused."""
 
     async def logs(self, at: KubeletEndpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]:
-        raise Rejected(_no_means())
+        raise Rejected(_no_kubelet_client())
         yield b""
 
     async def exec(self, at: KubeletEndpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
-        raise Rejected(_no_means())
+        raise Rejected(_no_kubelet_client())
         yield b""
 
     async def attach(self, at: KubeletEndpoint, request: AttachRequest) -> AsyncGenerator[bytes, None]:
-        raise Rejected(_no_means())
+        raise Rejected(_no_kubelet_client())
         yield b""
 
     async def port_forward(
         self, at: KubeletEndpoint, requests: AsyncIterator[PortForwardRequest]
     ) -> AsyncGenerator[bytes, None]:
-        raise Rejected(_no_means())
+        raise Rejected(_no_kubelet_client())
         yield b""
 
     async def stats(self, at: KubeletEndpoint, request: StatsRequest, timeout: float) -> StatsResponse:
-        raise Rejected(_no_means())
+        raise Rejected(_no_kubelet_client())
 
 
 def endpoint_of(node: Node) -> KubeletEndpoint:
@@ -92,23 +92,25 @@ def endpoint_of(node: Node) -> KubeletEndpoint:
     return KubeletEndpoint(name, host, port)
 
 
-def _no_means() -> Refusal:
+def _no_kubelet_client() -> Refusal:
     message = "this API server has no client certificate for kubelets: set --kubelet-client-certificate"
     return Refusal(Code.FAILED_PRECONDITION, "NoKubeletClient", message)
 
 
-def choose(pod: Pod, wanted: str) -> str:
+def choose_container(pod: Pod, container: str) -> str:
     """Return the name of the requested container, or of the default container. Raises Rejected."""
     names = [each.name for each in (*pod.spec.initContainers, *pod.spec.containers)]
-    if not wanted:
+    if not container:
         annotated = pod.metadata.annotations.get(DEFAULT_CONTAINER_ANNOTATION, "")
         return annotated if annotated in names else pod.spec.containers[0].name
-    if wanted not in names:
-        raise _refused(pod, f'container "{wanted}" not found in pod "{pod.metadata.name}": containers: {", ".join(names)}')
-    return wanted
+    if container not in names:
+        raise _pod_refusal(
+            pod, f'container "{container}" not found in pod "{pod.metadata.name}": containers: {", ".join(names)}'
+        )
+    return container
 
 
-def readable(pod: Pod, container: str, previous: bool) -> bool:
+def check_logs_readable(pod: Pod, container: str, previous: bool) -> bool:
     """Return whether to read the logs of the attempt before the latest. Raises Rejected if there are no logs.
 
     While a container waits for a restart, its previous attempt is its latest.
@@ -118,28 +120,28 @@ def readable(pod: Pod, container: str, previous: bool) -> bool:
     before = status.lastState.HasField("terminated")
     if previous:
         if not before:
-            raise _refused(pod, f"previous terminated {what} not found")
+            raise _pod_refusal(pod, f"previous terminated {what} not found")
         return not status.state.HasField("waiting")
     if before or status.state.HasField("running") or status.state.HasField("terminated"):
         return False
     if ended(pod):
-        why = f" ({pod.status.reason})" if pod.status.reason else ""
-        raise _refused(pod, f"{what} has never run: the pod is {pod.status.phase}{why}")
-    raise _refused(pod, f"{what} is waiting to start: {status.state.waiting.reason or 'ContainerCreating'}")
+        reason = f" ({pod.status.reason})" if pod.status.reason else ""
+        raise _pod_refusal(pod, f"{what} has never run: the pod is {pod.status.phase}{reason}")
+    raise _pod_refusal(pod, f"{what} is waiting to start: {status.state.waiting.reason or 'ContainerCreating'}")
 
 
-def executable(pod: Pod, container: str, action: str = "exec into") -> None:
+def check_executable(pod: Pod, container: str, action: str = "exec into") -> None:
     """Check that the container is running. Raises Rejected."""
     if ended(pod):
-        raise _refused(pod, f"cannot {action} a container in a completed pod; current phase is {pod.status.phase}")
+        raise _pod_refusal(pod, f"cannot {action} a container in a completed pod; current phase is {pod.status.phase}")
     if not _status(pod, container).state.HasField("running"):
-        raise _refused(pod, f'container "{container}" in pod "{pod.metadata.name}" is not running')
+        raise _pod_refusal(pod, f'container "{container}" in pod "{pod.metadata.name}" is not running')
 
 
-def forwardable(pod: Pod) -> None:
+def check_forwardable(pod: Pod) -> None:
     """Check that the pod is running. Raises Rejected."""
     if pod.status.phase != "Running":
-        raise _refused(pod, f"unable to forward port because pod is not running. Current status={pod.status.phase}")
+        raise _pod_refusal(pod, f"unable to forward port because pod is not running. Current status={pod.status.phase}")
 
 
 def _status(pod: Pod, container: str) -> ContainerStatus:
@@ -147,7 +149,7 @@ def _status(pod: Pod, container: str) -> ContainerStatus:
     return next((each for each in statuses if each.name == container), ContainerStatus())
 
 
-def _refused(pod: Pod, message: str) -> Rejected:
+def _pod_refusal(pod: Pod, message: str) -> Rejected:
     hint = f"`kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace}` shows the state of its containers"
     return Rejected(bad_request(message, hint))
 
@@ -197,18 +199,18 @@ class GrpcKubelets:
                 yield response
 
     async def exec(self, at: KubeletEndpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
-        async with aclosing(self._both_ways(at, "Exec", requests, ExecRequest)) as responses:
+        async with aclosing(self._stream_both_ways(at, "Exec", requests, ExecRequest)) as responses:
             async for response in responses:
                 yield response
 
     async def port_forward(
         self, at: KubeletEndpoint, requests: AsyncIterator[PortForwardRequest]
     ) -> AsyncGenerator[bytes, None]:
-        async with aclosing(self._both_ways(at, "PortForward", requests, PortForwardRequest)) as responses:
+        async with aclosing(self._stream_both_ways(at, "PortForward", requests, PortForwardRequest)) as responses:
             async for response in responses:
                 yield response
 
-    async def _both_ways(
+    async def _stream_both_ways(
         self, at: KubeletEndpoint, method: str, requests: AsyncIterator[Message], message: type[Message]
     ) -> AsyncGenerator[bytes, None]:
         async with self._connected(at) as channel:
@@ -224,7 +226,7 @@ class GrpcKubelets:
     async def stats(self, at: KubeletEndpoint, request: StatsRequest, timeout: float) -> StatsResponse:
         async with self._connected(at) as channel:
             ask = channel.unary_unary("/pinnace.v1.Kubelet/Stats", StatsRequest.SerializeToString, StatsResponse.FromString)
-            with _answering(at), HeedsCancellation():
+            with _map_errors(at), HeedsCancellation():
                 response: StatsResponse = await ask(request, timeout=timeout)
             return response
 
@@ -251,7 +253,7 @@ class GrpcKubelets:
 async def _responses(call: Any, at: KubeletEndpoint) -> AsyncIterator[bytes]:
     try:
         while True:
-            with _answering(at), HeedsCancellation():
+            with _map_errors(at), HeedsCancellation():
                 response = await call.read()
             if response is grpc.aio.EOF:
                 return
@@ -261,7 +263,7 @@ async def _responses(call: Any, at: KubeletEndpoint) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _answering(at: KubeletEndpoint) -> Iterator[None]:
+def _map_errors(at: KubeletEndpoint) -> Iterator[None]:
     """Convert the errors of a call to Rejected."""
     try:
         yield
@@ -282,9 +284,11 @@ async def _send(call: Any, requests: AsyncIterator[Message]) -> None:
         await call.done_writing()
 
 
-def _unavailable(at: KubeletEndpoint, why: str) -> Refusal:
+def _unavailable(at: KubeletEndpoint, reason: str) -> Refusal:
     return Refusal(
-        Code.UNAVAILABLE, "KubeletUnavailable", f'the kubelet of node "{at.node}" at {at.host}:{at.port} is unavailable: {why}'
+        Code.UNAVAILABLE,
+        "KubeletUnavailable",
+        f'the kubelet of node "{at.node}" at {at.host}:{at.port} is unavailable: {reason}',
     )
 
 

@@ -36,9 +36,9 @@ from pinnace.apiserver.storage.interface import KeyValue, Storage, StorageError
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import TimeSlice
 
-REUSE = 1.0
+RENEWAL_CACHE_SECONDS = 1.0
 """Seconds for which a response of etcd is used. Its precision is a second."""
-MOST_SESSIONS = 10_000
+MAX_SESSIONS = 10_000
 """Maximum number of sessions in the cache."""
 _STAMPED = frozenset({NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, ""})
 
@@ -54,7 +54,7 @@ class LeaseService(ResourceService[Lease]):
         clock: Clock,
     ) -> None:
         super().__init__(store, cacher, audit, authorizer)
-        self._stamps = Stamps(cacher, storage, clock)
+        self._renewal_times = RenewalTimes(cacher, storage, clock)
         self._clock = clock
 
     async def get(self, request: GetRequest, context: Context) -> bytes:
@@ -62,8 +62,8 @@ class LeaseService(ResourceService[Lease]):
         if request.namespace not in _STAMPED:
             return found
         lease = Lease.FromString(found)
-        await self._stamps.prepare((lease,))
-        self._stamps.stamp(lease)
+        await self._renewal_times.load_sessions((lease,))
+        self._renewal_times.stamp_lease(lease)
         return lease.SerializeToString()
 
     async def list(self, request: ListRequest | DeleteCollectionRequest, context: Context) -> bytes:
@@ -72,21 +72,22 @@ class LeaseService(ResourceService[Lease]):
         if request.namespace not in _STAMPED or past or isinstance(request, DeleteCollectionRequest):
             return found
         leases, turn = LeaseList.FromString(found), TimeSlice(self._clock)
-        await self._stamps.prepare(leases.items)
+        await self._renewal_times.load_sessions(leases.items)
         for lease in leases.items:
-            self._stamps.stamp(lease)
+            self._renewal_times.stamp_lease(lease)
             await turn.end()
         return leases.SerializeToString()
 
 
 class RawKeyReader(Protocol):
-    """The part of the cacher that Stamps uses."""
+    """The part of the cacher that RenewalTimes uses."""
 
     def raw(self, key: str) -> KeyValue | None: ...
 
 
-class Stamps:
-    """The renewal times of sessions. `prepare` reads them from etcd. `stamp` writes them into an object, without I/O."""
+class RenewalTimes:
+    """The renewal times of sessions. `load_sessions` reads them from etcd. `stamp_lease` writes them into an object,
+    without I/O."""
 
     def __init__(self, cacher: RawKeyReader, storage: Storage, clock: Clock) -> None:
         self._cacher = cacher
@@ -97,24 +98,26 @@ class Stamps:
         self._renewed: dict[int, tuple[float, float]] = {}
         """By session: its last renewal in Unix seconds, and the time of the read from etcd in monotonic seconds."""
 
-    async def prepare(self, leases: Sequence[Lease]) -> None:
+    async def load_sessions(self, leases: Sequence[Lease]) -> None:
         streams = {stream: lease.metadata.name for lease in leases if (stream := _stream(lease))}
         unknown = {stream: node for stream, node in streams.items() if stream not in self._sessions}
         wanted = {session for lease in leases if (session := self._session(lease))}
-        for stream, found in zip(unknown, await asyncio.gather(*map(self._find, unknown.values())), strict=True):
+        for stream, found in zip(unknown, await asyncio.gather(*map(self._read_session, unknown.values())), strict=True):
             if found is not None:
                 self._sessions[stream] = found
                 wanted.add(found)
         now = self._clock.monotonic()
-        stale = [each for each in wanted - {0} if now - self._renewed.get(each, (0.0, float("-inf")))[1] >= REUSE]
-        await asyncio.gather(*map(self._ask, stale))
+        stale = [
+            each for each in wanted - {0} if now - self._renewed.get(each, (0.0, float("-inf")))[1] >= RENEWAL_CACHE_SECONDS
+        ]
+        await asyncio.gather(*map(self._read_renewal, stale))
         for known in (self._sessions, self._renewed):
-            if len(known) > MOST_SESSIONS:
+            if len(known) > MAX_SESSIONS:
                 known.clear()
 
-    def stamp(self, lease: Lease) -> None:
+    def stamp_lease(self, lease: Lease) -> None:
         if (election := _election(lease)) is not None:
-            self._show(lease, election)
+            self._show_leader(lease, election)
         if (renewed := self._renewed.get(self._session(lease))) is not None:
             at = to_micro_time(renewed[0])
             if to_seconds(at) > to_seconds(lease.spec.renewTime):
@@ -127,7 +130,7 @@ class Stamps:
             return record.lease if record is not None else 0
         return self._sessions.get(_stream(lease), 0)
 
-    async def _find(self, node: str) -> int | None:
+    async def _read_session(self, node: str) -> int | None:
         """Return the session to which the Lease object of a node is attached; None if etcd is unavailable or the object is
         missing."""
         try:
@@ -136,7 +139,7 @@ class Stamps:
             return None
         return record.lease if record is not None else None
 
-    async def _ask(self, session: int) -> None:
+    async def _read_renewal(self, session: int) -> None:
         try:
             age = await self._storage.lease_age(session)
         except StorageError:
@@ -144,7 +147,7 @@ class Stamps:
         else:
             self._renewed[session] = self._clock.time() - age, self._clock.monotonic()
 
-    def _show(self, lease: Lease, election: str) -> None:
+    def _show_leader(self, lease: Lease, election: str) -> None:
         """Set the fields from the present leader. The stored object may be older."""
         record = self._cacher.raw(election_key(election))
         if record is None:
@@ -154,10 +157,10 @@ class Stamps:
         lease.metadata.annotations[FENCE_ANNOTATION] = f"{election}/{found.token}"
         lease.spec.holderIdentity = found.holder
         for moment in (lease.spec.acquireTime, lease.spec.renewTime):
-            moment.CopyFrom(_later(found, moment))
+            moment.CopyFrom(_later_time(found, moment))
 
 
-def _later(election: Election, moment: MicroTime) -> MicroTime:
+def _later_time(election: Election, moment: MicroTime) -> MicroTime:
     return max(election.since, moment, key=to_seconds)
 
 

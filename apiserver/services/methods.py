@@ -69,8 +69,8 @@ MAX_LEVELS = wire.LIMIT - ENVELOPE_LEVELS
 MEMORY_FACTOR = 3
 """Free memory that a large response needs before gRPC gets it, as a multiple of its size. gRPC copies the response, and aborts
 the process if the allocation fails (std::bad_alloc)."""
-_UNREADABLE = f"the request is not a message of the method's type, or is nested deeper than {MAX_LEVELS} levels"
-_LEFT = Refusal(Code.UNAVAILABLE, "Canceled", "the client left before the call began: the call had no effect")
+_MALFORMED = f"the request is not a message of the method's type, or is nested deeper than {MAX_LEVELS} levels"
+_LEFT_BEFORE_START = Refusal(Code.UNAVAILABLE, "Canceled", "the client left before the call began: the call had no effect")
 """For the audit log only."""
 _NO_AUDIT = CallAudit(NoAudit())
 Gate = Callable[[], Refusal | None]
@@ -87,7 +87,7 @@ class Method:
         gate: Gate,
         flow: FlowControl,
         authorizer: Authorizer,
-        tenures: StreamAuthorizations,
+        authorizations: StreamAuthorizations,
         fences: Fences,
         audit: CallAudit,
     ) -> None:
@@ -106,7 +106,7 @@ class Method:
         self._gate = gate
         self._flow = flow
         self._authorizer = authorizer
-        self._tenures = tenures
+        self._authorizations = authorizations
         self._fences = fences
         self.permission = permission_of(descriptor)
         action = self.permission.actions(self._message())[0]
@@ -116,7 +116,7 @@ class Method:
         self._audited = self._writes and audit.wanted and action.resource != EVENTS.plural and not reviews
         self._level_of = level_of(action, pulse=self.client_streaming)
         about_nothing = action.resource.startswith("/")
-        self._discovers = self.client_streaming and about_nothing
+        self._is_discovery = self.client_streaming and about_nothing
         self.is_paced = about_nothing or action.resource.startswith("selfsubject")
         """Whether calls are delayed as refusals are. Every user may call these methods, but rarely needs them."""
         self._cost_of = cost_of(descriptor, service)
@@ -146,44 +146,44 @@ class Method:
 
     async def call(self, request: Message | LazyRequest | None, context: Context) -> bytes:
         """Run a method with one response and return the encoded response. Raises Rejected."""
-        self._meter.came()
+        self._meter.record_start()
         started = time.perf_counter()
         code = Code.OK
-        begun = False
+        was_started = False
         if self._audited:
             self._audit.begin()
         try:
-            with self._enter(request, context) as seat:
+            with self._request_seat(request, context) as seat:
                 if seat.waits:
                     await seat.acquire()
                 set_current_seat(seat)
                 if isinstance(request, LazyRequest):
-                    request = self._sound(self._read(request.data))
+                    request = self._validate_request(self._read(request.data))
                 await self._authorize(request, context)
                 if self._writes:
                     await self._fences.enter(context.user)
-                begun = True
+                was_started = True
                 answer = _encode(await self._function(request, context))
                 if self._audited:
-                    self._note(request, context, None)
+                    self._audit_call(request, context, None)
                 if len(answer) >= LARGE:
                     if not self._writes:
                         _require_memory(MEMORY_FACTOR * len(answer))
-                    context.when_taken(seat.answer(len(answer), refusable=not self._writes))
+                    context.on_response_taken(seat.answer(len(answer), refusable=not self._writes))
                 return answer
         except asyncio.CancelledError:
             code = Code.DEADLINE_EXCEEDED
             if self._audited:
-                self._note(request, context, caller_left() if begun else _LEFT)
+                self._audit_call(request, context, caller_left() if was_started else _LEFT_BEFORE_START)
             raise
         except Exception as error:
             refusal = to_refusal(error, self.name, writes=self._writes)
             code = refusal.code
             if self._audited:
-                self._note(request, context, refusal)
+                self._audit_call(request, context, refusal)
             raise Rejected(refusal) from error
         finally:
-            self._meter.ended(code, time.perf_counter() - started)
+            self._meter.record_end(code, time.perf_counter() - started)
 
     async def stream(self, request: Message | AsyncIterator[Message] | None, context: Context) -> AsyncGenerator[bytes, None]:
         """Run a method that streams, and yield the encoded responses. `request` is an iterator if requests are streamed, too.
@@ -196,19 +196,19 @@ class Method:
         with self._meter.stream():
             try:
                 with (
-                    self._counted(context),
-                    self._enter_stream(request, context) as seat,
-                    self._hold(request, context) as tenure,
+                    self._count_stream(context),
+                    self._request_stream_seat(request, context) as seat,
+                    self._authorize_stream(request, context) as authorization,
                 ):
                     if seat.waits:
                         await seat.acquire()
                     set_current_seat(seat)
                     await self._authorize(request, context)
-                    if self._opened(request):
+                    if self._waits_for_events(request):
                         seat.release()
-                    heard = seat if isinstance(seat, StreamAdmission) else request
-                    async with aclosing(self._function(heard, context)) as responses:
-                        async for response in tenure.of(responses):
+                    stream_input = seat if isinstance(seat, StreamAdmission) else request
+                    async with aclosing(self._function(stream_input, context)) as responses:
+                        async for response in authorization.wrap(responses):
                             seat.release()
                             yield _encode(response)
                     if isinstance(seat, StreamAdmission) and seat.refused is not None:
@@ -218,52 +218,54 @@ class Method:
                 code = refusal.code
                 raise Rejected(refusal) from error
             finally:
-                self._meter.stream_ended(code)
+                self._meter.record_stream_end(code)
 
-    def _note(self, request: Message | LazyRequest | None, context: Context, refusal: Refusal | None) -> None:
+    def _audit_call(self, request: Message | LazyRequest | None, context: Context, refusal: Refusal | None) -> None:
         """Write the call to the audit log, unless its service did. A request that was not parsed has no targets."""
         if self._audit.noted():
             return
         actions, find = self.permission
         known = isinstance(request, Message) and find is not None
         action, targets = actions(request if known else self._message())[0], find(request) if known and find else ()
-        deeds = [AuditEvent(action, each.namespace, each.name, refusal=refusal) for each in targets]
-        self._audit.note(context.user, deeds or [AuditEvent(action, "", "", refusal=refusal)])
+        events = [AuditEvent(action, each.namespace, each.name, refusal=refusal) for each in targets]
+        self._audit.note(context.user, events or [AuditEvent(action, "", "", refusal=refusal)])
 
-    def _counted(self, context: Context) -> AbstractContextManager[None]:
+    def _count_stream(self, context: Context) -> AbstractContextManager[None]:
         """Count a stream of requests while it is open. It has no seat, but the number of streams per flow is limited. Raises
         Rejected."""
         if not self.client_streaming:
             return nullcontext()
         user = context.user
-        level = self._level_of(user) if self._discovers or MASTERS not in user.groups else None
-        return self._flow.stream(level, user.name, MAX_REFLECTIONS if self._discovers else MAX_STREAMS)
+        level = self._level_of(user) if self._is_discovery or MASTERS not in user.groups else None
+        return self._flow.stream(level, user.name, MAX_REFLECTIONS if self._is_discovery else MAX_STREAMS)
 
-    def _enter(self, request: Message | LazyRequest | None, context: Context) -> Seat | Exempt:
+    def _request_seat(self, request: Message | LazyRequest | None, context: Context) -> Seat | Exempt:
         self._pass_gate()
         if isinstance(request, LazyRequest):
-            cost = self._cost_of_lazy(request)
+            cost = self._cost_of_unparsed(request)
         elif self.client_streaming:
             cost = cost_of_bytes(request.ByteSize() if request is not None else 0)
         else:
-            cost = self._cost_of(self._sound(request))
+            cost = self._cost_of(self._validate_request(request))
         user, remaining = context.user, context.time_remaining()
         return self._flow.enter(self._level_of(user), user.name, cost, request, remaining, writes=self._writes)
 
-    def _cost_of_lazy(self, request: LazyRequest) -> int:
+    def _cost_of_unparsed(self, request: LazyRequest) -> int:
         cost = cost_of_bytes(request.ByteSize())
         if self._batched:
             number = self._message.DESCRIPTOR.fields_by_name["items"].number
             cost = max(cost, cost_of_batch(items_in(request.data, number, MAX_BATCH)))
         return cost
 
-    def _enter_stream(self, request: Message | AsyncIterator[Message] | None, context: Context) -> Seat | Exempt:
+    def _request_stream_seat(self, request: Message | AsyncIterator[Message] | None, context: Context) -> Seat | Exempt:
         if request is None or isinstance(request, Message):
-            return self._enter(request, context)
+            return self._request_seat(request, context)
         self._pass_gate()
-        return StreamAdmission(request, lambda first: self._enter(first, context), self._said, each=self._discovers)
+        return StreamAdmission(
+            request, lambda first: self._request_seat(first, context), self._parse_streamed, each=self._is_discovery
+        )
 
-    def _said(self, data: bytes) -> Message:
+    def _parse_streamed(self, data: bytes) -> Message:
         """Parse a request of a stream."""
         return self._read(data) or self._message()
 
@@ -272,21 +274,21 @@ class Method:
         if refusal := self._gate():
             raise Rejected(refusal)
 
-    def _sound(self, request: Message | None) -> Message:
+    def _validate_request(self, request: Message | None) -> Message:
         """Check the request before the permission check of each item, and return it. Raises Rejected."""
         if request is None:
-            raise Rejected(bad_request(_UNREADABLE))
+            raise Rejected(bad_request(_MALFORMED))
         if self._batched:
             _check_batch(request)
         return request
 
-    def _hold(self, request: Any, context: Context) -> AbstractContextManager[StreamAuthorization]:
-        seconds = self._tenures.of_watch(request.options.timeoutSeconds) if self._watches else None
+    def _authorize_stream(self, request: Any, context: Context) -> AbstractContextManager[StreamAuthorization]:
+        seconds = self._authorizations.watch_timeout(request.options.timeoutSeconds) if self._watches else None
         actions, find = self.permission
-        questions = [(action, tuple(find(request))) for action in actions(request)] if find is not None else ()
-        return self._tenures.hold(context.credential, context.user, seconds, questions)
+        checks = [(action, tuple(find(request))) for action in actions(request)] if find is not None else ()
+        return self._authorizations.authorize_stream(context.credential, context.user, seconds, checks)
 
-    def _opened(self, request: Any) -> bool:
+    def _waits_for_events(self, request: Any) -> bool:
         """Return whether an open stream only waits for events. A watch from the present state first sends that state. The
         purpose of a stream of requests is unknown before its first request."""
         if not self._watches:
@@ -316,18 +318,18 @@ def _require_memory(size: int) -> None:
     mmap.mmap(-1, size).close()
 
 
-def methods_of(
+def build_methods(
     descriptors: Iterable[MethodDescriptor],
     service: object,
     gate: Gate,
     flow: FlowControl,
     authorizer: Authorizer,
-    tenures: StreamAuthorizations,
+    authorizations: StreamAuthorizations,
     fences: Fences,
     audit: CallAudit = _NO_AUDIT,
 ) -> Mapping[str, Method]:
     """Return the methods by path. Raises the errors of Method."""
-    methods = (Method(each, service, gate, flow, authorizer, tenures, fences, audit) for each in descriptors)
+    methods = (Method(each, service, gate, flow, authorizer, authorizations, fences, audit) for each in descriptors)
     return {method.path: method for method in methods}
 
 
@@ -341,29 +343,29 @@ this value, so that watches do not reconnect at the same time."""
 CHECK_INTERVAL = 1.0
 
 
-class AccessQuestion(NamedTuple):
+class AccessCheck(NamedTuple):
     user: User
     action: Action
     targets: frozenset[Target]
 
 
 class StreamAuthorization:
-    """The authorization of one stream. Iteration yields the responses that `of` wraps, until the authorization ends."""
+    """The authorization of one stream. Iteration yields the responses that `wrap` got, until the authorization ends."""
 
-    __slots__ = ("_ended", "_reader", "_refusal", "_responses", "credential", "questions", "user")
+    __slots__ = ("_ended", "_reader", "_refusal", "_responses", "checks", "credential", "user")
 
     def __init__(self, credential: Credential, user: User) -> None:
         self.credential = credential
         self.user = user
-        self.questions: list[AccessQuestion] = []
+        self.checks: list[AccessCheck] = []
         self._responses: AsyncIterator[bytes]
         self._reader: asyncio.Task[object] | None = None  # the task that waits for a response
         self._ended = False
         self._refusal: Refusal | None = None
 
-    def ask(self, action: Action, targets: Collection[Target]) -> None:
+    def require_access(self, action: Action, targets: Collection[Target]) -> None:
         """Add a permission that the stream needs, before the first check of that permission."""
-        self.questions.append(AccessQuestion(self.user, action, frozenset(targets)))
+        self.checks.append(AccessCheck(self.user, action, frozenset(targets)))
 
     def end(self, refusal: Refusal | None = None) -> None:
         """End the stream, without an error if `refusal` is None."""
@@ -373,7 +375,7 @@ class StreamAuthorization:
         if self._reader is not None:
             self._reader.cancel()
 
-    def of(self, responses: AsyncIterator[bytes]) -> StreamAuthorization:
+    def wrap(self, responses: AsyncIterator[bytes]) -> StreamAuthorization:
         self._responses = responses
         return self
 
@@ -417,27 +419,27 @@ class StreamAuthorizations:
         self._clock = clock
         self._rng = rng
         self._open: dict[StreamAuthorization, None] = {}
-        self._asked = role_versions()
+        self._checked_versions = role_versions()
 
     @contextmanager
-    def hold(
-        self, credential: Credential, user: User, seconds: float | None, questions: Iterable[tuple[Action, Collection[Target]]]
+    def authorize_stream(
+        self, credential: Credential, user: User, seconds: float | None, checks: Iterable[tuple[Action, Collection[Target]]]
     ) -> Iterator[StreamAuthorization]:
-        """Authorize a stream while it is open. `seconds`: its timeout or None. `questions`: the arguments of `ask`."""
-        tenure = StreamAuthorization(credential, user)
-        for action, targets in questions:
-            tenure.ask(action, targets)
-        timer = asyncio.get_running_loop().call_later(seconds, tenure.end) if seconds is not None else None
-        self._open[tenure] = None
-        _OWN.set(tenure)
+        """Authorize a stream while it is open. `seconds`: its timeout or None. `checks`: the arguments of `require_access`."""
+        authorization = StreamAuthorization(credential, user)
+        for action, targets in checks:
+            authorization.require_access(action, targets)
+        timer = asyncio.get_running_loop().call_later(seconds, authorization.end) if seconds is not None else None
+        self._open[authorization] = None
+        _CURRENT.set(authorization)
         try:
-            yield tenure
+            yield authorization
         finally:
-            del self._open[tenure]
+            del self._open[authorization]
             if timer is not None:
                 timer.cancel()
 
-    def of_watch(self, asked: int) -> float:
+    def watch_timeout(self, asked: int) -> float:
         """Return the timeout of a watch in seconds. `asked`: the maximum that the client requests; 0: none."""
         longest = self._min_timeout * self._rng.uniform(1.0, 2.0)
         return min(float(asked), longest) if asked > 0 else longest
@@ -446,55 +448,59 @@ class StreamAuthorizations:
         """Check all streams every CHECK_INTERVAL, until cancelled."""
         while True:
             await self._clock.sleep(CHECK_INTERVAL)
-            self._identify()
-            if (versions := self._role_versions()) is not None and versions != self._asked and await self._ask():
-                self._asked = versions
+            self._end_changed_users()
+            if (
+                (versions := self._role_versions()) is not None
+                and versions != self._checked_versions
+                and await self._check_permissions()
+            ):
+                self._checked_versions = versions
 
-    def _identify(self) -> None:
+    def _end_changed_users(self) -> None:
         known: dict[Credential, User | Refusal] = {}
-        for tenure in list(self._open):
-            if (found := known.get(tenure.credential)) is None:
-                found = known[tenure.credential] = _identified(tenure.credential)
+        for authorization in list(self._open):
+            if (found := known.get(authorization.credential)) is None:
+                found = known[authorization.credential] = _authenticated_user(authorization.credential)
             if isinstance(found, Refusal):
-                tenure.end(found)
-            elif found != tenure.user:
-                tenure.end()
+                authorization.end(found)
+            elif found != authorization.user:
+                authorization.end()
 
-    async def _ask(self) -> bool:
+    async def _check_permissions(self) -> bool:
         """Check all permissions again. Return False if some could not be checked."""
-        by_question: dict[AccessQuestion, list[StreamAuthorization]] = {}
-        for tenure in self._open:
-            for question in tenure.questions:
-                by_question.setdefault(question, []).append(tenure)
+        by_check: dict[AccessCheck, list[StreamAuthorization]] = {}
+        for authorization in self._open:
+            for check in authorization.checks:
+                by_check.setdefault(check, []).append(authorization)
         complete = True
-        for question, tenures in by_question.items():
+        for check, authorizations in by_check.items():
             try:
-                await self._authorizer.check(question.user, question.action, partial(iter, question.targets))
+                await self._authorizer.check(check.user, check.action, partial(iter, check.targets))
             except Rejected as rejected:
                 if rejected.refusal.code is not Code.PERMISSION_DENIED:
                     complete = False
                     continue
-                for tenure in tenures:
-                    tenure.end(rejected.refusal)
+                for authorization in authorizations:
+                    authorization.end(rejected.refusal)
             except (CacheError, StorageError):
                 complete = False
             await asyncio.sleep(0)
         return complete
 
 
-def _identified(credential: Credential) -> User | Refusal:
+def _authenticated_user(credential: Credential) -> User | Refusal:
     try:
         return credential.user()
     except Rejected as rejected:
         return rejected.refusal
 
 
-_OWN: ContextVar[StreamAuthorization] = ContextVar("tenure")
+_CURRENT: ContextVar[StreamAuthorization] = ContextVar("tenure")
 
 
 def current_authorization() -> StreamAuthorization:
     """Return the authorization of the stream of the current task."""
-    return _OWN.get()
+    return _CURRENT.get()
 
 
 READ_TIMEOUT = 5.0
@@ -520,7 +526,7 @@ class Context(Protocol):
         """Return the seconds until the client's deadline, or None."""
         ...
 
-    def when_taken(self, callback: Callable[[], None]) -> None:
+    def on_response_taken(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the client has received the response or has disconnected."""
         ...
 

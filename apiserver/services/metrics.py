@@ -40,17 +40,17 @@ class Totals(Collector):
 
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_WHAT = ["verb", "group", "version", "resource", "subresource"]
+_LABELS = ["verb", "group", "version", "resource", "subresource"]
 _VERBS = {
     "create": "POST", "get": "GET", "list": "LIST", "watch": "WATCH", "update": "PUT", "patch": "PATCH", "delete": "DELETE",
     "deletecollection": "DELETECOLLECTION",
 }  # fmt: skip
-_READING = ("get", "list", "watch")
+_READ_VERBS = ("get", "list", "watch")
 
-REQUESTS = Counter("apiserver_request_total", "Completed requests by gRPC status code.", [*_WHAT, "batch", "code"])
-DURATION = Histogram("apiserver_request_duration_seconds", "Duration of requests.", [*_WHAT, "batch"], buckets=_BUCKETS)
+REQUESTS = Counter("apiserver_request_total", "Completed requests by gRPC status code.", [*_LABELS, "batch", "code"])
+DURATION = Histogram("apiserver_request_duration_seconds", "Duration of requests.", [*_LABELS, "batch"], buckets=_BUCKETS)
 IN_FLIGHT = Gauge("apiserver_current_inflight_requests", "Requests in progress.", ["request_kind"])
-STREAMS = Gauge("apiserver_longrunning_requests", "Open streams: watches, elections, heartbeats.", _WHAT)
+STREAMS = Gauge("apiserver_longrunning_requests", "Open streams: watches, elections, heartbeats.", _LABELS)
 WATCH_EVENTS = Totals(
     "apiserver_watch_events",
     "Events sent to watchers, including events for the initial state.",
@@ -131,14 +131,14 @@ class RequestMetrics:
         verb = "CONNECT" if connects else _VERBS.get(action.verb, "POST")
         self._what = (verb, action.group, "v1", resource, subresource)
         self._batch = str(batch).lower()
-        self._kind = _READ_ONLY if action.verb in _READING else _MUTATING
+        self._kind = _READ_ONLY if action.verb in _READ_VERBS else _MUTATING
         self._ended: dict[Code, Counter] = {}
         self._duration: Histogram | None = None
 
-    def came(self) -> None:
+    def record_start(self) -> None:
         self._kind.in_flight += 1
 
-    def ended(self, code: Code, seconds: float) -> None:
+    def record_end(self, code: Code, seconds: float) -> None:
         self._kind.in_flight -= 1
         self._count(code)
         if self._duration is None:
@@ -149,7 +149,7 @@ class RequestMetrics:
         """Return a context that counts an open stream."""
         return STREAMS.labels(*self._what).track_inprogress()
 
-    def stream_ended(self, code: Code) -> None:
+    def record_stream_end(self, code: Code) -> None:
         """Count the end of a stream. A stream that its client cancels ends with OK."""
         self._count(code)
 

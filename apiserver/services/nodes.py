@@ -61,7 +61,7 @@ from pinnace.apiserver.services.sessions import (
     SessionStreams,
     StreamEvent,
     Timing,
-    read,
+    decode_record,
 )
 from pinnace.apiserver.storage.committer import Committer, Conflict
 from pinnace.apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
@@ -84,7 +84,7 @@ class NodeService(ResourceService[Node]):
 TIMING = Timing(interval=0.5, silence=3.0, ttl=5)
 """The stream of a dead process breaks immediately (see GRACE). A silent process may be stopped, or may lack CPU time: on a
 machine with few CPUs, a beat and its response may take seconds."""
-AT_ONCE = 500
+PERMISSION_CHUNK = 500
 """Nodes per permission check."""
 
 
@@ -111,14 +111,14 @@ class HeartbeatsService:
 
     async def heartbeat(self, requests: AsyncIterator[HeartbeatRequest], context: Context) -> AsyncIterator[HeartbeatResponse]:
         stream = SessionStream[HeartbeatRequest, HeartbeatResponse](requests, self._timing, self._clock)
-        async for response in self._streams.hold(stream, lambda: self._keep(stream, context.user)):
+        async for response in self._streams.serve_stream(stream, lambda: self._serve_fleet(stream, context.user)):
             yield response
 
     def drain(self) -> None:
         """Stop all streams. Fleets resume with another server, and their leases stay."""
         self._streams.drain()
 
-    async def _keep(self, stream: SessionStream[HeartbeatRequest, HeartbeatResponse], user: User) -> None:
+    async def _serve_fleet(self, stream: SessionStream[HeartbeatRequest, HeartbeatResponse], user: User) -> None:
         request = await stream.receive()
         if isinstance(request, StreamEvent):
             return
@@ -133,8 +133,8 @@ class HeartbeatsService:
         async def permit(nodes: Iterable[str]) -> None:
             """Check the permission in chunks, so that a refusal is early and other tasks run in between."""
             turn, wanted = TimeSlice(self._clock), list(nodes)
-            for start in range(0, len(wanted), AT_ONCE):
-                await self._authorizer.check(user, HEARTBEAT, partial(_leases, wanted[start : start + AT_ONCE]))
+            for start in range(0, len(wanted), PERMISSION_CHUNK):
+                await self._authorizer.check(user, HEARTBEAT, partial(_leases, wanted[start : start + PERMISSION_CHUNK]))
                 await turn.end()
 
         async def permit_release(nodes: Iterable[str]) -> None:
@@ -146,7 +146,7 @@ class HeartbeatsService:
             await permit(opening.nodes[:MAX_NODES])  # before the validation of the names, which takes longer
         elif user.fleet is None:  # a session costs an etcd lease
             await self._authorizer.check(user, HEARTBEAT, lambda: (Target(NODE_LEASE_NAMESPACE),))
-        if problem := unusable(opening.nodes):
+        if problem := validate_node_names(opening.nodes):
             raise Rejected(errors.bad_request(problem))
         await FleetSession(
             stream,
@@ -168,13 +168,13 @@ def _leases(nodes: Iterable[str]) -> list[Target]:
 
 log = logging.getLogger(__name__)
 
-CHUNK = 500
+CLAIM_CHUNK = 500
 """Maximum number of nodes to claim before the next beat is handled."""
-GRACE = 1.0
+RESUME_GRACE = 1.0
 """Seconds within which a fleet whose stream broke may resume, with any server."""
-RETRY = 0.2
+RETRY_INTERVAL = 0.2
 """Seconds between two attempts to write while etcd is unavailable."""
-LOOK_LIMIT = 0.5
+LOOKUP_TIMEOUT = 0.5
 """Seconds to wait for the cache when a fleet releases nodes that this server does not hold for it. The stream is not read
 during this time."""
 CHECK_INTERVAL = 1.0
@@ -207,38 +207,38 @@ class FleetSession:
         self._timing = timing
         self._clock = clock
         self._rng = rng
-        self._wanted = dict.fromkeys(opening.nodes)  # nodes to claim
+        self._unclaimed = dict.fromkeys(opening.nodes)  # nodes to claim
         self._held: dict[str, int] = {}  # mod_revision of the Lease objects
-        self._doubtful: dict[str, None] = {}  # released nodes, not held here: a Lease object in the fleet's name may exist
-        self._given_up: dict[str, int] = {}  # Lease objects to delete, by node: mod_revision, or 0 if unknown
+        self._uncertain: dict[str, None] = {}  # released nodes, not held here: a Lease object in the fleet's name may exist
+        self._to_delete: dict[str, int] = {}  # Lease objects to delete, by node: mod_revision, or 0 if unknown
         self._releases = 0  # number of release requests
         self._released = 0  # number of release requests that are complete, including all earlier ones
         self._checked = clock.monotonic()
         self._session: LeaseSession
-        self._ours = Signature(opening.holder, opening.birth, new_uid(rng))
+        self._signature = Signature(opening.holder, opening.birth, new_uid(rng))
 
     async def run(self) -> None:
         """Run the session until the end of the stream. Raises StorageError if the session cannot be opened, ShuttingDown,
         Rejected."""
         self._session = await self._open_session(self._opening.session)
-        if not self._ours.birth and not self._opening.session:
-            self._ours = self._ours._replace(birth=await self._storage.current_revision())
+        if not self._signature.birth and not self._opening.session:
+            self._signature = self._signature._replace(birth=await self._storage.current_revision())
         opened = HeartbeatResponse.Opened(
             session=self._session.id,
             interval_ms=round(self._timing.interval * 1000),
             ttl_ms=self._timing.ttl * 1000,
-            birth=self._ours.birth,
+            birth=self._signature.birth,
         )
         self._stream.send(HeartbeatResponse(opened=opened))
-        await race(self._session.keep(self._acknowledge, self._expire), self._converse())
+        await race(self._session.keep_alive(self._acknowledge_heartbeat, self._post_expiry), self._serve_stream())
 
-    async def _converse(self) -> None:
-        while await self._claim() and await self._react():
-            if self._doubtful:
-                await self._look_up()
-            if self._given_up:
-                await self._give_up()
-            if not self._doubtful and not self._given_up:
+    async def _serve_stream(self) -> None:
+        while await self._claim_nodes() and await self._handle_event():
+            if self._uncertain:
+                await self._look_up_uncertain()
+            if self._to_delete:
+                await self._delete_released()
+            if not self._uncertain and not self._to_delete:
                 self._released = self._releases
 
     async def _open_session(self, lease: int) -> LeaseSession:
@@ -249,128 +249,128 @@ class FleetSession:
                 log.info("%s resumes after its session has expired", self._opening.holder)
         return await LeaseSession.open(self._storage, self._timing, self._clock)
 
-    async def _react(self) -> bool:
+    async def _handle_event(self) -> bool:
         """Wait for the next event and handle it. Return False at the end of the session."""
-        if (self._wanted or self._doubtful or self._given_up) and not self._stream.pending:
+        if (self._unclaimed or self._uncertain or self._to_delete) and not self._stream.pending:
             return True
         match await self._stream.receive():
             case StreamEvent.CHANGED:
                 return True
             case StreamEvent.GONE:
-                if not self._session.overdue:
-                    await self._clock.sleep(GRACE)
-                await self._abandon("the stream is broken")
+                if not self._session.is_overdue:
+                    await self._clock.sleep(RESUME_GRACE)
+                await self._release_disconnected("the stream is broken")
                 return False
             case StreamEvent.EXPIRED | StreamEvent.RESTORED:
-                return self._lose("the session has expired")
+                return self._send_lost("the session has expired")
             case StreamEvent.SILENT:
-                await self._abandon("no heartbeat was received")
-                return self._lose(f"no heartbeat for {self._timing.silence:g} s")
+                await self._release_disconnected("no heartbeat was received")
+                return self._send_lost(f"no heartbeat for {self._timing.silence:g} s")
             case StreamEvent.DRAINED:
                 raise ShuttingDown
             case request:
-                return await self._handle(request)
+                return await self._handle_request(request)
 
-    async def _handle(self, request: HeartbeatRequest) -> bool:
+    async def _handle_request(self, request: HeartbeatRequest) -> bool:
         """Handle a request. Return False at the end of the session."""
         match request.WhichOneof("kind"):
             case "beat":
-                self._beat(request.beat.sequence)
+                self._record_heartbeat(request.beat.sequence)
             case "add":
-                await self._add(request.add.nodes)
+                await self._add_nodes(request.add.nodes)
             case "release":
-                await self._take_back(request.release.nodes)
+                await self._release_nodes(request.release.nodes)
             case "close":
-                await self._release("the fleet closed the session")
+                await self._delete_leases("the fleet closed the session")
                 return False
             case _:
-                await self._release("the fleet sent an invalid request")
-                return self._lose("expected one of: beat, add, release, close")
+                await self._delete_leases("the fleet sent an invalid request")
+                return self._send_lost("expected one of: beat, add, release, close")
         return True
 
-    async def _add(self, nodes: Sequence[str]) -> None:
-        await self._refuse_unusable(nodes)
+    async def _add_nodes(self, nodes: Sequence[str]) -> None:
+        await self._reject_invalid_names(nodes)
         await self._permit(nodes)
         for node in nodes:
-            self._doubtful.pop(node, None)
-            self._given_up.pop(node, None)
-            self._wanted[node] = None
+            self._uncertain.pop(node, None)
+            self._to_delete.pop(node, None)
+            self._unclaimed[node] = None
 
-    async def _take_back(self, nodes: Sequence[str]) -> None:
-        await self._refuse_unusable(nodes)
+    async def _release_nodes(self, nodes: Sequence[str]) -> None:
+        await self._reject_invalid_names(nodes)
         self._releases += 1
         doubtful = [node for node in nodes if node not in self._held]
         await self._permit_release(doubtful)
         for node in nodes:
-            self._wanted.pop(node, None)
+            self._unclaimed.pop(node, None)
             if node in self._held:
-                self._given_up[node] = self._held.pop(node)
-        self._doubtful.update((node, None) for node in doubtful if node not in self._given_up)
+                self._to_delete[node] = self._held.pop(node)
+        self._uncertain.update((node, None) for node in doubtful if node not in self._to_delete)
 
-    async def _refuse_unusable(self, nodes: Sequence[str]) -> None:
+    async def _reject_invalid_names(self, nodes: Sequence[str]) -> None:
         """Raise Rejected if the server cannot use the names of nodes."""
-        if problem := unusable(nodes):
-            await self._release("the fleet sent invalid node names")
+        if problem := validate_node_names(nodes):
+            await self._delete_leases("the fleet sent invalid node names")
             raise Rejected(errors.bad_request(problem))
 
-    def _beat(self, sequence: int) -> None:
+    def _record_heartbeat(self, sequence: int) -> None:
         if self._clock.monotonic() - self._checked >= CHECK_INTERVAL:
-            self._check()
-        self._session.beat(sequence)
+            self._check_held_leases()
+        self._session.record_heartbeat(sequence)
 
-    def _acknowledge(self, sequence: int) -> None:
+    def _acknowledge_heartbeat(self, sequence: int) -> None:
         self._stream.send(HeartbeatResponse(ack=HeartbeatResponse.Ack(sequence=sequence, released=self._released)))
 
-    def _expire(self) -> None:
-        self._stream.post(StreamEvent.EXPIRED)
+    def _post_expiry(self) -> None:
+        self._stream.post_event(StreamEvent.EXPIRED)
 
-    async def _claim(self) -> bool:
+    async def _claim_nodes(self) -> bool:
         """Write the Lease objects of the next nodes to claim. Return False if the session has expired.
 
         Nothing is written for a fleet that has left: it may have a new session, which would lose the nodes to this one.
         """
-        nodes = list(islice(self._wanted, CHUNK))
+        nodes = list(islice(self._unclaimed, CLAIM_CHUNK))
         found: dict[str, KeyValue | None] = dict.fromkeys(nodes)
         while nodes and not self._stream.gone:
-            outcomes = await self._committer.commit_many([self._writing(node, found[node]) for node in nodes])
-            conflicts, trouble = [], None
+            outcomes = await self._committer.commit_many([self._lease_write(node, found[node]) for node in nodes])
+            conflicts, failure = [], None
             for node, outcome in zip(nodes, outcomes, strict=True):
                 match outcome:
                     case int():
                         self._held[node] = outcome
-                        del self._wanted[node]
+                        del self._unclaimed[node]
                     case Conflict():
                         found[node] = outcome.current
                         conflicts.append(node)
                     case LeaseNotFound():
-                        return self._lose("the session has expired")
+                        return self._send_lost("the session has expired")
                     case StorageError():
-                        trouble = outcome
-            self._tell_taken_over(
-                (node, Signature.of_record(kv).holder) for node in conflicts if (kv := found[node]) and not self._may_take(kv)
+                        failure = outcome
+            self._report_taken_over(
+                (node, Signature.of_record(kv).holder) for node in conflicts if (kv := found[node]) and not self._may_claim(kv)
             )
-            if trouble is not None:
-                log.warning("cannot write the leases of all nodes yet: %s", trouble)
-                await self._clock.sleep(RETRY)
+            if failure is not None:
+                log.warning("cannot write the leases of all nodes yet: %s", failure)
+                await self._clock.sleep(RETRY_INTERVAL)
                 return True
-            nodes = [node for node in conflicts if node in self._wanted]
+            nodes = [node for node in conflicts if node in self._unclaimed]
         return True
 
-    def _may_take(self, found: KeyValue) -> bool:
+    def _may_claim(self, found: KeyValue) -> bool:
         if found.lease in (0, self._session.id, self._opening.session):
             return True
-        return Signature.of_record(found).birth < self._ours.birth
+        return Signature.of_record(found).birth < self._signature.birth
 
-    def _writing(self, node: str, found: KeyValue | None) -> Write:
+    def _lease_write(self, node: str, found: KeyValue | None) -> Write:
         key = LEASES.key(NODE_LEASE_NAMESPACE, node)
-        mine = read(Lease, found.value) if found is not None and found.lease == self._session.id else None
+        mine = decode_record(Lease, found.value) if found is not None and found.lease == self._session.id else None
         if mine is not None:
-            value = signed(mine, self._ours)
+            value = encode_signed(mine, self._signature)
         else:
-            value = lease_object(node, self._ours, self._timing.ttl, self._clock.time(), new_uid(self._rng), found)
+            value = encode_lease(node, self._signature, self._timing.ttl, self._clock.time(), new_uid(self._rng), found)
         return Write(key, value, expected=found.mod_revision if found else 0, lease=self._session.id)
 
-    def _check(self) -> None:
+    def _check_held_leases(self) -> None:
         """Check whether a newer session or a user has written the Lease objects."""
         self._checked = self._clock.monotonic()
         reached, cache = self._cacher.revision, self._cacher.of(LEASES)
@@ -379,93 +379,97 @@ class FleetSession:
             found = cache.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
             if reached < revision or (found is not None and found.mod_revision <= revision):
                 continue
-            if found is None or (sight := see(found.peek(), self._ours, anew=found.create_revision > revision)) is Sight.FREE:
+            if (
+                found is None
+                or (ownership := classify_lease(found.peek(), self._signature, recreated=found.create_revision > revision))
+                is LeaseOwnership.FREE
+            ):
                 del self._held[node]
-                self._wanted[node] = None
-            elif sight is Sight.EDITED:
+                self._unclaimed[node] = None
+            elif ownership is LeaseOwnership.EDITED:
                 self._held[node] = found.mod_revision
-            elif sight is Sight.TAKEN:
+            elif ownership is LeaseOwnership.TAKEN:
                 del self._held[node]
                 taken_over.append((node, found.peek().spec.holderIdentity))
-        self._tell_taken_over(taken_over)
+        self._report_taken_over(taken_over)
 
-    def _tell_taken_over(self, nodes: Iterable[tuple[str, str]]) -> None:
+    def _report_taken_over(self, nodes: Iterable[tuple[str, str]]) -> None:
         """Drop nodes that a newer session holds, and notify the fleet. `nodes`: pairs of node and holder."""
         by_holder: dict[str, list[str]] = {}
         for node, holder in nodes:
-            self._wanted.pop(node, None)
+            self._unclaimed.pop(node, None)
             by_holder.setdefault(holder, []).append(node)
         for holder, names in by_holder.items():
             log.warning("%s lost %d nodes to %s", self._opening.holder, len(names), holder)
             self._stream.send(HeartbeatResponse(taken_over=HeartbeatResponse.TakenOver(nodes=names, holder=holder)))
 
-    async def _abandon(self, why: str) -> None:
+    async def _release_disconnected(self, reason: str) -> None:
         """Release the nodes of a fleet that has left or seems to have left.
 
         If beats were waiting for etcd, the fleet may be moving to another server. Its Lease objects then stay until the etcd
         lease expires.
         """
-        if self._session.overdue:
-            log.warning("%s: %s while etcd is unavailable", self._opening.holder, why)
+        if self._session.is_overdue:
+            log.warning("%s: %s while etcd is unavailable", self._opening.holder, reason)
         else:
-            await self._release(why)
+            await self._delete_leases(reason)
 
-    async def _look_up(self) -> None:
+    async def _look_up_uncertain(self) -> None:
         """Find the doubtful nodes that are held in the fleet's name.
 
         Another server may have written their Lease objects for this session, or the response to a write of this server was
         lost. The other nodes get no delete: a failed delete would retry all other writes of its transaction.
         """
         try:
-            await self._cacher.fresh(LOOK_LIMIT)
+            await self._cacher.fresh(LOOKUP_TIMEOUT)
         except (CacheError, StorageError) as error:
-            log.warning("cannot look up the leases of %d nodes: %s", len(self._doubtful), error)
-            await self._clock.sleep(RETRY)
+            log.warning("cannot look up the leases of %d nodes: %s", len(self._uncertain), error)
+            await self._clock.sleep(RETRY_INTERVAL)
             return
-        nodes, self._doubtful = list(self._doubtful), {}
-        ours = await in_slices(self._is_in_our_name, nodes, self._clock)
-        self._given_up.update((node, 0) for node, held in zip(nodes, ours, strict=True) if held)
+        nodes, self._uncertain = list(self._uncertain), {}
+        ours = await in_slices(self._is_held_by_fleet, nodes, self._clock)
+        self._to_delete.update((node, 0) for node, held in zip(nodes, ours, strict=True) if held)
 
-    def _is_in_our_name(self, node: str) -> bool:
+    def _is_held_by_fleet(self, node: str) -> bool:
         found = self._cacher.of(LEASES).get(LEASES.key(NODE_LEASE_NAMESPACE, node))
         return found is not None and found.peek().spec.holderIdentity == self._opening.holder
 
-    async def _give_up(self) -> None:
+    async def _delete_released(self) -> None:
         """Delete the Lease objects of the next released nodes. An object that was not held here is deleted only if it is
         attached to this session."""
-        nodes = list(islice(self._given_up, CHUNK))
-        outcomes = await self._committer.commit_many([self._deleting(node, self._given_up[node]) for node in nodes])
-        trouble = None
+        nodes = list(islice(self._to_delete, CLAIM_CHUNK))
+        outcomes = await self._committer.commit_many([self._lease_delete(node, self._to_delete[node]) for node in nodes])
+        failure = None
         for node, outcome in zip(nodes, outcomes, strict=True):
             match outcome:
                 case Conflict(current=KeyValue() as found) if found.lease == self._session.id:
-                    self._given_up[node] = found.mod_revision
+                    self._to_delete[node] = found.mod_revision
                 case StorageError():
-                    trouble = outcome
+                    failure = outcome
                 case _:
-                    del self._given_up[node]
-        if trouble is not None:
-            log.warning("cannot remove the leases of all nodes: %s", trouble)
-            await self._clock.sleep(RETRY)
+                    del self._to_delete[node]
+        if failure is not None:
+            log.warning("cannot remove the leases of all nodes: %s", failure)
+            await self._clock.sleep(RETRY_INTERVAL)
 
-    def _deleting(self, node: str, revision: int) -> Write:
+    def _lease_delete(self, node: str, revision: int) -> Write:
         return Write(LEASES.key(NODE_LEASE_NAMESPACE, node), None, expected=revision)
 
-    async def _release(self, why: str) -> None:
+    async def _delete_leases(self, reason: str) -> None:
         """Delete the Lease objects that still have the known mod_revision. Stops when they must have expired."""
-        held, self._held = self._held | self._given_up, {}
-        log.info("%s releases %d nodes: %s", self._opening.holder, len(held), why)
+        held, self._held = self._held | self._to_delete, {}
+        log.info("%s releases %d nodes: %s", self._opening.holder, len(held), reason)
         deadline = self._clock.monotonic() + self._timing.ttl
         while held and self._clock.monotonic() < deadline:
             nodes = list(held)
-            outcomes = await self._committer.commit_many([self._deleting(node, held[node]) for node in nodes])
+            outcomes = await self._committer.commit_many([self._lease_delete(node, held[node]) for node in nodes])
             held = {
                 node: held[node] for node, outcome in zip(nodes, outcomes, strict=True) if isinstance(outcome, StorageError)
             }
             if held:
-                await self._clock.sleep(RETRY)
+                await self._clock.sleep(RETRY_INTERVAL)
 
-    def _lose(self, reason: str) -> bool:
+    def _send_lost(self, reason: str) -> bool:
         """End the session. Always returns False."""
         self._stream.send(HeartbeatResponse(lost=HeartbeatResponse.Lost(reason=reason)))
         return False
@@ -484,7 +488,7 @@ class Signature(NamedTuple):
     stream: str
 
     @classmethod
-    def of(cls, lease: Lease) -> Signature:
+    def of_lease(cls, lease: Lease) -> Signature:
         annotations = lease.metadata.annotations
         birth = natural(annotations.get(BIRTH_ANNOTATION, "")) or 0
         return cls(lease.spec.holderIdentity, birth, annotations.get(STREAM_ANNOTATION, ""))
@@ -492,16 +496,16 @@ class Signature(NamedTuple):
     @classmethod
     def of_record(cls, found: KeyValue) -> Signature:
         """Return the signature of a stored object. An object that cannot be decoded has no holder."""
-        return cls.of(read(Lease, found.value) or Lease())
+        return cls.of_lease(decode_record(Lease, found.value) or Lease())
 
-    def on(self, lease: Lease) -> None:
+    def sign(self, lease: Lease) -> None:
         """Write the signature to the Lease object."""
         lease.metadata.annotations[BIRTH_ANNOTATION] = str(self.birth)
         lease.metadata.annotations[STREAM_ANNOTATION] = self.stream
         lease.spec.holderIdentity = self.holder
 
 
-def unusable(nodes: Sequence[str]) -> str:
+def validate_node_names(nodes: Sequence[str]) -> str:
     """Return the error in the nodes of one message, or "". A Lease object with an invalid node name could not be read or
     deleted."""
     if len(nodes) > MAX_NODES:
@@ -509,24 +513,24 @@ def unusable(nodes: Sequence[str]) -> str:
     return "nodes: node names must be DNS subdomain names" if any(dns_subdomain(node) for node in nodes) else ""
 
 
-def lease_object(node: str, signature: Signature, ttl: int, now: float, uid: str, found: KeyValue | None) -> bytes:
+def encode_lease(node: str, signature: Signature, ttl: int, now: float, uid: str, found: KeyValue | None) -> bytes:
     """Return the new Lease object of a node. `found`: the object that it replaces. The uid stays, unless `found` cannot be
     decoded. `now` is in Unix seconds."""
-    lease = read(Lease, found.value) if found is not None else None
+    lease = decode_record(Lease, found.value) if found is not None else None
     if lease is None:
         lease = Lease()
         lease.metadata.name, lease.metadata.namespace, lease.metadata.uid = node, NODE_LEASE_NAMESPACE, uid
         lease.metadata.creationTimestamp.CopyFrom(to_time(now))
     else:
         lease.spec.leaseTransitions += 1
-    signature.on(lease)
+    signature.sign(lease)
     lease.spec.leaseDurationSeconds = ttl
     lease.spec.acquireTime.CopyFrom(to_micro_time(now))
     lease.spec.renewTime.CopyFrom(to_micro_time(now))
     return lease.SerializeToString()
 
 
-class Sight(Enum):
+class LeaseOwnership(Enum):
     """The state of a Lease object that this server has written earlier."""
 
     FREE = auto()
@@ -540,17 +544,18 @@ class Sight(Enum):
     """A newer session holds the object."""
 
 
-def see(found: Lease, ours: Signature, *, anew: bool) -> Sight:
-    """Return the state of a Lease object. `anew`: it was deleted in between, so it is not attached to this session's lease."""
-    signature = Signature.of(found)
+def classify_lease(found: Lease, ours: Signature, *, recreated: bool) -> LeaseOwnership:
+    """Return the state of a Lease object. `recreated`: it was deleted in between, so it is not attached to this
+    session's lease."""
+    signature = Signature.of_lease(found)
     if signature.birth < ours.birth:
-        return Sight.FREE
+        return LeaseOwnership.FREE
     if signature.stream == ours.stream:
-        return Sight.EDITED if signature == ours and not anew else Sight.FREE
-    return Sight.ELSEWHERE if signature[:2] == ours[:2] else Sight.TAKEN
+        return LeaseOwnership.EDITED if signature == ours and not recreated else LeaseOwnership.FREE
+    return LeaseOwnership.ELSEWHERE if signature[:2] == ours[:2] else LeaseOwnership.TAKEN
 
 
-def signed(lease: Lease, signature: Signature) -> bytes:
+def encode_signed(lease: Lease, signature: Signature) -> bytes:
     """Return the Lease object with the signature of this session."""
-    signature.on(lease)
+    signature.sign(lease)
     return lease.SerializeToString()

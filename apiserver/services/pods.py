@@ -68,7 +68,7 @@ from pinnace.apiserver.registry.store import Store, single
 from pinnace.apiserver.services import kubelets, methods, metrics
 from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
 from pinnace.apiserver.services.methods import Context, read_timeout
-from pinnace.apiserver.services.resource import ResourceService, all_or_none, batch
+from pinnace.apiserver.services.resource import ResourceService, batch_response, is_batch_dry_run
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import in_slices
 
@@ -85,7 +85,7 @@ class PodService(ResourceService[Pod]):
         audit: Audit,
         authorizer: Authorizer,
         clock: Clock,
-        streaming: Streaming,
+        streaming: ContainerStreams,
         fences: Fences,
     ) -> None:
         super().__init__(store, cacher, audit, authorizer)
@@ -95,39 +95,39 @@ class PodService(ResourceService[Pod]):
         self._fences = fences
 
     async def bind(self, request: BindRequest, context: Context) -> BatchItem:
-        stored = single(await self._bind([request.binding], _fence(request), context.user))
+        stored = single(await self._bind([request.binding], _fence_of(request), context.user))
         return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
 
     async def bind_batch(self, request: BindBatchRequest, context: Context) -> BatchResponse:
-        return batch(await self._bind(request.items, _fence(request), context.user))
+        return batch_response(await self._bind(request.items, _fence_of(request), context.user))
 
     async def update_resize(self, request: UpdatePodRequest, context: Context) -> bytes:
-        by = self.by(request, context)
+        by = self.write_request(request, context)
         updating = self.store.update_resize([request.object], by)
-        return single(await self.noted(by, "update", "resize", [request.object.metadata], updating)).encoded
+        return single(await self.audit_write(by, "update", "resize", [request.object.metadata], updating)).encoded
 
     async def evict(self, request: EvictRequest, context: Context) -> BatchItem:
         stored = single(await self._evict([request.eviction], context))
         return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
 
     async def evict_batch(self, request: EvictBatchRequest, context: Context) -> BatchResponse:
-        return batch(await self._evict(request.items, context))
+        return batch_response(await self._evict(request.items, context))
 
     async def _evict(self, items: Sequence[Eviction], context: Context) -> Sequence[Outcome]:
-        by = Request(context.user, all_or_none(each.deleteOptions for each in items))
+        by = Request(context.user, is_batch_dry_run(each.deleteOptions for each in items))
         await self._cacher.fresh(read_timeout(context))
         evicting = self._evictions.evict(items, dry_run=by.dry_run)
-        return await self.noted(by, "create", "eviction", (each.metadata for each in items), evicting)
+        return await self.audit_write(by, "create", "eviction", (each.metadata for each in items), evicting)
 
     async def logs(self, request: LogsRequest, context: Context) -> AsyncIterator[bytes]:
-        await self._reach("", context)
+        await self._wait_for_version("", context)
         with _connection(context.user):
             async with aclosing(self._streaming.logs(request)) as responses:
                 async for response in responses:
                     yield response
 
     async def exec(self, requests: AsyncIterator[ExecRequest], context: Context) -> AsyncIterator[bytes]:
-        first = await first_of(requests)
+        first = await receive_first(requests)
         await self._authorize(EXEC, first.start, context)
         with _connection(context.user):
             async with aclosing(self._streaming.exec(first, requests)) as responses:
@@ -135,14 +135,14 @@ class PodService(ResourceService[Pod]):
                     yield response
 
     async def attach(self, request: AttachRequest, context: Context) -> AsyncIterator[bytes]:
-        await self._reach("", context)
+        await self._wait_for_version("", context)
         with _connection(context.user):
             async with aclosing(self._streaming.attach(request)) as responses:
                 async for response in responses:
                     yield response
 
     async def port_forward(self, requests: AsyncIterator[PortForwardRequest], context: Context) -> AsyncIterator[bytes]:
-        first = await first_of(requests)
+        first = await receive_first(requests)
         await self._authorize(PORT_FORWARD, first.start, context)
         with _connection(context.user):
             async with aclosing(self._streaming.port_forward(first, requests)) as responses:
@@ -152,15 +152,15 @@ class PodService(ResourceService[Pod]):
     async def _authorize(self, action: Action, start: ExecStart | PortForwardStart, context: Context) -> None:
         """Check the permission for a stream whose first request names the pod, and audit it. Raises Rejected."""
         target = Target(start.namespace or DEFAULT_NAMESPACE, start.name)
-        methods.current_authorization().ask(action, (target,))
+        methods.current_authorization().require_access(action, (target,))
         await self._authorizer.check(context.user, action, lambda: (target,))
         self._audit.note(context.user, (AuditEvent(action, target.namespace, target.name),))
-        await self._reach("", context)
+        await self._wait_for_version("", context)
         release_current_seat()
 
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         writing = self._write_bindings(items, fence, user)
-        return await self.noted(Request(user), "create", "binding", (each.metadata for each in items), writing)
+        return await self.audit_write(Request(user), "create", "binding", (each.metadata for each in items), writing)
 
     async def _write_bindings(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         """Write the bindings. A caller that does not lead receives Fenced even if the pod alone would be a reason for a
@@ -189,17 +189,17 @@ def _connection(user: User) -> AbstractContextManager[None]:
     return current_seat().connection(bounded=MASTERS not in user.groups)
 
 
-def _fence(request: BindRequest | BindBatchRequest) -> Fence | None:
+def _fence_of(request: BindRequest | BindBatchRequest) -> Fence | None:
     return request.fence if request.HasField("fence") else None
 
 
-PATIENCE = 10.0
+FIRST_REQUEST_TIMEOUT = 10.0
 """Seconds to wait for the first request of a stream."""
 MAX_PORT = 65535
 S = TypeVar("S", ExecRequest, PortForwardRequest)
 
 
-class Streaming:
+class ContainerStreams:
     """The streams of containers. The caller must have checked permissions and refreshed the caches."""
 
     def __init__(self, pods: ResourceCache[Pod], nodes: ResourceCache[Node], kubelets: Kubelets) -> None:
@@ -208,13 +208,15 @@ class Streaming:
         self._kubelets = kubelets
 
     async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
-        check(request.options)
+        validate_log_options(request.options)
         pod = self._pod(request.namespace, request.name, request.uid)
-        asked = LogsRequest(namespace=pod.metadata.namespace, name=request.name, options=request.options, uid=pod.metadata.uid)
-        asked.options.container = kubelets.choose(pod, request.options.container)
+        forwarded = LogsRequest(
+            namespace=pod.metadata.namespace, name=request.name, options=request.options, uid=pod.metadata.uid
+        )
+        forwarded.options.container = kubelets.choose_container(pod, request.options.container)
         endpoint = self._endpoint(pod)
-        asked.options.previous = kubelets.readable(pod, asked.options.container, request.options.previous)
-        async with aclosing(self._kubelets.logs(endpoint, asked)) as responses:
+        forwarded.options.previous = kubelets.check_logs_readable(pod, forwarded.options.container, request.options.previous)
+        async with aclosing(self._kubelets.logs(endpoint, forwarded)) as responses:
             async for response in responses:
                 yield response
 
@@ -225,23 +227,23 @@ class Streaming:
         if start.command and start.check:
             raise Rejected(errors.bad_request("start.command: Forbidden: a check starts no command"))
         pod = self._pod(start.namespace, start.name, start.uid)
-        asked = ExecRequest(start=start)
-        asked.start.uid, asked.start.container = pod.metadata.uid, kubelets.choose(pod, start.container)
+        forwarded = ExecRequest(start=start)
+        forwarded.start.uid, forwarded.start.container = pod.metadata.uid, kubelets.choose_container(pod, start.container)
         endpoint = self._endpoint(pod)
-        kubelets.executable(pod, asked.start.container)
+        kubelets.check_executable(pod, forwarded.start.container)
 
-        async with aclosing(self._kubelets.exec(endpoint, _then(asked, requests))) as responses:
+        async with aclosing(self._kubelets.exec(endpoint, _with_first(forwarded, requests))) as responses:
             async for response in responses:
                 yield response
 
     async def attach(self, request: AttachRequest) -> AsyncGenerator[bytes, None]:
         pod = self._pod(request.namespace, request.name, request.uid)
-        asked = AttachRequest()
-        asked.CopyFrom(request)
-        asked.uid, asked.container = pod.metadata.uid, kubelets.choose(pod, request.container)
+        forwarded = AttachRequest()
+        forwarded.CopyFrom(request)
+        forwarded.uid, forwarded.container = pod.metadata.uid, kubelets.choose_container(pod, request.container)
         endpoint = self._endpoint(pod)
-        kubelets.executable(pod, asked.container, "attach to")
-        async with aclosing(self._kubelets.attach(endpoint, asked)) as responses:
+        kubelets.check_executable(pod, forwarded.container, "attach to")
+        async with aclosing(self._kubelets.attach(endpoint, forwarded)) as responses:
             async for response in responses:
                 yield response
 
@@ -252,11 +254,11 @@ class Streaming:
         if not 0 <= start.port <= MAX_PORT:
             raise Rejected(errors.bad_request(f"start.port: Invalid value: {start.port}: must be between 1 and {MAX_PORT}"))
         pod = self._pod(start.namespace, start.name, start.uid)
-        asked = PortForwardRequest(start=start)
-        asked.start.uid = pod.metadata.uid
+        forwarded = PortForwardRequest(start=start)
+        forwarded.start.uid = pod.metadata.uid
         endpoint = self._endpoint(pod)
-        kubelets.forwardable(pod)
-        async with aclosing(self._kubelets.port_forward(endpoint, _then(asked, requests))) as responses:
+        kubelets.check_forwardable(pod)
+        async with aclosing(self._kubelets.port_forward(endpoint, _with_first(forwarded, requests))) as responses:
             async for response in responses:
                 yield response
 
@@ -280,7 +282,7 @@ class Streaming:
         return endpoint_of(entry.obj)
 
 
-async def _then(first: S, requests: AsyncIterator[S]) -> AsyncIterator[S]:
+async def _with_first(first: S, requests: AsyncIterator[S]) -> AsyncIterator[S]:
     """Yield the first request, and the later ones without `start`."""
     yield first
     async for request in requests:
@@ -288,10 +290,10 @@ async def _then(first: S, requests: AsyncIterator[S]) -> AsyncIterator[S]:
             yield request
 
 
-async def first_of(requests: AsyncIterator[S]) -> S:
+async def receive_first(requests: AsyncIterator[S]) -> S:
     """Return the first request, which must contain `start`. Raises Rejected."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(FIRST_REQUEST_TIMEOUT):
             first = await anext(requests, None)
     except TimeoutError:
         first = None
@@ -300,7 +302,7 @@ async def first_of(requests: AsyncIterator[S]) -> S:
     return first
 
 
-def check(options: LogOptions) -> None:
+def validate_log_options(options: LogOptions) -> None:
     """Validate the options. Raises Rejected."""
     for field, least in (("tailLines", 0), ("sinceSeconds", 1), ("limitBytes", 1)):
         if options.HasField(field) and getattr(options, field) < least:
@@ -309,7 +311,7 @@ def check(options: LogOptions) -> None:
         raise Rejected(errors.bad_request("options: at most one of sinceTime or sinceSeconds may be specified"))
 
 
-class _Wish(NamedTuple):
+class _ValidEviction(NamedTuple):
     """A valid eviction of a pod in the cache."""
 
     pod: Pod
@@ -321,7 +323,7 @@ class _Wish(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _BudgetRequest:
     """The evictions that need one budget."""
 
     budget: PodDisruptionBudget
@@ -330,7 +332,7 @@ class _Question:
     granted: set[str]
 
 
-class _Search:
+class _BudgetFinder:
     """Finds the budget of a pod, once per version of the pod, even if several evictions name it."""
 
     def __init__(self, protections: Mapping[str, Sequence[Protection]]) -> None:
@@ -363,10 +365,14 @@ class EvictionHandler:
     async def evict(self, items: Sequence[Eviction], *, dry_run: bool) -> list[Outcome]:
         """Evict pods and return the outcome of each, in order. The caller must have refreshed the caches."""
         now = self._clock.time()
-        search = _Search(await self._protections_in({each.metadata.namespace for each in items}))
-        wishes = await in_slices(lambda each: self._wish(each, search, now), items, self._clock)
-        refusals = await self._ask([wish for wish in wishes if isinstance(wish, _Wish)], now, dry_run)
-        deletions = [wish if isinstance(wish, Refusal) else self._deletion(wish, refusals, now) for wish in wishes]
+        finder = _BudgetFinder(await self._protections_in({each.metadata.namespace for each in items}))
+        evictions = await in_slices(lambda each: self._validate_eviction(each, finder, now), items, self._clock)
+        refusals = await self._request_disruptions(
+            [eviction for eviction in evictions if isinstance(eviction, _ValidEviction)], now, dry_run
+        )
+        deletions = [
+            eviction if isinstance(eviction, Refusal) else self._deletion(eviction, refusals, now) for eviction in evictions
+        ]
         return await self._pods.mutate(deletions, dry_run=dry_run)
 
     async def _protections_in(self, namespaces: Iterable[str]) -> Mapping[str, Sequence[Protection]]:
@@ -379,7 +385,7 @@ class EvictionHandler:
             protections[found.budget.metadata.namespace].append(found)
         return protections
 
-    def _wish(self, item: Eviction, search: _Search, now: float) -> _Wish | Refusal:
+    def _validate_eviction(self, item: Eviction, finder: _BudgetFinder, now: float) -> _ValidEviction | Refusal:
         """Validate an eviction, so that an eviction whose delete would be refused does not change a budget."""
         name, namespace = item.metadata.name, item.metadata.namespace
         if not name or not namespace:
@@ -392,29 +398,31 @@ class EvictionHandler:
         try:
             version = Version(entry.obj, entry.mod_revision, entry.value)
             delete_step(self._pods.strategy, name, item.deleteOptions, version, now)
-            budget = search.budget_of(entry) if is_guarded(entry.obj) else None
+            budget = finder.budget_of(entry) if is_guarded(entry.obj) else None
         except Rejected as rejected:
             return rejected.refusal
-        asked = budget if budget is not None and must_ask(entry.obj, budget) else None
-        spared = entry.obj.status.phase == "Pending" or budget is not asked
-        return _Wish(entry.obj, item.deleteOptions, asked, spared)
+        forwarded = budget if budget is not None and must_ask(entry.obj, budget) else None
+        spared = entry.obj.status.phase == "Pending" or budget is not forwarded
+        return _ValidEviction(entry.obj, item.deleteOptions, forwarded, spared)
 
-    async def _ask(self, wishes: Iterable[_Wish], now: float, dry_run: bool) -> dict[str, Refusal]:
+    async def _request_disruptions(self, evictions: Iterable[_ValidEviction], now: float, dry_run: bool) -> dict[str, Refusal]:
         """Take disruptions and return the refusals by the keys of the pods."""
-        questions: dict[str, _Question] = {}
-        for pod, _, budget, _ in wishes:
+        budget_requests: dict[str, _BudgetRequest] = {}
+        for pod, _, budget, _ in evictions:
             if budget is not None:
-                question = questions.setdefault(POD_DISRUPTION_BUDGETS.key_of(budget), _Question(budget, {}, set()))
-                question.names[pod.metadata.name] = None
-        mutations = [taking(each.budget, list(each.names), each.granted, now) for each in questions.values()]
+                budget_request = budget_requests.setdefault(
+                    POD_DISRUPTION_BUDGETS.key_of(budget), _BudgetRequest(budget, {}, set())
+                )
+                budget_request.names[pod.metadata.name] = None
+        mutations = [taking(each.budget, list(each.names), each.granted, now) for each in budget_requests.values()]
         outcomes = await self._budgets.mutate(mutations, dry_run=dry_run)
         refusals: dict[str, Refusal] = {}
-        for each, outcome in zip(questions.values(), outcomes, strict=True):
-            no = outcome if isinstance(outcome, Refusal) else refused(each.budget)
+        for each, outcome in zip(budget_requests.values(), outcomes, strict=True):
+            refusal = outcome if isinstance(outcome, Refusal) else refused(each.budget)
             left = each.names if isinstance(outcome, Refusal) else (name for name in each.names if name not in each.granted)
-            refusals.update((PODS.key(each.budget.metadata.namespace, name), no) for name in left)
+            refusals.update((PODS.key(each.budget.metadata.namespace, name), refusal) for name in left)
         return refusals
 
-    def _deletion(self, wish: _Wish, refusals: Mapping[str, Refusal], now: float) -> Mutation[Pod] | Refusal:
-        refusal = refusals.get(PODS.key_of(wish.pod)) if wish.budget is not None else None
-        return refusal or deleting(self._pods.strategy, wish.pod, wish.options, spared=wish.spared, now=now)
+    def _deletion(self, eviction: _ValidEviction, refusals: Mapping[str, Refusal], now: float) -> Mutation[Pod] | Refusal:
+        refusal = refusals.get(PODS.key_of(eviction.pod)) if eviction.budget is not None else None
+        return refusal or deleting(self._pods.strategy, eviction.pod, eviction.options, spared=eviction.spared, now=now)

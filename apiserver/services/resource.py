@@ -110,12 +110,12 @@ class ResourceService(Generic[T]):
         return single(await self._create([request.object], request, context)).encoded
 
     async def create_batch(self, request: Any, context: Context) -> BatchResponse:
-        return batch(await self._create(request.items, request, context))
+        return batch_response(await self._create(request.items, request, context))
 
     async def get(self, request: GetRequest, context: Context) -> bytes:
         if not request.name:
             raise Rejected(errors.bad_request("name: Required value: a get needs the name of an object"))
-        await self._reach(request.options.resourceVersion, context)
+        await self._wait_for_version(request.options.resourceVersion, context)
         entry = self._cache.get(self._key(request))
         if entry is None:
             self._cache.require()
@@ -127,7 +127,7 @@ class ResourceService(Generic[T]):
     async def list(self, request: ListRequest | DeleteCollectionRequest, context: Context) -> bytes:
         options = request.options
         query = ListQuery(
-            selection=selected(self._resource, request.namespace, options, context.user),
+            selection=parse_selectors(self._resource, request.namespace, options, context.user),
             limit=options.limit,
             continue_token=getattr(options, "continue"),
             resource_version=options.resourceVersion,
@@ -138,8 +138,8 @@ class ResourceService(Generic[T]):
 
     async def watch(self, request: WatchRequest, context: Context) -> AsyncIterator[bytes]:
         options = request.options
-        selection = selected(self._resource, request.namespace, options, context.user, watched=True)
-        since = await self._known_since(request)
+        selection = parse_selectors(self._resource, request.namespace, options, context.user, watched=True)
+        since = await self._resume_watch(request)
         budget = current_seat().watching(selection, bounded=MASTERS not in context.user.groups, initial=since is None)
         watcher = self._cache.watch(selection, since, announced=request.announceElections, budget=budget)
         try:
@@ -149,31 +149,31 @@ class ResourceService(Generic[T]):
             watcher.close()
 
     async def update(self, request: Any, context: Context) -> bytes:
-        by = self.by(request, context)
+        by = self.write_request(request, context)
         updating = self.store.update([request.object], by)
-        return single(await self.noted(by, "update", "", [request.object.metadata], updating)).encoded
+        return single(await self.audit_write(by, "update", "", [request.object.metadata], updating)).encoded
 
     async def update_status(self, request: Any, context: Context) -> bytes:
         return single(await self._update_status([request.object], request, context)).encoded
 
     async def update_status_batch(self, request: Any, context: Context) -> BatchResponse:
-        return batch(await self._update_status(request.items, request, context))
+        return batch_response(await self._update_status(request.items, request, context))
 
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
-        by = self.by(request, context)
+        by = self.write_request(request, context)
         patching = self.store.patch(request, by) if request.type != PatchRequest.APPLY else self._apply(request, by)
-        return single(await self.noted(by, "patch", request.subresource, [request], patching)).encoded
+        return single(await self.audit_write(by, "patch", request.subresource, [request], patching)).encoded
 
     async def _apply(self, request: PatchRequest, by: Request) -> Sequence[Outcome]:
         """Apply to the object, or create it if it does not exist. Other clients may create or delete it concurrently."""
         for _ in range(APPLY_ATTEMPTS):
             outcomes = await self.store.patch(request, by)
-            if request.subresource or not _is(outcomes, "NotFound"):
+            if request.subresource or not _is_refused_with(outcomes, "NotFound"):
                 break
             action, target = action_on(self._version, "create"), Target(self._resource.home(request.namespace), request.name)
             await self._authorizer.check(by.user, action, lambda target=target: (target,))  # type: ignore[misc]
             outcomes = await self.store.create_applied(request, by)
-            if not _is(outcomes, "AlreadyExists"):
+            if not _is_refused_with(outcomes, "AlreadyExists"):
                 if isinstance(outcomes[0], Written):
                     say_created()
                 break
@@ -183,20 +183,20 @@ class ResourceService(Generic[T]):
         return single(await self._delete([request], context.user)).encoded
 
     async def delete_batch(self, request: DeleteBatchRequest, context: Context) -> BatchResponse:
-        return batch(await self._delete(request.items, context.user))
+        return batch_response(await self._delete(request.items, context.user))
 
     async def delete_collection(self, request: DeleteCollectionRequest, context: Context) -> BatchResponse:
         """Delete one page of a list, each object by its uid. Objects that were already deleted are not reported."""
         if request.deleteOptions.HasField("preconditions"):
             raise Rejected(errors.bad_request("deleteOptions.preconditions: not supported: each object is deleted by its uid"))
         page = await self.page(request, context)
-        doomed = [_deletion(obj.metadata, request.deleteOptions) for obj in page.items]
+        deletes = [_delete_request(obj.metadata, request.deleteOptions) for obj in page.items]
         response = BatchResponse()
-        for one, outcome in zip(doomed, await self._delete(doomed, context.user), strict=True):
+        for delete, outcome in zip(deletes, await self._delete(deletes, context.user), strict=True):
             if isinstance(outcome, Written):
-                _done(response, outcome)
+                _add_written(response, outcome)
             elif outcome.reason not in _GONE:
-                response.items.add(error=encode(outcome), name=one.name, uid=one.options.preconditions.uid)
+                response.items.add(error=encode(outcome), name=delete.name, uid=delete.options.preconditions.uid)
         setattr(response, "continue", getattr(page.metadata, "continue"))
         return response
 
@@ -206,7 +206,7 @@ class ResourceService(Generic[T]):
             request.options.limit = MAX_BATCH
         return self._resource.list_message.FromString(await self.list(request, context))
 
-    async def noted(
+    async def audit_write(
         self, by: Request, verb: str, subresource: str, named: Iterable[NamedObject], writing: Awaitable[Sequence[Outcome]]
     ) -> Sequence[Outcome]:
         """Return the outcomes of a write after they are in the audit log.
@@ -217,75 +217,75 @@ class ResourceService(Generic[T]):
         try:
             outcomes = await writing
         except asyncio.CancelledError:
-            left = list(named)
-            self._note(by, verb, subresource, left, [errors.caller_left()] * len(left))
+            objects = list(named)
+            self._audit_outcomes(by, verb, subresource, objects, [errors.caller_left()] * len(objects))
             raise
-        self._note(by, verb, subresource, named, outcomes)
+        self._audit_outcomes(by, verb, subresource, named, outcomes)
         return outcomes
 
-    def _note(
+    def _audit_outcomes(
         self, by: Request, verb: str, subresource: str, named: Iterable[NamedObject], outcomes: Sequence[Outcome]
     ) -> None:
         if not self._audit.wanted:
             return
         action = action_on(self._resource, verb, subresource)
         pairs = () if by.dry_run else zip(named, outcomes, strict=True)
-        self._audit.note(by.user, (self._deed(action, each, outcome) for each, outcome in pairs))
+        self._audit.note(by.user, (self._audit_event(action, obj, outcome) for obj, outcome in pairs))
 
-    def _deed(self, action: Action, named: NamedObject, outcome: Outcome) -> AuditEvent:
+    def _audit_event(self, action: Action, named: NamedObject, outcome: Outcome) -> AuditEvent:
         namespace = self._resource.home(named.namespace)
         if isinstance(outcome, Refusal):
             return AuditEvent(action, namespace, named.name, refusal=outcome)
         return AuditEvent(action, namespace, outcome.name, outcome.revision)
 
     async def _create(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
-        by = self.by(request, context)
-        return await self.noted(by, "create", "", (obj.metadata for obj in objs), self.store.create(objs, by))
+        by = self.write_request(request, context)
+        return await self.audit_write(by, "create", "", (obj.metadata for obj in objs), self.store.create(objs, by))
 
     async def _update_status(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
-        by = self.by(request, context)
+        by = self.write_request(request, context)
         updating = self.store.update_status(objs, by)
-        return await self.noted(by, "update", "status", (obj.metadata for obj in objs), updating)
+        return await self.audit_write(by, "update", "status", (obj.metadata for obj in objs), updating)
 
     async def _delete(self, requests: Sequence[DeleteRequest], user: User) -> Sequence[Outcome]:
-        by = Request(user, all_or_none(request.options for request in requests))
-        return await self.noted(by, "delete", "", requests, self.store.delete(requests, by))
+        by = Request(user, is_batch_dry_run(request.options for request in requests))
+        return await self.audit_write(by, "delete", "", requests, self.store.delete(requests, by))
 
-    async def _reach(self, resource_version: str, context: Context) -> None:
+    async def _wait_for_version(self, resource_version: str, context: Context) -> None:
         """Wait until the cache can serve a read with this version (see GetOptions.resourceVersion)."""
         if not resource_version:
             await self._cacher.fresh(read_timeout(context))
-        elif wanted := _revision(resource_version):
-            await self._cacher.reach(wanted, read_timeout(context))
+        elif revision := _parse_revision(resource_version):
+            await self._cacher.reach(revision, read_timeout(context))
 
-    async def _known_since(self, request: WatchRequest) -> int | None:
+    async def _resume_watch(self, request: WatchRequest) -> int | None:
         """Return the start of a watch by a client that has a state. The watch continues in the client's history, or fails."""
         known = request.known
         while True:
             loads = self._cacher.loads
             if known.history:
-                await self._cacher.prove(_revision(known.resourceVersion), known.history, READ_TIMEOUT)
-            since = await self._since(request.options)
+                await self._cacher.prove(_parse_revision(known.resourceVersion), known.history, READ_TIMEOUT)
+            since = await self._watch_start(request.options)
             if loads == self._cacher.loads:  # otherwise, the proof is for a state that the cache has replaced
                 return since
 
-    async def _since(self, options: ListOptions) -> int | None:
+    async def _watch_start(self, options: ListOptions) -> int | None:
         """Return the start of a watch, which the cache has reached: a revision, or None for the present state.
 
         Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists
         """
-        said = options.HasField("sendInitialEvents")
-        if options.resourceVersionMatch != ("NotOlderThan" if said else ""):
+        has_initial_events = options.HasField("sendInitialEvents")
+        if options.resourceVersionMatch != ("NotOlderThan" if has_initial_events else ""):
             raise Rejected(errors.bad_request("resourceVersionMatch: NotOlderThan with sendInitialEvents, none without it"))
-        since = _revision(options.resourceVersion)
-        initial = options.sendInitialEvents if said else not since
+        since = _parse_revision(options.resourceVersion)
+        initial = options.sendInitialEvents if has_initial_events else not since
         if since:
             await self._cacher.reach(since, READ_TIMEOUT)
         else:
             since = await self._cacher.fresh(READ_TIMEOUT)
         return None if initial else since
 
-    def by(self, request: Any, context: Context) -> Request:
+    def write_request(self, request: Any, context: Context) -> Request:
         """Return the user and options of a write. Raises Rejected."""
         return Request(context.user, is_dry_run(request.options), request.options.fieldManager)
 
@@ -293,21 +293,21 @@ class ResourceService(Generic[T]):
         return self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
 
 
-def _is(outcomes: Sequence[Outcome], reason: str) -> bool:
+def _is_refused_with(outcomes: Sequence[Outcome], reason: str) -> bool:
     return isinstance(outcomes[0], Refusal) and outcomes[0].reason == reason
 
 
 def is_dry_run(options: Any) -> bool:
     """Return whether the call is a dry run. Raises Rejected for other values, so that a misspelled one is not ignored."""
-    for each in options.dryRun:
-        if each != DRY_RUN_ALL:
+    for value in options.dryRun:
+        if value != DRY_RUN_ALL:
             raise Rejected(
-                errors.bad_request(f'options.dryRun: Unsupported value: "{each[:32]}": supported values: "{DRY_RUN_ALL}"')
+                errors.bad_request(f'options.dryRun: Unsupported value: "{value[:32]}": supported values: "{DRY_RUN_ALL}"')
             )
     return bool(options.dryRun)
 
 
-def all_or_none(options: Iterable[DeleteOptions]) -> bool:
+def is_batch_dry_run(options: Iterable[DeleteOptions]) -> bool:
     """Return whether the deletes of a call are a dry run. Raises Rejected if only some are, and as `is_dry_run`."""
     dry_runs = set(map(is_dry_run, options))
     if len(dry_runs) > 1:
@@ -315,27 +315,27 @@ def all_or_none(options: Iterable[DeleteOptions]) -> bool:
     return True in dry_runs
 
 
-def batch(outcomes: Iterable[Outcome]) -> BatchResponse:
+def batch_response(outcomes: Iterable[Outcome]) -> BatchResponse:
     response = BatchResponse()
     for outcome in outcomes:
         if isinstance(outcome, Refusal):
             response.items.add(error=encode(outcome))
         else:
-            _done(response, outcome)
+            _add_written(response, outcome)
     return response
 
 
-def _done(response: BatchResponse, outcome: Written) -> None:
+def _add_written(response: BatchResponse, outcome: Written) -> None:
     response.items.add(name=outcome.name, uid=outcome.uid, resourceVersion=str(outcome.revision))
 
 
-def _deletion(metadata: ObjectMeta, options: DeleteOptions) -> DeleteRequest:
+def _delete_request(metadata: ObjectMeta, options: DeleteOptions) -> DeleteRequest:
     request = DeleteRequest(namespace=metadata.namespace, name=metadata.name, options=options)
     request.options.preconditions.uid = metadata.uid
     return request
 
 
-def _revision(text: str) -> int:
+def _parse_revision(text: str) -> int:
     if not text:
         return 0
     if (revision := natural(text)) is None:
@@ -350,7 +350,7 @@ MAX_WATCHED = 1000
 _HINT = "select fewer objects at once, or all objects and filter them"
 
 
-def selected(
+def parse_selectors(
     resource: Resource[Any], namespace: str, options: ListOptions, user: User, *, watched: bool = False
 ) -> SelectionPredicate:
     """Parse the selectors of a list or watch. Raises SelectorError."""
@@ -377,7 +377,7 @@ class EventService(ResourceService[Event]):
         by = Request(context.user, is_dry_run(request.options))
         if by.dry_run:
             await self._cacher.fresh(read_timeout(context))
-        return batch(await self._events.record(request.items, by))
+        return batch_response(await self._events.record(request.items, by))
 
 
 class NamespaceService(ResourceService[Namespace]):
@@ -402,10 +402,10 @@ class NamespaceService(ResourceService[Namespace]):
             return ending.encoded
 
     async def finalize(self, request: UpdateNamespaceRequest, context: Context) -> bytes:
-        return single(await self._finalize(request.object, self.by(request, context))).encoded
+        return single(await self._finalize(request.object, self.write_request(request, context))).encoded
 
     async def _finalize(self, namespace: Namespace, by: Request) -> Sequence[Outcome]:
-        return await self.noted(by, "update", FINALIZE, [namespace.metadata], self.store.finalize([namespace], by))
+        return await self.audit_write(by, "update", FINALIZE, [namespace.metadata], self.store.finalize([namespace], by))
 
     def _is_empty(self, namespace: str) -> bool:
         """Return whether the namespace is empty. Events do not count, because they expire."""
@@ -436,17 +436,17 @@ class TablesService:
             raise Rejected(errors.bad_request(f'resource: the server has no resource "{request.resource[:64]}"'))
         page = await service.page(ListRequest(namespace=request.namespace, options=request.options), context)
         columns = COLUMNS[request.resource]
-        table = Table(metadata=page.metadata, columnDefinitions=_definitions(columns))
+        table = Table(metadata=page.metadata, columnDefinitions=_column_definitions(columns))
         with_metadata, now = request.includeObject == ListTableRequest.METADATA, self._clock.time()
 
-        def print_one(obj: Any) -> None:
+        def print_row(obj: Any) -> None:
             table.rows.add(cells=columns.row(obj, now), object=obj.metadata if with_metadata else None)
 
-        await in_slices(print_one, page.items, self._clock)
+        await in_slices(print_row, page.items, self._clock)
         return table
 
 
-def _definitions(columns: Columns[Any]) -> list[TableColumnDefinition]:
+def _column_definitions(columns: Columns[Any]) -> list[TableColumnDefinition]:
     names = [*((name, 0) for name in columns.headers), *((name, 1) for name in columns.wide)]
     return [
         TableColumnDefinition(name=name, type="string", format="name" if name == NAME else "", priority=priority)

@@ -43,14 +43,14 @@ class ScaledService(ResourceService[T]):
 
     async def _scale(self, request: Any, verb: str, named: Any, change: Callable[[Scale], Scale], context: Context) -> bytes:
         """Replace the replicas. `change` returns the new Scale for the present one."""
-        by = self.by(request, context)
+        by = self.write_request(request, context)
 
         def scaled(present: Version[T]) -> T:
             wanted = change(scale_of(present.obj))
             return self._with(present.obj, wanted)
 
         writing = self.store.modify(named.namespace, named.name, scaled, by)
-        return self._encoded(single(await self.noted(by, verb, "scale", [named], writing)).encoded)
+        return self._encoded(single(await self.audit_write(by, verb, "scale", [named], writing)).encoded)
 
     def _with(self, obj: T, scale: Scale) -> T:
         """Return the object with the replicas, and the preconditions of the Scale. Raises Rejected."""

@@ -1,7 +1,7 @@
 """Sessions: an etcd lease that lives while its peer sends beats, and the stream for these beats.
 
-    peer --beat(sequence)--> Session --keep(): renew--> etcd
-    peer <-----answered(sequence)-----'  after etcd has confirmed it
+    peer --heartbeat(sequence)--> LeaseSession --keep_alive(): renew--> etcd
+    peer <-----acknowledge(sequence)--------'  after etcd has confirmed it
 
 Each renewal is sent because a beat has arrived since the previous renewal was sent: the lease of a silent peer expires. At most
 one renewal is in progress; beats that arrive during it share the next. A slow etcd does not delay the stream.
@@ -14,14 +14,14 @@ keys are deleted, and the fence refuses binds.
 
 A stream is a bidirectional stream with an inbox and an outbox:
 
-    requests --> inbox --receive()--> [a task of its own] --send()--> outbox --> answers()
+    requests --> inbox --receive()--> [a task of its own] --send()--> outbox --> responses()
                    ^
-            post(): other events;  silence, end of the stream, end of the server: a StreamEvent
+            post_event(): other events;  silence, end of the stream, end of the server: a StreamEvent
 
 The reader runs in its own task: gRPC cancels the call when the peer dies, and the cleanup must not be cancelled.
 
 Records in etcd (elections, nominations, terms, Leases of nodes) may be unreadable, because etcdctl or a newer version wrote
-them. An unreadable record ends no session: `read` returns None, and each caller decides.
+them. An unreadable record ends no session: `decode_record` returns None, and each caller decides.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 MARGIN = 0.1
 """Seconds by which peers stop before the lease expires, because clocks differ in speed."""
-LATE = 0.3
+STALL_THRESHOLD = 0.3
 """Delay in seconds by this server after which a peer that leaves may have moved to another server."""
 
 
@@ -79,8 +79,8 @@ class LeaseSession:
         self._storage = storage
         self._clock = clock
         self._latest = 0
-        self._beaten = asyncio.Event()
-        self._owing_since: float | None = None
+        self._heartbeat_received = asyncio.Event()
+        self._unacknowledged_since: float | None = None
 
     @classmethod
     async def open(cls, storage: Storage, timing: Timing, clock: Clock) -> "LeaseSession":
@@ -93,34 +93,34 @@ class LeaseSession:
         await storage.renew_lease(lease)
         return cls(storage, clock, lease)
 
-    def beat(self, sequence: int) -> None:
-        """Record a beat of the peer. `keep` answers it after a renewal."""
+    def record_heartbeat(self, sequence: int) -> None:
+        """Record a beat of the peer. `keep_alive` answers it after a renewal."""
         self._latest = sequence
-        if self._owing_since is None:
-            self._owing_since = self._clock.monotonic()
-        self._beaten.set()
+        if self._unacknowledged_since is None:
+            self._unacknowledged_since = self._clock.monotonic()
+        self._heartbeat_received.set()
 
     @property
-    def overdue(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether beats have waited for etcd for so long that the peer may have moved to another server."""
-        return self._owing_since is not None and self._clock.monotonic() - self._owing_since > LATE
+        return self._unacknowledged_since is not None and self._clock.monotonic() - self._unacknowledged_since > STALL_THRESHOLD
 
-    async def keep(self, answered: Callable[[int], None], expired: Callable[[], None]) -> NoReturn:
-        """Renew the lease while beats arrive, until cancelled. Calls `answered` with the last beat before each renewal, and
-        `expired` when the lease is gone."""
+    async def keep_alive(self, acknowledge: Callable[[int], None], on_expired: Callable[[], None]) -> NoReturn:
+        """Renew the lease while beats arrive, until cancelled. Calls `acknowledge` with the last beat before each renewal, and
+        `on_expired` when the lease is gone."""
         while True:
-            await self._beaten.wait()
-            self._beaten.clear()
+            await self._heartbeat_received.wait()
+            self._heartbeat_received.clear()
             sequence, asked = self._latest, self._clock.monotonic()
             try:
                 await self._storage.renew_lease(self.id)
             except LeaseNotFound:
-                expired()
+                on_expired()
             except StorageError as error:  # the peer gets no response, because it must not rely on this beat
                 log.warning("cannot renew the lease of a session: %s", error)
             else:
-                self._owing_since = asked if self._latest > sequence else None
-                answered(sequence)
+                self._unacknowledged_since = asked if self._latest > sequence else None
+                acknowledge(sequence)
 
 
 Q = TypeVar("Q")
@@ -163,16 +163,16 @@ class SessionStream(Generic[Q, A]):
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._outbox: deque[A] = deque()
-        self._said = asyncio.Event()
+        self._output_ready = asyncio.Event()
         self._gone = False
         self._ended = False
         self._error: Exception | None = None
-        self._looked = now
-        self._late = float("-inf")
+        self._checked_at = now
+        self._stalled_at = float("-inf")
         self.last_message = now
         """The monotonic time of the last message of the peer."""
 
-    async def listen(self) -> None:
+    async def receive_requests(self) -> None:
         """Read requests into the inbox until the stream ends."""
         try:
             async for request in self._requests:
@@ -186,11 +186,11 @@ class SessionStream(Generic[Q, A]):
         except Exception as error:  # gRPC has several exceptions for a broken stream
             log.debug("the stream is broken: %r", error)
         finally:
-            self.post(StreamEvent.GONE)
+            self.post_event(StreamEvent.GONE)
 
     async def receive(self) -> Q | StreamEvent:
         """Return the next request or event."""
-        self._look(0.0)
+        self._detect_stall(0.0)
         while not self._inbox:
             if self._silence.exceeded(self._clock.monotonic()):
                 return StreamEvent.SILENT
@@ -198,7 +198,7 @@ class SessionStream(Generic[Q, A]):
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._step):
                     await self._arrived.wait()
-            self._look(self._step)
+            self._detect_stall(self._step)
         self._room.set()
         return self._inbox.popleft()
 
@@ -220,88 +220,90 @@ class SessionStream(Generic[Q, A]):
     @property
     def was_late(self) -> bool:
         """Whether the server was stalled within the last second, so that the peer may have moved to another server."""
-        return self._clock.monotonic() - self._late < 1.0
+        return self._clock.monotonic() - self._stalled_at < 1.0
 
-    def post(self, sign: StreamEvent) -> None:
-        self._gone = self._gone or sign is StreamEvent.GONE
-        if not (sign is StreamEvent.CHANGED and StreamEvent.CHANGED in self._inbox):
-            self._inbox.append(sign)
+    def post_event(self, event: StreamEvent) -> None:
+        self._gone = self._gone or event is StreamEvent.GONE
+        if not (event is StreamEvent.CHANGED and StreamEvent.CHANGED in self._inbox):
+            self._inbox.append(event)
             self._arrived.set()
 
-    def send(self, answer: A) -> None:
+    def send(self, response: A) -> None:
         """Queue a response without waiting. A peer that does not read its responses is considered gone."""
         if len(self._outbox) < MAX_OUTBOX:
-            self._outbox.append(answer)
-            self._said.set()
+            self._outbox.append(response)
+            self._output_ready.set()
         else:
-            self.post(StreamEvent.GONE)
+            self.post_event(StreamEvent.GONE)
 
     def end(self, error: Exception | None = None) -> None:
         """End the stream after the queued responses; with `error`, if given."""
         self._ended = True
         self._error = error
-        self._said.set()
+        self._output_ready.set()
 
-    async def answers(self) -> AsyncGenerator[A, None]:
+    async def responses(self) -> AsyncGenerator[A, None]:
         """Yield the queued responses until `end`, for the handler of the call."""
         while True:
             while self._outbox:
                 yield self._outbox.popleft()
             if self._ended:
                 break
-            self._said.clear()
-            await self._said.wait()
+            self._output_ready.clear()
+            await self._output_ready.wait()
         if self._error is not None:
             raise self._error
 
-    def _look(self, expected: float) -> None:
+    def _detect_stall(self, expected: float) -> None:
         """Detect a stall of the server: it runs more than LATE later than `expected` seconds after the last call."""
         now = self._clock.monotonic()
-        if now - self._looked > expected + LATE:
-            self._late = now
-        self._looked = now
+        if now - self._checked_at > expected + STALL_THRESHOLD:
+            self._stalled_at = now
+        self._checked_at = now
 
 
 class SessionStreams:
     """The open streams of a service."""
 
     def __init__(self) -> None:
-        self._held: dict[asyncio.Task[None], SessionStream[Any, Any]] = {}
+        self._streams: dict[asyncio.Task[None], SessionStream[Any, Any]] = {}
         self._draining = False
 
-    async def hold(self, stream: SessionStream[Q, A], talk: Callable[[], Awaitable[None]]) -> AsyncGenerator[A, None]:
-        """Run `talk` in its own task and yield the responses of the call.
+    async def serve_stream(
+        self, stream: SessionStream[Q, A], handler: Callable[[], Awaitable[None]]
+    ) -> AsyncGenerator[A, None]:
+        """Run `handler` in its own task and yield the responses of the call.
 
-        An error of `talk` ends the call. If the call ends first, `talk` receives GONE and is not cancelled, so that it can
-        clean up.
+        An error of `handler` ends the call. If the call ends first, `handler` receives GONE and is not cancelled, so that it
+        can clean up.
         """
         if self._draining:
             raise ShuttingDown
-        task = asyncio.create_task(_hold(stream, talk))
-        self._held[task] = stream
-        task.add_done_callback(lambda done: self._held.pop(done, None))
+        task = asyncio.create_task(_run_handler(stream, handler))
+        self._streams[task] = stream
+        task.add_done_callback(lambda done: self._streams.pop(done, None))
         try:
-            async for answer in stream.answers():
-                yield answer
+            async for response in stream.responses():
+                yield response
         finally:
-            stream.post(StreamEvent.GONE)
+            stream.post_event(StreamEvent.GONE)
 
     def drain(self) -> None:
         """Send DRAINED to all streams and refuses new ones."""
         self._draining = True
-        for stream in self._held.values():
-            stream.post(StreamEvent.DRAINED)
+        for stream in self._streams.values():
+            stream.post_event(StreamEvent.DRAINED)
 
     def restored(self) -> None:
         """Send RESTORED to all streams."""
-        for stream in self._held.values():
-            stream.post(StreamEvent.RESTORED)
+        for stream in self._streams.values():
+            stream.post_event(StreamEvent.RESTORED)
 
 
-async def _hold(stream: SessionStream[Q, A], talk: Callable[[], Awaitable[None]]) -> None:
-    listening = asyncio.create_task(stream.listen())
+async def _run_handler(stream: SessionStream[Q, A], handler: Callable[[], Awaitable[None]]) -> None:
+    listening = asyncio.create_task(stream.receive_requests())
     try:
-        await talk()
+        await handler()
     except Exception as error:
         stream.end(error)
     else:
@@ -313,7 +315,7 @@ async def _hold(stream: SessionStream[Q, A], talk: Callable[[], Awaitable[None]]
 M = TypeVar("M", bound=Message)
 
 
-def read(message: type[M], value: bytes) -> M | None:
+def decode_record(message: type[M], value: bytes) -> M | None:
     """Return the decoded record; None if it cannot be decoded."""
     try:
         return message.FromString(value)
@@ -326,7 +328,7 @@ def election_of(record: KeyValue) -> Election:
 
     While the key exists, no other candidate can lead. If it cannot be decoded, the holder is unknown.
     """
-    election = read(Election, record.value) or Election(name=record.key.rpartition("/")[2])
+    election = decode_record(Election, record.value) or Election(name=record.key.rpartition("/")[2])
     election.token = record.create_revision
     election.ClearField("session")
     election.ClearField("secret_hash")

@@ -53,16 +53,16 @@ class Peer:
         self.endpoint = endpoint
         self._host = host
         self._tls = tls
-        self._shown: Credentials | None = None
-        self._doubted = False
+        self._presented: Credentials | None = None
+        self._credentials_rejected = False
         self._channel: grpc.aio.Channel | None = None
         self._exchange: Exchange | None = None
-        self._retired: set[asyncio.Task[None]] = set()
+        self._closing_channels: set[asyncio.Task[None]] = set()
 
     @property
     def channel(self) -> grpc.aio.Channel:
         if self._channel is None:
-            self._channel = self._open()
+            self._channel = self._create_channel()
         return self._channel
 
     @property
@@ -74,16 +74,16 @@ class Peer:
 
     def is_ready(self) -> bool:
         """Return whether the channel is connected and the server has not rejected its credentials."""
-        return self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY and not self._doubted
+        return self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY and not self._credentials_rejected
 
     async def connect(self) -> bool:
         """Wait up to CONNECT_TIMEOUT for a connection. Return whether the channel is connected."""
         if self.is_ready():
             return True
         state = self.channel.get_state()
-        self._doubted = False
-        if self._tls is not None and (self._tls.renew() or self._shown is not self._tls.current):
-            self._retire()
+        self._credentials_rejected = False
+        if self._tls is not None and (self._tls.renew() or self._presented is not self._tls.current):
+            self._replace_channel()
             state = self.channel.get_state(try_to_connect=True)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -94,9 +94,9 @@ class Peer:
             return False
         return state is grpc.ChannelConnectivity.READY
 
-    def doubt(self) -> None:
+    def mark_credentials_rejected(self) -> None:
         """Record that the server rejected the credentials. The next `connect` reloads them."""
-        self._doubted = True
+        self._credentials_rejected = True
 
     async def close(self) -> None:
         if self._exchange is not None:
@@ -104,24 +104,24 @@ class Peer:
         if self._channel is not None:
             channel, self._channel = self._channel, None
             await channel.close()
-        for task in self._retired:
+        for task in self._closing_channels:
             task.cancel()
-        await asyncio.gather(*self._retired, return_exceptions=True)
+        await asyncio.gather(*self._closing_channels, return_exceptions=True)
 
-    def _retire(self) -> None:
+    def _replace_channel(self) -> None:
         """Replace the channel for new calls. Open calls have DRAIN_GRACE seconds to finish."""
         if self._channel is not None:
             task = asyncio.create_task(_close_later(self._channel))
-            self._retired.add(task)
-            task.add_done_callback(self._retired.discard)
+            self._closing_channels.add(task)
+            task.add_done_callback(self._closing_channels.discard)
             self._channel = self._exchange = None
 
-    def _open(self) -> grpc.aio.Channel:
+    def _create_channel(self) -> grpc.aio.Channel:
         if self._tls is None:
             return grpc.aio.insecure_channel(self.endpoint, options=OPTIONS)
-        self._shown = self._tls.current
+        self._presented = self._tls.current
         named = [("grpc.ssl_target_name_override", self._host)] if self._host else []
-        return grpc.aio.secure_channel(self.endpoint, self._shown.for_channel(), options=[*OPTIONS, *named])
+        return grpc.aio.secure_channel(self.endpoint, self._presented.for_channel(), options=[*OPTIONS, *named])
 
 
 async def _close_later(channel: grpc.aio.Channel) -> None:
@@ -136,22 +136,25 @@ def host_of(endpoint: str) -> str:
     return endpoint.rpartition(":")[0].strip("[]")
 
 
-async def addresses(endpoint: str) -> list[str]:
+async def resolve_addresses(endpoint: str) -> list[str]:
     """Resolve "host:port" to all of its addresses. Return the endpoint itself if the lookup fails."""
     port = endpoint.rpartition(":")[2]
     try:
         async with asyncio.timeout(LOOKUP_TIMEOUT):
-            found = await asyncio.get_running_loop().getaddrinfo(host_of(endpoint), int(port), type=socket.SOCK_STREAM)
+            address_infos = await asyncio.get_running_loop().getaddrinfo(host_of(endpoint), int(port), type=socket.SOCK_STREAM)
     except (OSError, ValueError):  # TimeoutError is an OSError
         return [endpoint]
-    return [f"[{address[0]}]:{port}" if family is socket.AF_INET6 else f"{address[0]}:{port}" for family, *_, address in found]
+    return [
+        f"[{address[0]}]:{port}" if family is socket.AF_INET6 else f"{address[0]}:{port}"
+        for family, *_, address in address_infos
+    ]
 
 
 WRITE_TIMEOUT = 1.0
 """Seconds before sending one stream request times out. Without a timeout, gRPC blocks forever if a call ends before its
 metadata is sent (`_StreamRequestMixin._write` in grpcio)."""
 
-Begin: TypeAlias = Callable[[Peer], Any]
+StreamOpener: TypeAlias = Callable[[Peer], Any]
 """A function that starts a stream on one server."""
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -176,23 +179,23 @@ class Decoder(Generic[R]):
 class Servers(Protocol):
     """The part of Connection that streams use."""
 
-    async def connected(self, method: str, ignorant: Collection[str]) -> Peer: ...
+    async def select_server(self, method: str, ignorant: Collection[str]) -> Peer: ...
 
-    def failed(self, peer: Peer, failure: ApiError) -> ApiError: ...
+    def handle_failure(self, peer: Peer, failure: ApiError) -> ApiError: ...
 
-    def move_on(self, peer: Peer) -> None: ...
+    def switch_server(self, peer: Peer) -> None: ...
 
 
 class Stream(Generic[R]):
     """A stream of responses from one server. It is not resumed. The caller must call `cancel`."""
 
-    def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin, decode: Decoder[R]) -> None:
+    def __init__(self, servers: Servers, method: str, peer: Peer, open_stream: StreamOpener, decode: Decoder[R]) -> None:
         self._servers = servers
         self._method = method
         self._peer = peer
-        self._begin = begin
+        self._open_stream = open_stream
         self._decode = decode
-        self._call = begin(peer)
+        self._call = open_stream(peer)
         self._ignorant: list[str] = []
         """Endpoints of the servers that do not implement the method."""
 
@@ -213,18 +216,18 @@ class Stream(Generic[R]):
         try:
             with HeedsCancellation():
                 async with asyncio.timeout(silence):
-                    response = await self._next()
+                    response = await self._read_next()
         except TimeoutError:
             self.abandon()
             raise unavailable(f"API server {self.endpoint} sent nothing for {silence:.0f} s") from None
         except CallCancelled:
             raise unavailable(f"the stream from API server {self.endpoint} was cancelled") from None
         except grpc.aio.AioRpcError as error:
-            failure = self._servers.failed(self._peer, from_rpc(error))
+            failure = self._servers.handle_failure(self._peer, from_rpc(error))
             if not unknown_method(failure):
                 raise failure from None
             self._ignorant.append(self.endpoint)
-            await self._begin_elsewhere()
+            await self._reopen_elsewhere()
             return await self.read(silence)
         if response is None:
             raise unreadable(self._method, self.endpoint)
@@ -232,7 +235,7 @@ class Stream(Generic[R]):
 
     def leave(self) -> None:
         """Switch the connection to another server. The stream stays open."""
-        self._servers.move_on(self._peer)
+        self._servers.switch_server(self._peer)
 
     def abandon(self) -> None:
         """Cancel the stream, and switch the connection to another server."""
@@ -242,11 +245,11 @@ class Stream(Generic[R]):
     def cancel(self) -> None:
         self._call.cancel()
 
-    async def _begin_elsewhere(self) -> None:
-        self._peer = await self._servers.connected(self._method, self._ignorant)
-        self._call = self._begin(self._peer)
+    async def _reopen_elsewhere(self) -> None:
+        self._peer = await self._servers.select_server(self._method, self._ignorant)
+        self._call = self._open_stream(self._peer)
 
-    async def _next(self) -> Any:
+    async def _read_next(self) -> Any:
         return await self._call.read()
 
 
@@ -256,8 +259,8 @@ class Duplex(Stream[R], Generic[Q, R]):
     If the server does not implement the method, the first request is sent to another server. If more than one request was
     written, Unimplemented is raised instead."""
 
-    def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin, decode: Decoder[R]) -> None:
-        super().__init__(servers, method, peer, begin, decode)
+    def __init__(self, servers: Servers, method: str, peer: Peer, open_stream: StreamOpener, decode: Decoder[R]) -> None:
+        super().__init__(servers, method, peer, open_stream, decode)
         self._writing = asyncio.Lock()  # gRPC allows one write at a time
         self._first: Q | None = None
         self._written = 0
@@ -283,27 +286,27 @@ class Duplex(Stream[R], Generic[Q, R]):
             self.abandon()
             raise unavailable(f"API server {self.endpoint} does not accept requests") from None
 
-    async def _begin_elsewhere(self) -> None:
+    async def _reopen_elsewhere(self) -> None:
         async with self._writing:
             if self._written > 1:
                 raise unimplemented(self._method, self._ignorant)
-            await super()._begin_elsewhere()
+            await super()._reopen_elsewhere()
             self._reading = None
             if self._first is not None:
                 await self._write(self._first, WRITE_TIMEOUT)
 
-    async def _next(self) -> Any:
+    async def _read_next(self) -> Any:
         """Read the next response in a separate task, because gRPC cancels the call when a reader is cancelled
         (`_StreamResponseMixin._read` in grpcio). If this reader is cancelled, the next reader receives the response."""
         if self._reading is None:
             self._reading = asyncio.ensure_future(self._call.read())
-            self._reading.add_done_callback(_heard)
+            self._reading.add_done_callback(_retrieve_exception)
         response = await asyncio.shield(self._reading)
         self._reading = None
         return response
 
 
-def _heard(reading: asyncio.Future[Any]) -> None:
+def _retrieve_exception(reading: asyncio.Future[Any]) -> None:
     """Mark the exception of an abandoned read as retrieved, so that asyncio does not log it."""
     if not reading.cancelled():
         reading.exception()
@@ -366,10 +369,10 @@ class Guarded:
             raise ValueError(f"{method}: a guarded connection uses its own fence")
         began = self._fence()
 
-        def still() -> Fence | None:
+        def current_fence() -> Fence | None:
             return began if self._fence() == began else None
 
-        return await self._connection.call(method, request, response, timeout=timeout, retry=retry, fence=still)
+        return await self._connection.call(method, request, response, timeout=timeout, retry=retry, fence=current_fence)
 
     async def stream(self, method: str, request: Message, response: type[R]) -> Stream[R]:
         return await self._connection.stream(method, request, response)

@@ -33,18 +33,18 @@ from tenacity import AsyncRetrying, retry_if_exception
 
 from pinnace.api import fences
 from pinnace.api.wellknown import CREATED_KEY, IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY, REQUEST_ID_KEY, WARNING_KEY
-from pinnace.client.channel import Decoder, Duplex, Peer, PresentFence, Q, R, Stream, addresses, host_of
+from pinnace.client.channel import Decoder, Duplex, Peer, PresentFence, Q, R, Stream, host_of, resolve_addresses
 from pinnace.client.errors import (
     ApiError,
     OutcomeUnknown,
     Timeout,
     Unauthenticated,
     Unavailable,
-    asked_to_wait,
     fenced,
     from_rpc,
     lacks_storage,
     outcome_unknown,
+    requested_delay,
     timed_out,
     unanswered,
     unavailable,
@@ -80,7 +80,7 @@ class CallState:
     """The state of one call, for its error if it is cancelled. `method` has the form "/pinnace.v1.Pods/Get"."""
 
     method: str
-    met: Unavailable | None = None
+    last_problem: Unavailable | None = None
     """The error of the last finished attempt, if it was Unavailable."""
     sent_to: str = ""
     """The endpoint of the pending attempt, or "" if there is none."""
@@ -88,24 +88,24 @@ class CallState:
     in_doubt: bool = False
     """Whether the response to an attempt was lost."""
 
-    def sent(self, endpoint: str, now: float) -> None:
+    def record_sent(self, endpoint: str, now: float) -> None:
         self.sent_to, self.sent_at = endpoint, now
 
-    def failed(self, error: ApiError) -> None:
+    def record_failure(self, error: ApiError) -> None:
         """Record that the pending attempt failed, or that it could not be sent."""
         self.in_doubt |= bool(self.sent_to) and isinstance(error, Unavailable) and error.retry_after is None
-        self.met = error if isinstance(error, Unavailable) else None
+        self.last_problem = error if isinstance(error, Unavailable) else None
         self.sent_to = ""
 
-    def told(self, now: float) -> Unavailable | None:
+    def cancellation_error(self, now: float) -> Unavailable | None:
         """Return the error of a call that is cancelled now, or None if no problem is known."""
         slow = bool(self.sent_to) and now - self.sent_at >= SLOW_AFTER
-        cause = self.met or (unanswered(self.sent_to) if slow else None)
+        cause = self.last_problem or (unanswered(self.sent_to) if slow else None)
         if cause is None or not (self.in_doubt or self.sent_to) or not self._changes:
             return cause
         return outcome_unknown(cause)
 
-    def ended(self, error: Unavailable) -> Unavailable:
+    def final_error(self, error: Unavailable) -> Unavailable:
         """Return `error`, the error of the last attempt, or OutcomeUnknown if an earlier attempt may have had an effect."""
         return outcome_unknown(error) if self.in_doubt and self._changes else error
 
@@ -177,44 +177,44 @@ class Connection:
         """
         now = asyncio.get_running_loop().time
         deadline = now() + timeout
-        course = CallState(method)
-        send = partial(self._attempt, course, request, response, deadline, retry, fence, metadata)
+        state = CallState(method)
+        send = partial(self._send_attempt, state, request, response, deadline, retry, fence, metadata)
         try:
             try:
-                return await _introduced(send)  # the fast path
+                return await _retry_unauthenticated(send)  # the fast path
             except ApiError as error:
-                if not _repeatable(error, retry):
+                if not _is_retryable(error, retry):
                     raise
-                return await self._again(error, send, deadline, retry)
+                return await self._retry(error, send, deadline, retry)
         except Unavailable as error:
-            raise course.ended(error) from None
+            raise state.final_error(error) from None
         except ApiError as error:
-            error.in_doubt = course.in_doubt
+            error.in_doubt = state.in_doubt
             raise
         except asyncio.CancelledError:
-            if (met := course.told(now())) is not None:
-                self.given_up = now(), met
+            if (problem := state.cancellation_error(now())) is not None:
+                self.given_up = now(), problem
             raise
 
-    async def _again(self, first: ApiError, send: Callable[[], Awaitable[R]], deadline: float, retry: bool) -> R:
+    async def _retry(self, first: ApiError, send: Callable[[], Awaitable[R]], deadline: float, retry: bool) -> R:
         """Retry a call whose first attempt failed with `first`. Raises the last error that is not a plain timeout."""
         now = asyncio.get_running_loop().time
         patience = deadline if self._storage_patience is None else min(deadline, now() + self._storage_patience)
         backoff = Backoff(initial=0.02, maximum=0.5, rng=self._rng)
-        told = first
+        last_error = first
 
-        def repeatable(error: BaseException) -> bool:
-            nonlocal told
+        def should_retry(error: BaseException) -> bool:
+            nonlocal last_error
             if not isinstance(error, ApiError):
                 return False
             if not isinstance(error, Timeout) or error.reason:
-                told = error
-            return _repeatable(error, retry)
+                last_error = error
+            return _is_retryable(error, retry)
 
         attempts = AsyncRetrying(
-            retry=retry_if_exception(repeatable),
-            wait=lambda _: max(asked_to_wait(told), backoff.next()),
-            stop=lambda state: now() + state.upcoming_sleep >= (patience if lacks_storage(told) else deadline),
+            retry=retry_if_exception(should_retry),
+            wait=lambda _: max(requested_delay(last_error), backoff.next()),
+            stop=lambda state: now() + state.upcoming_sleep >= (patience if lacks_storage(last_error) else deadline),
             sleep=asyncio.sleep,
             reraise=True,
         )
@@ -223,30 +223,30 @@ class Connection:
                 with attempt:
                     if attempt.retry_state.attempt_number == 1:  # made by the caller
                         raise first
-                    return await _introduced(send)
+                    return await _retry_unauthenticated(send)
         except ApiError:
-            raise told from None
+            raise last_error from None
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def stream(self, method: str, request: Message, response: type[R], *, metadata: Metadata = ()) -> Stream[R]:
         """Open a stream of responses from one server."""
         decode = Decoder(response)
 
-        def begin(peer: Peer) -> Any:
+        def open_stream(peer: Peer) -> Any:
             call = peer.channel.unary_stream(method, type(request).SerializeToString, decode)
             return call(request, metadata=metadata or None)
 
-        return Stream(self, method, await self.connected(method), begin, decode)
+        return Stream(self, method, await self.select_server(method), open_stream, decode)
 
     async def duplex(self, method: str, request: type[Q], response: type[R], *, metadata: Metadata = ()) -> Duplex[Q, R]:
         """Open a bidirectional stream to one server."""
         decode = Decoder(response)
 
-        def begin(peer: Peer) -> Any:
+        def open_stream(peer: Peer) -> Any:
             call = peer.channel.stream_stream(method, request.SerializeToString, decode)
             return call(metadata=metadata or None)
 
-        return Duplex(self, method, await self.connected(method), begin, decode)
+        return Duplex(self, method, await self.select_server(method), open_stream, decode)
 
     async def close(self) -> None:
         """Close the connection and cancel its open calls."""
@@ -254,48 +254,48 @@ class Connection:
         self._diagnosis.close()
         await asyncio.gather(*(peer.close() for peer in self._peers))
 
-    def failed(self, peer: Peer, failure: ApiError) -> ApiError:
+    def handle_failure(self, peer: Peer, failure: ApiError) -> ApiError:
         """Return the error of a call to `peer`. Switch to the next server if the error is specific to this server."""
         if isinstance(failure, Unavailable) or unknown_method(failure):
-            self.move_on(peer)
+            self.switch_server(peer)
         elif isinstance(failure, Unauthenticated):
-            peer.doubt()
+            peer.mark_credentials_rejected()
         return failure
 
-    def move_on(self, peer: Peer) -> None:
+    def switch_server(self, peer: Peer) -> None:
         """Make the next server the current one, if `peer` is the current one."""
         if len(self._peers) > 1 and self._peers[self._current] is peer:
             self._current = (self._current + 1) % len(self._peers)
             log.debug("switching from API server %s to %s", peer.endpoint, self.endpoint)
 
-    async def connected(self, method: str, ignorant: Collection[str] = ()) -> Peer:
+    async def select_server(self, method: str, ignorant: Collection[str] = ()) -> Peer:
         """Return the first connected server, starting with the current one. Servers in `ignorant` do not implement `method` and
         are skipped. Nothing has been sent if it raises Unavailable, or Unimplemented if `ignorant` is not empty."""
-        for look_up in (not self._peers, not ignorant):
-            if look_up:
-                await self._look_up()
+        for must_resolve in (not self._peers, not ignorant):
+            if must_resolve:
+                await self._resolve_endpoints()
             for _ in self._peers:
                 peer = self._peers[self._current]
                 if peer.endpoint not in ignorant:
                     if await peer.connect():
-                        self._diagnosis.over()
+                        self._diagnosis.record_success()
                         return peer
-                    self._diagnosis.failed()
-                self.move_on(peer)
+                    self._diagnosis.record_failure()
+                self.switch_server(peer)
         if ignorant:
             raise unimplemented(method, ignorant)
         raise unavailable(f"cannot connect to the API server at {self._diagnosis.servers}")
 
-    def _ready(self) -> Peer | None:
+    def _ready_server(self) -> Peer | None:
         """Return the current server if it is connected. This fast path needs no timeout."""
         if not self._peers or not (peer := self._peers[self._current]).is_ready():
             return None
-        self._diagnosis.over()
+        self._diagnosis.record_success()
         return peer
 
-    async def _look_up(self) -> None:
+    async def _resolve_endpoints(self) -> None:
         """Resolve the endpoints. A server whose address is unchanged keeps its channel."""
-        found = [(address, host_of(endpoint)) for endpoint in self._endpoints for address in await addresses(endpoint)]
+        found = [(address, host_of(endpoint)) for endpoint in self._endpoints for address in await resolve_addresses(endpoint)]
         known = {peer.endpoint: peer for peer in self._peers}
         wanted = dict(self._rng.sample(found, len(found)))
         self._peers = [known.pop(each) if each in known else Peer(each, host, self._tls) for each, host in wanted.items()]
@@ -303,9 +303,9 @@ class Connection:
         for peer in known.values():
             await peer.close()
 
-    async def _attempt(
+    async def _send_attempt(
         self,
-        course: CallState,
+        state: CallState,
         request: Message,
         response: type[R],
         deadline: float,
@@ -315,14 +315,14 @@ class Connection:
         ignorant: tuple[str, ...] = (),
     ) -> R:
         """Send the call once. `ignorant`: endpoints of the servers that do not implement the method."""
-        method, now = course.method, asyncio.get_running_loop().time
+        method, now = state.method, asyncio.get_running_loop().time
         try:
-            peer = None if ignorant else self._ready()
+            peer = None if ignorant else self._ready_server()
             if peer is None:
                 async with asyncio.timeout_at(deadline):
-                    peer = await self.connected(method, ignorant)
+                    peer = await self.select_server(method, ignorant)
         except Unavailable as error:
-            course.failed(error)
+            state.record_failure(error)
             raise
         except TimeoutError:
             if ignorant:
@@ -336,19 +336,19 @@ class Connection:
             sent_metadata.append((fences.KEY, fences.header(leader)))
         if (remaining := deadline - now()) <= 0:
             raise timed_out(f"{method} was not sent: the deadline has passed")
-        course.sent(peer.endpoint, now())
-        send = self._exchange if self._exchanges else self._send
+        state.record_sent(peer.endpoint, now())
+        send = self._send_in_exchange if self._exchanges else self._send_call
         try:
             return await send(peer, method, request, response, remaining, sent_metadata)
         except ApiError as error:
             if unknown_method(error):
-                return await self._attempt(
-                    course, request, response, deadline, retry, fence, metadata, (*ignorant, peer.endpoint)
+                return await self._send_attempt(
+                    state, request, response, deadline, retry, fence, metadata, (*ignorant, peer.endpoint)
                 )
-            course.failed(error)
-            raise _lost(error, retry) from None
+            state.record_failure(error)
+            raise _reported_error(error, retry) from None
 
-    async def _send(
+    async def _send_call(
         self, peer: Peer, method: str, request: Message, response: type[R], timeout: float, metadata: Sequence[tuple[str, str]]
     ) -> R:
         """Send a gRPC call. Raises ApiError."""
@@ -362,23 +362,23 @@ class Connection:
                 raise asyncio.CancelledError("the connection was closed") from None
             raise unavailable(f"the connection to API server {peer.endpoint} was closed") from None
         except grpc.aio.AioRpcError as error:
-            raise self._failed(peer, method, from_rpc(error)) from None
+            raise self._log_failure(peer, method, from_rpc(error)) from None
         if answer is None:
             raise unreadable(method, peer.endpoint)
         if self._on_warning or self._on_created or log.isEnabledFor(logging.DEBUG):
             self._read_trailers(method, peer, await sent.trailing_metadata())
         return answer
 
-    async def _exchange(
+    async def _send_in_exchange(
         self, peer: Peer, method: str, request: Message, response: type[R], timeout: float, metadata: Sequence[tuple[str, str]]
     ) -> R:
         """Send a call in the stream of many calls. Raises ApiError."""
         try:
             answer = await peer.exchange.call(method, request.SerializeToString(), metadata, timeout)
         except TimeoutError:
-            raise self._failed(peer, method, unanswered(peer.endpoint)) from None
+            raise self._log_failure(peer, method, unanswered(peer.endpoint)) from None
         except ApiError as error:
-            raise self._failed(peer, method, error) from None
+            raise self._log_failure(peer, method, error) from None
         for warning in answer.warnings:
             if self._on_warning:
                 self._on_warning(warning)
@@ -389,8 +389,8 @@ class Connection:
             raise unreadable(method, peer.endpoint)
         return decoded
 
-    def _failed(self, peer: Peer, method: str, failure: ApiError) -> ApiError:
-        failure = self.failed(peer, failure)
+    def _log_failure(self, peer: Peer, method: str, failure: ApiError) -> ApiError:
+        failure = self.handle_failure(peer, failure)
         if isinstance(failure, Timeout) and not failure.reason:
             failure = unanswered(peer.endpoint)
         log.debug("%s at %s: %s, request %s", method, peer.endpoint, failure.code.name, failure.request_id or "unknown")
@@ -407,7 +407,7 @@ class Connection:
                 self._on_created()
 
 
-async def _introduced(send: Callable[[], Awaitable[R]]) -> R:
+async def _retry_unauthenticated(send: Callable[[], Awaitable[R]]) -> R:
     """Retry a call once if its credentials are rejected: the connection may predate the renewal of the certificate."""
     try:
         return await send()
@@ -415,14 +415,14 @@ async def _introduced(send: Callable[[], Awaitable[R]]) -> R:
         return await send()
 
 
-def _lost(failure: ApiError, retry: bool) -> ApiError:
+def _reported_error(failure: ApiError, retry: bool) -> ApiError:
     """Return the error to report for a call that was sent and failed."""
     if isinstance(failure, Unavailable) and failure.retry_after is None and not retry:
         return outcome_unknown(failure)
     return failure
 
 
-def _repeatable(error: ApiError, retry: bool) -> bool:
+def _is_retryable(error: ApiError, retry: bool) -> bool:
     """Return whether the call may be sent again. `retry` applies to OutcomeUnknown only; other Unavailable errors mean that the
     call had no effect."""
     if isinstance(error, OutcomeUnknown):
@@ -460,45 +460,47 @@ class Diagnosis:
         self._endpoints = endpoints
         self._secure = secure
         self._since: float | None = None
-        self._looked = float("-inf")
-        self._looking: asyncio.Task[None] | None = None
-        self._found: dict[str, str] = {}
+        self._probed_at = float("-inf")
+        self._probe_task: asyncio.Task[None] | None = None
+        self._problems: dict[str, str] = {}
 
     @property
     def servers(self) -> str:
         """All servers with their known problems, for example "a:1 (connection refused), b:1"."""
-        return ", ".join(f"{each} ({self._found[each]})" if each in self._found else each for each in self._endpoints)
+        return ", ".join(f"{each} ({self._problems[each]})" if each in self._problems else each for each in self._endpoints)
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         """Record that a server could not be reached. Start a probe if one is due."""
         now = asyncio.get_running_loop().time()
         if self._since is None:
             self._since = now
-        elif self._looking is None and now - self._since >= PROBE_AFTER and now - self._looked >= PROBE_INTERVAL:
-            self._looked = now
-            self._looking = asyncio.create_task(self._look())
+        elif self._probe_task is None and now - self._since >= PROBE_AFTER and now - self._probed_at >= PROBE_INTERVAL:
+            self._probed_at = now
+            self._probe_task = asyncio.create_task(self._probe_servers())
 
-    def over(self) -> None:
+    def record_success(self) -> None:
         """Record that a server was reached. Discard all results."""
         if self._since is not None:
             self._since = None
-            self._found = {}
+            self._problems = {}
             self._stop()
 
     def close(self) -> None:
         self._stop()
 
     def _stop(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        if self._probe_task is not None:
+            self._probe_task.cancel()
+            self._probe_task = None
 
-    async def _look(self) -> None:
+    async def _probe_servers(self) -> None:
         with suppress(OSError):  # the certificates cannot be read; connections use the previous ones
             secure = self._secure() if self._secure is not None else None
-            met = await asyncio.gather(*(probe(endpoint, secure) for endpoint in self._endpoints))
-            self._found = {each: wrong.what for each, wrong in zip(self._endpoints, met, strict=True) if wrong is not None}
-        self._looking = None  # a cancelled probe does not reach this line
+            problem = await asyncio.gather(*(probe(endpoint, secure) for endpoint in self._endpoints))
+            self._problems = {
+                each: wrong.what for each, wrong in zip(self._endpoints, problem, strict=True) if wrong is not None
+            }
+        self._probe_task = None  # a cancelled probe does not reach this line
 
 
 async def probe(endpoint: str, secure: ssl.SSLContext | None) -> ConnectionProblem | None:
@@ -522,13 +524,13 @@ async def probe(endpoint: str, secure: ssl.SSLContext | None) -> ConnectionProbl
     except UnicodeError:  # a label of the name is empty or too long
         return ConnectionProblem("no such host")
     except OSError as error:
-        return ConnectionProblem(_why(error), distrust=isinstance(error, ssl.SSLError))
+        return ConnectionProblem(_describe_os_error(error), distrust=isinstance(error, ssl.SSLError))
     except (ValueError, OverflowError):  # certificate errors are both OSError and ValueError
         return ConnectionProblem("no such port")
     return None
 
 
-def _why(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     """Return the operating system's description of the error, such as "connection refused", or the reason why the certificate
     is rejected."""
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -3,7 +3,7 @@
     waiting --Elected--> leading --Lost, or no response for `validity`--> waiting, with a new session
        |                    |
        |   stream broken or silent: continue on another API server with the same session and token
-       +-------------- resign ---------------> stopped
+       +-------------- release --------------> stopped
 
 A candidate may act while `token` is not None. A term is valid for `validity` seconds after the candidate *sent* the last
 acknowledged heartbeat, by its own monotonic clock. The server counts from when it *received* that heartbeat and allows more
@@ -26,6 +26,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from prometheus_client import Gauge
 
@@ -43,40 +44,55 @@ log = logging.getLogger(__name__)
 
 STATUS = Gauge("leader_election_master_status", "1 while this process leads.", ["name"])
 
-METHOD = "/pinnace.v1.Elections/Campaign"
+CAMPAIGN_METHOD = "/pinnace.v1.Elections/Campaign"
 OPEN_TIMEOUT = 1.0
 """Seconds within which a server must open a session."""
-ANSWER_TIMEOUT = 0.5
+RESPONSE_TIMEOUT = 0.5
 """Seconds without a response after which the candidate tries another server. It is much shorter than the validity, so that the
 session can be resumed in time."""
-SECRET = 32
+SECRET_SIZE = 32
 """The size of a secret in bytes."""
-RESIGN_TIMEOUT = 1.0
+RELEASE_TIMEOUT = 1.0
 RESIGN = CampaignRequest(resign=CampaignRequest.Resign())
 
 Stream = Duplex[CampaignRequest, CampaignResponse]
 
 
-class Term:
-    """One term of a leader: its token and its expiry. Times are monotonic seconds."""
+class LocalTerm:
+    """One term of a leader by its own clock: its token and its expiry. Times are monotonic seconds."""
 
-    def __init__(self, token: int, until: float) -> None:
+    def __init__(self, token: int, expires_at: float) -> None:
         self.token = token
-        self.until = until
+        self.expires_at = expires_at
 
-    def valid(self, now: float) -> bool:
-        return now < self.until
+    def is_valid(self, now: float) -> bool:
+        return now < self.expires_at
 
-    def extend(self, until: float, now: float) -> bool:
+    def extend(self, expires_at: float, now: float) -> bool:
         """Extend the term. Return False if it has expired; an expired term cannot be extended."""
-        if not self.valid(now):
+        if not self.is_valid(now):
             return False
-        self.until = max(self.until, until)
+        self.expires_at = max(self.expires_at, expires_at)
         return True
 
 
-class Candidate:
-    """A candidate in one election.
+class Loss(NamedTuple):
+    """Why a term ends."""
+
+    reason: str
+    """For the log and `on_lost`."""
+    abandons_session: bool = False
+    """Whether the candidate gives up its session, too. The server deletes the key of the session on the next Open. False: the
+    session is resumed, or the server has ended it."""
+
+
+STOPPED = Loss("stopped")
+RELEASED = Loss("resigned")
+ELECTED_AGAIN = Loss("elected again")
+
+
+class LeaderElector:
+    """A candidate in one election, as client-go's LeaderElector.
 
     `on_elected(token)` and `on_lost(reason)` are called on the event loop, alternately, once each per term. They must not
     block. `on_lost` may be late if the event loop is busy: read `token` before each action."""
@@ -98,7 +114,7 @@ class Candidate:
         self._connection = connection
         self._election = election
         self._holder = holder
-        self._secret = secrets.token_bytes(SECRET)
+        self._secret = secrets.token_bytes(SECRET_SIZE)
         self._scheduler_names = scheduler_names
         self._configuration = configuration
         self._status = STATUS.labels(election)
@@ -106,18 +122,18 @@ class Candidate:
         self._on_lost = on_lost
         self._clock = clock
         self._session = 0
-        self._stood_down = 0.0  # the monotonic time at which the last term ended
-        self._forsaken = 0  # the session of an expired term; the server deletes its key on the next Open
+        self._term_ended_at = 0.0  # the monotonic time at which the last term ended
+        self._abandoned_session = 0  # the session of an expired term; the server deletes its key on the next Open
         self._validity = 0.0
-        self._answered = 0.0  # the time at which the last acknowledged message was sent
-        self._pulse = HeartbeatTimer(1.0, ANSWER_TIMEOUT, 0.0)
-        self._term: Term | None = None
-        self._given_up = 0  # the token of the last term that ended
+        self._acknowledged_at = 0.0  # the time at which the last acknowledged message was sent
+        self._heartbeat_timer = HeartbeatTimer(1.0, RESPONSE_TIMEOUT, 0.0)
+        self._term: LocalTerm | None = None
+        self._last_token = 0  # the token of the last term that ended
         self._leading = asyncio.Event()
         self._stream: Stream | None = None
-        self._left: Stream | None = None
+        self._previous_stream: Stream | None = None
         """The old stream of a leader that is switching servers."""
-        self._open = False
+        self._session_open = False
         self._resigning = False
         self._resigned = asyncio.Event()
 
@@ -125,7 +141,7 @@ class Candidate:
     def token(self) -> int | None:
         """The fencing token while this candidate leads, otherwise None."""
         term = self._term
-        return term.token if term is not None and term.valid(self._clock.monotonic()) else None
+        return term.token if term is not None and term.is_valid(self._clock.monotonic()) else None
 
     @property
     def fence(self) -> Fence | None:
@@ -140,68 +156,67 @@ class Candidate:
     @property
     def healthy(self) -> str | None:
         """None if the candidate has a session, otherwise the problem. Used by /readyz."""
-        return None if self._open else f'no session with an API server for election "{self._election}"'
+        return None if self._session_open else f'no session with an API server for election "{self._election}"'
 
     async def run(self) -> None:
-        """Campaign until cancelled or resigned."""
+        """Campaign until cancelled or released."""
         campaigning = supervise(
             f'election "{self._election}"',
-            self._campaign,
+            self._run_session,
             retry_on=(ApiError,),
             backoff=Backoff(initial=0.02, maximum=0.25),
             clock=self._clock,
         )
         try:
-            await race(campaigning, self._stand_down_in_time(), self._resigned.wait())
+            await race(campaigning, self._enforce_expiry(), self._resigned.wait())
         finally:
-            self._lose("stopped")
+            self._lose(STOPPED)
 
-    async def resign(self) -> None:
-        """Resign and stop campaigning. The local term ends at once; the server has RESIGN_TIMEOUT seconds to acknowledge."""
+    async def release(self) -> None:
+        """Resign, and stop campaigning. The local term ends at once; the server has RELEASE_TIMEOUT seconds to acknowledge."""
         self._resigning = True
-        term = self._end_term()
+        term = self._clear_term()
         try:
             if self._stream is not None:
                 with suppress(ApiError):
                     await self._stream.write(RESIGN)  # sent before other work, because the next leader waits for it
         finally:
             if term is not None:
-                self._tell_lost(term, "resigned")
-        if self._session or self._stream is not None:  # without a stream, `_begin` sends the resignation
+                self._report_loss(term, RELEASED)
+        if self._session or self._stream is not None:  # without a stream, `_open_session` sends the resignation
             try:
-                async with asyncio.timeout(RESIGN_TIMEOUT):
+                async with asyncio.timeout(RELEASE_TIMEOUT):
                     await self._resigned.wait()
             except TimeoutError:
                 log.warning('election "%s": the resignation was not acknowledged', self._election)
         self._resigned.set()
 
-    def give_up(self, token: int, reason: str) -> None:
+    def abandon_term(self, token: int, reason: str) -> None:
         """End the term with this token and its session, and campaign again. Used when the leader's writes are rejected. The
         election's key is deleted if it still exists; otherwise the candidate would lead without being able to write."""
         if self._term is not None and self._term.token == token:
-            self._forsake()
-            self._lose(reason)
+            self._lose(Loss(reason, abandons_session=True))
 
-    async def _campaign(self) -> None:
+    async def _run_session(self) -> None:
         """Run one session, or a part of it, on one server. Raises ApiError. Returns if the server redirects the candidate to
         another server."""
-        stream = await self._connection.duplex(METHOD, CampaignRequest, CampaignResponse)
+        stream = await self._connection.duplex(CAMPAIGN_METHOD, CampaignRequest, CampaignResponse)
         try:
-            await self._begin(stream)
-            await race(self._listen(stream), self._beat(stream))
+            await self._open_session(stream)
+            await race(self._receive_responses(stream), self._renew(stream))
         except Unavailable as error:
             if error.retry_after != 0.0 or self._connection.endpoint == stream.endpoint:
                 raise
             log.info('election "%s": %s', self._election, error)
         finally:
             self._stream = None
-            self._open = False
-            if stream is not self._left:
+            self._session_open = False
+            if stream is not self._previous_stream:
                 stream.cancel()
 
-    async def _begin(self, stream: Stream) -> None:
+    async def _open_session(self, stream: Stream) -> None:
         """Open a session, or resume the current one."""
-        term, forsaken = self._term, self._forsaken
+        term, abandoned = self._term, self._abandoned_session
         sent = self._clock.monotonic()
         await stream.write(
             CampaignRequest(
@@ -210,8 +225,8 @@ class Candidate:
                     holder=self._holder,
                     session=self._session,
                     token=term.token if term else 0,
-                    forsaken=forsaken,
-                    forsaken_ago_ms=round((sent - self._stood_down) * 1000) if forsaken else None,
+                    forsaken=abandoned,
+                    forsaken_ago_ms=round((sent - self._term_ended_at) * 1000) if abandoned else None,
                     secret=self._secret,
                     scheduler_names=self._scheduler_names,
                     configuration=self._configuration,
@@ -223,98 +238,99 @@ class Candidate:
         if response is None:
             raise unavailable(f"API server {stream.endpoint} ended the campaign")
         if not response.HasField("opened"):
-            self._handle(response)
+            self._handle_response(response)
             raise unavailable(f"API server {stream.endpoint} did not open a session")
         opened = response.opened
         if not opened.secret_fences:
-            self._shun(stream)
-        if opened.session == self._forsaken:
+            self._reject_old_server(stream)
+        if opened.session == self._abandoned_session:
             raise unavailable("the term expired while its session was being resumed; opening a new session")
         now = self._clock.monotonic()
-        self._break_off()
-        self._open = True
+        self._cancel_previous_stream()
+        self._session_open = True
         self._session = opened.session
-        if self._forsaken == forsaken:
-            self._forsaken = 0
+        if self._abandoned_session == abandoned:
+            self._abandoned_session = 0
         self._validity = opened.validity_ms / 1000
-        self._pulse = HeartbeatTimer(opened.interval_ms / 1000, ANSWER_TIMEOUT, now)
-        self._extend(sent, now)
+        self._heartbeat_timer = HeartbeatTimer(opened.interval_ms / 1000, RESPONSE_TIMEOUT, now)
+        self._extend_term(sent, now)
         if self._resigning:
             await stream.write(RESIGN)
 
-    def _shun(self, stream: Stream) -> None:
+    def _reject_old_server(self, stream: Stream) -> None:
         """Switch away from a server that does not support secrets. Raises Unavailable."""
         stream.leave()
         reason = f"API server {stream.endpoint} is older than this candidate and does not support fences with secrets"
         if self._term is not None:
-            self._forsake()
-            self._lose(reason)
+            self._lose(Loss(reason, abandons_session=True))
         raise unavailable(reason)
 
-    async def _listen(self, stream: Stream) -> None:
+    async def _receive_responses(self, stream: Stream) -> None:
         while (response := await stream.read()) is not None:
-            self._handle(response)
+            self._handle_response(response)
         raise unavailable(f"API server {stream.endpoint} ended the campaign")
 
-    async def _beat(self, stream: Stream) -> None:
+    async def _renew(self, stream: Stream) -> None:
         while self._session:
-            sequence = self._pulse.beat(self._clock.monotonic())
+            sequence = self._heartbeat_timer.beat(self._clock.monotonic())
             await stream.write(CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=sequence)))
-            await self._clock.sleep(self._pulse.interval)
-            if self._pulse.silent(self._clock.monotonic()):
+            await self._clock.sleep(self._heartbeat_timer.interval)
+            if self._heartbeat_timer.silent(self._clock.monotonic()):
                 stream.leave()
                 if self.token is not None:
-                    self._left = stream
+                    self._previous_stream = stream
                 raise unavailable(f"API server {stream.endpoint} does not acknowledge heartbeats")
         raise unavailable("the term has expired; opening a new session")
 
-    async def _stand_down_in_time(self) -> None:
+    async def _enforce_expiry(self) -> None:
         """End the term when it expires, with or without a stream."""
         while True:
             await self._leading.wait()
-            remaining = self._term.until - self._clock.monotonic() if self._term else 0.0
+            remaining = self._term.expires_at - self._clock.monotonic() if self._term else 0.0
             if remaining > 0:
                 await self._clock.sleep(remaining)
             else:
-                self._lapse()
+                self._lose(self._expiry())
 
-    def _handle(self, response: CampaignResponse) -> None:
+    def _handle_response(self, response: CampaignResponse) -> None:
         match response.WhichOneof("kind"):
             case "heartbeat":
                 now = self._clock.monotonic()
-                sent = self._pulse.answered(response.heartbeat.sequence, now)
+                sent = self._heartbeat_timer.answered(response.heartbeat.sequence, now)
                 if sent is not None:
-                    self._extend(sent, now)
+                    self._extend_term(sent, now)
             case "elected":
-                self._win(response.elected.token)
+                self._acquire(response.elected.token)
             case "observed":
                 observed = response.observed
                 log.info('election "%s": %s leads with token %d', self._election, observed.holder, observed.token)
             case "lost":
                 self._session = 0
-                expired = self._term is not None and not self._term.valid(self._clock.monotonic())
-                self._lose(self._silence() if expired else response.lost.reason)
+                expired = self._term is not None and not self._term.is_valid(self._clock.monotonic())
+                self._lose(Loss(self._expiry().reason if expired else response.lost.reason))
                 raise unavailable(f"the session has ended: {response.lost.reason}")
             case "resigned":
                 self._resigned.set()
 
-    def _extend(self, sent: float, now: float) -> None:
-        self._answered = max(self._answered, sent)
-        if self._term is not None and not self._term.extend(self._answered + self._validity, now):
-            self._lapse()
+    def _extend_term(self, sent: float, now: float) -> None:
+        self._acknowledged_at = max(self._acknowledged_at, sent)
+        if self._term is not None and not self._term.extend(self._acknowledged_at + self._validity, now):
+            self._lose(self._expiry())
 
-    def _win(self, token: int) -> None:
+    def _acquire(self, token: int) -> None:
         if self._resigning or (self._term is not None and self._term.token == token):
             return
-        self._lose("elected again")
-        if token <= self._given_up:
-            self._forsake()
-            raise unavailable(f"elected with token {token}, which belongs to an earlier term")
-        term = Term(token, self._answered + self._validity)
-        if not term.valid(now := self._clock.monotonic()):
-            self._stood_down = now
-            self._forsake()
-            raise unavailable("elected, but the last acknowledged heartbeat is too old")
+        self._lose(ELECTED_AGAIN)
+        if token <= self._last_token:
+            loss = Loss(f"elected with token {token}, which belongs to an earlier term", abandons_session=True)
+            self._lose(loss)
+            raise unavailable(loss.reason)
+        term = LocalTerm(token, self._acknowledged_at + self._validity)
+        if not term.is_valid(now := self._clock.monotonic()):
+            self._term_ended_at = now
+            loss = Loss("elected, but the last acknowledged heartbeat is too old", abandons_session=True)
+            self._lose(loss)
+            raise unavailable(loss.reason)
         self._term = term
         self._leading.set()
         self._status.set(1)
@@ -322,42 +338,39 @@ class Candidate:
         log.info('election "%s": elected with token %d', self._election, token, extra=won)
         self._on_elected(token)
 
-    def _forsake(self) -> None:
-        self._forsaken, self._session = self._session or self._forsaken, 0
-
-    def _lapse(self) -> None:
-        self._forsake()
-        self._lose(self._silence())
-
-    def _silence(self) -> str:
+    def _expiry(self) -> Loss:
         """Return why a term that has expired is lost. A process that was stopped reads the server's message late: its own
         clock gives the reason then, because it ended the term."""
-        return f"no heartbeat was acknowledged for {self._clock.monotonic() - self._answered:.1f} s"
+        silence = self._clock.monotonic() - self._acknowledged_at
+        return Loss(f"no heartbeat was acknowledged for {silence:.1f} s", abandons_session=True)
 
-    def _lose(self, reason: str) -> None:
-        """End the term, if there is one, and call `on_lost`."""
-        term = self._end_term()
+    def _lose(self, loss: Loss) -> None:
+        """End the term, if there is one, and call `on_lost`. Every term ends here, except that `release` sends the resignation
+        between the two steps."""
+        if loss.abandons_session:
+            self._abandoned_session, self._session = self._session or self._abandoned_session, 0
+        term = self._clear_term()
         if term is not None:
-            self._tell_lost(term, reason)
+            self._report_loss(term, loss)
 
-    def _end_term(self) -> Term | None:
-        """End the term, so that `token` is None. Return the term, or None if there was none."""
+    def _clear_term(self) -> LocalTerm | None:
+        """Set `token` to None. Return the ended term, or None if there was none."""
         term, self._term = self._term, None
         if term is not None:
-            self._given_up = term.token
-            self._stood_down = min(term.until, self._clock.monotonic())
+            self._last_token = term.token
+            self._term_ended_at = min(term.expires_at, self._clock.monotonic())
             self._leading.clear()
             self._status.set(0)
-            self._break_off()
+            self._cancel_previous_stream()
         return term
 
-    def _break_off(self) -> None:
-        """Close the old stream."""
-        if self._left is not None:
-            self._left.cancel()
-            self._left = None
+    def _report_loss(self, term: LocalTerm, loss: Loss) -> None:
+        lost = LeadershipLost(self._election, term.token, loss.reason).extra
+        log.warning('election "%s": token %d is lost: %s', self._election, term.token, loss.reason, extra=lost)
+        self._on_lost(loss.reason)
 
-    def _tell_lost(self, term: Term, reason: str) -> None:
-        lost = LeadershipLost(self._election, term.token, reason).extra
-        log.warning('election "%s": token %d is lost: %s', self._election, term.token, reason, extra=lost)
-        self._on_lost(reason)
+    def _cancel_previous_stream(self) -> None:
+        """Cancel the stream to the previous server."""
+        if self._previous_stream is not None:
+            self._previous_stream.cancel()
+            self._previous_stream = None

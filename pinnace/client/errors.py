@@ -184,7 +184,7 @@ def from_refusal(refusal: Refusal) -> ApiError:
     return _BY_CODE.get(refusal.code, Internal)(refusal)
 
 
-_ENDED = "Internal error from Core"
+_CORE_ERROR = "Internal error from Core"
 """The status that grpc.aio (1.8x) sets if a message is written to a stream that the server has just ended. The status from the
 server is lost."""
 
@@ -192,26 +192,26 @@ server is lost."""
 def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
     """Return the error of a failed call, from the server's details or, if there are none, from gRPC's status."""
     trailers = error.trailing_metadata() or grpc.aio.Metadata()
-    failure = _told(trailers.get(DETAILS_KEY)) or _untold(error)
+    failure = _refusal_error(trailers.get(DETAILS_KEY)) or _transport_error(error)
     failure.request_id = trailers.get(REQUEST_ID_KEY, "")
     return failure
 
 
-def _told(details: bytes | None) -> ApiError | None:
+def _refusal_error(details: bytes | None) -> ApiError | None:
     try:
         return from_status(status_pb2.Status.FromString(details)) if details is not None else None
     except DecodeError:
         return None
 
 
-def _untold(error: grpc.aio.AioRpcError) -> ApiError:
+def _transport_error(error: grpc.aio.AioRpcError) -> ApiError:
     number, message = error.code().value[0], error.details() or error.code().name
-    if error.code() is grpc.StatusCode.CANCELLED or message == _ENDED:  # the server closed the connection, or the stream
+    if error.code() is grpc.StatusCode.CANCELLED or message == _CORE_ERROR:  # the server closed the connection, or the stream
         number = Code.UNAVAILABLE
     return from_refusal(Refusal(Code(number), "", message, retry_after=0.0 if message.startswith(_NO_CONNECTION) else None))
 
 
-def asked_to_wait(error: BaseException | None) -> float:
+def requested_delay(error: BaseException | None) -> float:
     """Return the seconds to wait before the next attempt, as requested by the server."""
     return (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
 

@@ -27,19 +27,19 @@ from pinnace.client.errors import ApiError, from_refusal, from_rpc, from_status,
 from pinnace.runtime import grpc_stream
 from pinnace.runtime.tasks import CallCancelled, DeadlineTimer, HeedsCancellation
 
-METHOD = "/pinnace.v1.Calls/Exchange"
-PART = 64 << 10
+EXCHANGE_METHOD = "/pinnace.v1.Calls/Exchange"
+PART_SIZE = 64 << 10
 """The maximum size of a part of a request in bytes."""
-BATCH = 512 << 10
+BATCH_SIZE = 512 << 10
 """The size in bytes from which a message takes no more small requests."""
-ITEMS = 1_000
+MAX_ITEMS = 1_000
 """The maximum number of calls and of cancellations in a message."""
 
-PAUSE = 0.001
+BATCH_INTERVAL = 0.001
 """Seconds between two messages, in which calls gather. A message costs as much as ten calls."""
 
 
-class Answer(NamedTuple):
+class CallResult(NamedTuple):
     """The result of a call that succeeded."""
 
     data: bytes
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
     request_id: str
 
 
-class _Pending:
+class _PendingCall:
     """A call without a result."""
 
     __slots__ = ("deadline", "id", "metadata", "method", "parts", "request", "result", "sent", "start", "timeout")
@@ -63,7 +63,7 @@ class _Pending:
         self.request = request
         self.start = 0
         """The number of bytes of a large request that are sent."""
-        self.result: asyncio.Future[Answer] = loop.create_future()
+        self.result: asyncio.Future[CallResult] = loop.create_future()
         self.parts: list[bytes] = []
         """The received parts of the response."""
         self.sent = False
@@ -77,28 +77,28 @@ class Exchange:
         self._channel = channel
         self._endpoint = endpoint
         self._ids = count(1)
-        self._pending: dict[int, _Pending] = {}
-        self._small: deque[_Pending] = deque()
+        self._pending: dict[int, _PendingCall] = {}
+        self._small: deque[_PendingCall] = deque()
         """The requests that wait, up to PART bytes each."""
-        self._large: deque[_Pending] = deque()
+        self._large: deque[_PendingCall] = deque()
         """Larger ones that are not sent completely. Their parts take turns."""
         self._cancelled: list[int] = []
         self._wake = asyncio.Event()
         self._call: Any = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer = DeadlineTimer(self._time_out)
+        self._timer = DeadlineTimer(self._fail_expired)
         self.is_closed = False
         """Whether the stream accepts no more calls. Use another one."""
 
-    async def call(self, method: str, request: bytes, metadata: Sequence[tuple[str, str]], timeout: float) -> Answer:
+    async def call(self, method: str, request: bytes, metadata: Sequence[tuple[str, str]], timeout: float) -> CallResult:
         """Send a call and return its result. Raises ApiError, and TimeoutError without a result within `timeout` seconds."""
-        pending = _Pending(next(self._ids), method, request, metadata, timeout)
+        pending = _PendingCall(next(self._ids), method, request, metadata, timeout)
         if self.is_closed:
             raise self._unsent("it is shutting down")
         if self._call is None:
-            self._open()
+            self._open_stream()
         self._pending[pending.id] = pending
-        (self._small if len(request) <= PART else self._large).append(pending)
+        (self._small if len(request) <= PART_SIZE else self._large).append(pending)
         self._wake.set()
         self._timer.add(pending.deadline)
         try:
@@ -111,20 +111,20 @@ class Exchange:
 
     def close(self) -> None:
         """End the stream. Open calls fail."""
-        self._end(unavailable(f"the connection to API server {self._endpoint} was closed"))
+        self._fail_all(unavailable(f"the connection to API server {self._endpoint} was closed"))
         for task in self._tasks:
             task.cancel()
         if self._call is not None:
             self._call.cancel()
 
-    def _open(self) -> None:
-        self._call = self._channel.stream_stream(METHOD, CallBatch.SerializeToString, _decode)()
-        for work in (self._write(), self._read()):
+    def _open_stream(self) -> None:
+        self._call = self._channel.stream_stream(EXCHANGE_METHOD, CallBatch.SerializeToString, _decode)()
+        for work in (self._write_batches(), self._read_results()):
             task = asyncio.create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _write(self) -> None:
+    async def _write_batches(self) -> None:
         """Send the calls that wait, until the stream ends."""
         now, sent = asyncio.get_running_loop().time, 0.0
         try:
@@ -133,7 +133,7 @@ class Exchange:
                     await self._wake.wait()
                     self._wake.clear()
                     while self._small or self._large or self._cancelled:
-                        if (pause := sent + PAUSE - now()) > 0:
+                        if (pause := sent + BATCH_INTERVAL - now()) > 0:
                             await asyncio.sleep(pause)
                         sent = now()
                         await grpc_stream.write(self._call, self._next_batch())
@@ -142,9 +142,9 @@ class Exchange:
             return  # the reader reports the error
 
     def _next_batch(self) -> CallBatch:
-        batch, room = CallBatch(cancelled=self._cancelled[:ITEMS]), BATCH
-        del self._cancelled[:ITEMS]
-        while self._small and room > 0 and len(batch.calls) < ITEMS - 1:
+        batch, room = CallBatch(cancelled=self._cancelled[:MAX_ITEMS]), BATCH_SIZE
+        del self._cancelled[:MAX_ITEMS]
+        while self._small and room > 0 and len(batch.calls) < MAX_ITEMS - 1:
             pending = self._small.popleft()
             if pending.result.done():
                 continue  # cancelled before it was sent
@@ -154,20 +154,20 @@ class Exchange:
             self._large.popleft()
         if self._large:
             pending = self._large.popleft()
-            start, pending.start = pending.start, pending.start + PART
+            start, pending.start = pending.start, pending.start + PART_SIZE
             call = _add_call(batch, pending, pending.request[start : pending.start])
             call.more = pending.start < len(pending.request)
             if call.more:
                 self._large.append(pending)
         return batch
 
-    async def _read(self) -> None:
+    async def _read_results(self) -> None:
         error: ApiError = unavailable(f"API server {self._endpoint} ended the stream of calls")
         try:
             with HeedsCancellation():
                 while (batch := await self._call.read()) is not grpc.aio.EOF:
                     if batch is None:
-                        error = unreadable(METHOD, self._endpoint)
+                        error = unreadable(EXCHANGE_METHOD, self._endpoint)
                         self._call.cancel()
                         break
                     for result in batch.results:
@@ -180,7 +180,7 @@ class Exchange:
             error = from_rpc(failure)
         except CallCancelled:
             error = unavailable(f"the stream to API server {self._endpoint} was cancelled")
-        self._end(error)
+        self._fail_all(error)
 
     def _receive(self, result: Result) -> None:
         pending = self._pending.get(result.id)
@@ -190,20 +190,20 @@ class Exchange:
             pending.parts.append(result.response)
             return
         if result.error:
-            pending.result.set_exception(self._error(result))
+            pending.result.set_exception(self._error_of(result))
             return
         data = b"".join((*pending.parts, result.response)) if pending.parts else result.response
-        pending.result.set_result(Answer(data, result.warnings, result.created, result.request_id))
+        pending.result.set_result(CallResult(data, result.warnings, result.created, result.request_id))
 
-    def _error(self, result: Result) -> ApiError:
+    def _error_of(self, result: Result) -> ApiError:
         try:
             error = from_status(status_pb2.Status.FromString(result.error))
         except DecodeError:
-            error = unreadable(METHOD, self._endpoint)
+            error = unreadable(EXCHANGE_METHOD, self._endpoint)
         error.request_id = result.request_id
         return error
 
-    def _end(self, error: ApiError) -> None:
+    def _fail_all(self, error: ApiError) -> None:
         """End all calls. `error`: of the calls that were sent."""
         self.is_closed = True
         self._timer.close()
@@ -213,14 +213,14 @@ class Exchange:
             if not pending.result.done():
                 pending.result.set_exception(from_refusal(error.refusal))
 
-    def _fail_unsent(self, why: str) -> None:
+    def _fail_unsent(self, reason: str) -> None:
         for pending in self._pending.values():
             if not pending.sent and not pending.result.done():
-                pending.result.set_exception(self._unsent(why))
+                pending.result.set_exception(self._unsent(reason))
         self._small.clear()
         self._large = deque(pending for pending in self._large if pending.sent)
 
-    def _time_out(self, now: float) -> float:
+    def _fail_expired(self, now: float) -> float:
         """End the calls whose timeout has passed. Return the next deadline."""
         left = math.inf
         for pending in self._pending.values():
@@ -230,12 +230,12 @@ class Exchange:
                 pending.result.set_exception(TimeoutError())
         return left
 
-    def _unsent(self, why: str) -> ApiError:
-        message = f"API server {self._endpoint} does not accept calls: {why}"
+    def _unsent(self, reason: str) -> ApiError:
+        message = f"API server {self._endpoint} does not accept calls: {reason}"
         return from_refusal(Refusal(Code.UNAVAILABLE, "", message, retry_after=0.0))
 
 
-def _add_call(batch: CallBatch, pending: _Pending, part: bytes) -> Call:
+def _add_call(batch: CallBatch, pending: _PendingCall, part: bytes) -> Call:
     """Add a part of a request to a message. The first part names the method and the caller."""
     call = batch.calls.add(id=pending.id, request=part)
     if not pending.sent:

@@ -30,14 +30,14 @@ from pinnace.runtime.tasks import race
 
 log = logging.getLogger(__name__)
 
-METHOD = "/pinnace.v1.Nodes/Heartbeat"
+HEARTBEAT_METHOD = "/pinnace.v1.Nodes/Heartbeat"
 OPEN_TIMEOUT = 2.0
 """Seconds within which a server must open a session."""
-ANSWER_TIMEOUT = 2.0
+RESPONSE_TIMEOUT = 2.0
 """Seconds without a response after which another server is tried. The sum with OPEN_TIMEOUT is less than the TTL of the
 leases."""
 CLOSE_TIMEOUT = 1.0
-CHUNK = 5_000
+MAX_NODES_PER_MESSAGE = 5_000
 """The maximum number of nodes in a message. Servers accept 10,000."""
 
 Stream = Duplex[HeartbeatRequest, HeartbeatResponse]
@@ -61,17 +61,17 @@ class NodeSession:
         self._connection = connection
         self._holder = holder
         self._nodes = dict.fromkeys(nodes)
-        self._added: list[str] = []
+        self._unsent_nodes: list[str] = []
         self._released: dict[str, int] = {}  # the number of the release message; 0: not sent to this server
-        self._releases = 0  # the number of release messages sent to this server
-        self._releasing: list[str] = []  # released nodes that have not been sent to this server
+        self._release_count = 0  # the number of release messages sent to this server
+        self._unsent_releases: list[str] = []  # released nodes that have not been sent to this server
         self._on_taken_over = on_taken_over
         self._clock = clock
         self._session = 0
         self._birth = 0
         self._stream: Stream | None = None
         self._open = False
-        self._pulse = HeartbeatTimer(1.0, ANSWER_TIMEOUT, 0.0)
+        self._heartbeat_timer = HeartbeatTimer(1.0, RESPONSE_TIMEOUT, 0.0)
         self._changed = asyncio.Event()
         """Set while added or released nodes wait to be sent."""
         self._closing = False
@@ -95,26 +95,26 @@ class NodeSession:
     def add(self, nodes: Sequence[str]) -> None:
         """Add nodes to the session. They are sent at once."""
         self._nodes.update(dict.fromkeys(nodes))
-        self._added.extend(nodes)
+        self._unsent_nodes.extend(nodes)
         self._changed.set()
         for node in nodes:
             self._released.pop(node, None)
 
     def release(self, nodes: Iterable[str]) -> None:
         """Remove nodes from the session. They are sent at once. Unknown nodes are ignored."""
-        leaving = {node for node in nodes if node in self._nodes}
-        for node in leaving:
+        released = {node for node in nodes if node in self._nodes}
+        for node in released:
             del self._nodes[node]
             self._released[node] = 0
-        self._added = [node for node in self._added if node not in leaving]
-        self._releasing.extend(leaving)
+        self._unsent_nodes = [node for node in self._unsent_nodes if node not in released]
+        self._unsent_releases.extend(released)
         self._changed.set()
 
     async def run(self) -> None:
         """Send heartbeats until cancelled or closed."""
         beating = supervise(
             f"heartbeats of {self._holder}",
-            self._keep_alive,
+            self._run_session,
             retry_on=(ApiError,),
             backoff=Backoff(initial=0.02, maximum=0.5),
             clock=self._clock,
@@ -134,21 +134,21 @@ class NodeSession:
                 log.warning("the end of the heartbeat session was not acknowledged; its leases will expire")
         self._closed.set()
 
-    async def _keep_alive(self) -> None:
+    async def _run_session(self) -> None:
         """Run one session, or a part of it, on one server. Raises ApiError unless the session was closed."""
-        stream = await self._connection.duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
+        stream = await self._connection.duplex(HEARTBEAT_METHOD, HeartbeatRequest, HeartbeatResponse)
         try:
-            await self._begin(stream)
-            await race(self._listen(stream), self._beat(stream))
+            await self._open_session(stream)
+            await race(self._receive_responses(stream), self._send_heartbeats(stream))
         finally:
             self._stream = None
             self._open = False
             stream.cancel()
 
-    async def _begin(self, stream: Stream) -> None:
+    async def _open_session(self, stream: Stream) -> None:
         """Open a session, or resume the previous session if the server still has it."""
         nodes, released = list(self._nodes), list(self._released)
-        first, self._added = nodes[:CHUNK], nodes[CHUNK:]
+        first, self._unsent_nodes = nodes[:MAX_NODES_PER_MESSAGE], nodes[MAX_NODES_PER_MESSAGE:]
         opening = HeartbeatRequest.Open(holder=self._holder, nodes=first, session=self._session, birth=self._birth)
         self._stream = stream  # set before the session is open, so that `close` is sent after this message
         await stream.write(HeartbeatRequest(open=opening))
@@ -159,42 +159,45 @@ class NodeSession:
         if response.opened.session != self._session:  # a new session does not contain the released nodes
             for node in released:
                 self._released.pop(node, None)
-        self._releasing, self._releases = list(self._released), 0
-        self._released = dict.fromkeys(self._releasing, 0)
+        self._unsent_releases, self._release_count = list(self._released), 0
+        self._released = dict.fromkeys(self._unsent_releases, 0)
         self._session = response.opened.session
         self._birth = response.opened.birth
-        self._pulse = HeartbeatTimer(response.opened.interval_ms / 1000, ANSWER_TIMEOUT, self._clock.monotonic())
+        self._heartbeat_timer = HeartbeatTimer(response.opened.interval_ms / 1000, RESPONSE_TIMEOUT, self._clock.monotonic())
 
-    async def _listen(self, stream: Stream) -> None:
+    async def _receive_responses(self, stream: Stream) -> None:
         while (response := await stream.read()) is not None:
-            self._handle(response)
+            self._handle_response(response)
         if not self._closing:
             raise unavailable(f"API server {stream.endpoint} ended the heartbeats")
         self._closed.set()
 
-    async def _beat(self, stream: Stream) -> None:
+    async def _send_heartbeats(self, stream: Stream) -> None:
         while True:
             await self._send_changes(stream)
-            sequence = self._pulse.beat(self._clock.monotonic())
+            sequence = self._heartbeat_timer.beat(self._clock.monotonic())
             await stream.write(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=sequence)))
-            due = self._clock.monotonic() + self._pulse.interval
-            while (left := due - self._clock.monotonic()) > 0:
-                await race(self._clock.sleep(left), self._changed.wait())
+            due = self._clock.monotonic() + self._heartbeat_timer.interval
+            while (remaining := due - self._clock.monotonic()) > 0:
+                await race(self._clock.sleep(remaining), self._changed.wait())
                 await self._send_changes(stream)
-            if self._pulse.silent(self._clock.monotonic()):
+            if self._heartbeat_timer.silent(self._clock.monotonic()):
                 stream.abandon()
                 raise unavailable(f"API server {stream.endpoint} does not acknowledge heartbeats")
 
     async def _send_changes(self, stream: Stream) -> None:
         """Send the released and the added nodes."""
         self._changed.clear()
-        while self._releasing:
-            released, self._releasing = self._releasing[:CHUNK], self._releasing[CHUNK:]
-            self._releases += 1
-            self._released.update((node, self._releases) for node in released if node in self._released)
+        while self._unsent_releases:
+            released, self._unsent_releases = (
+                self._unsent_releases[:MAX_NODES_PER_MESSAGE],
+                self._unsent_releases[MAX_NODES_PER_MESSAGE:],
+            )
+            self._release_count += 1
+            self._released.update((node, self._release_count) for node in released if node in self._released)
             await stream.write(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=released)))
-        while self._added:
-            added, self._added = self._added[:CHUNK], self._added[CHUNK:]
+        while self._unsent_nodes:
+            added, self._unsent_nodes = self._unsent_nodes[:MAX_NODES_PER_MESSAGE], self._unsent_nodes[MAX_NODES_PER_MESSAGE:]
             await stream.write(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=added)))
 
     def _forget_released(self, messages: int) -> None:
@@ -202,10 +205,10 @@ class NodeSession:
         if messages and self._released:
             self._released = {node: number for node, number in self._released.items() if not 0 < number <= messages}
 
-    def _handle(self, response: HeartbeatResponse) -> None:
+    def _handle_response(self, response: HeartbeatResponse) -> None:
         match response.WhichOneof("kind"):
             case "ack":
-                self._pulse.answered(response.ack.sequence, self._clock.monotonic())
+                self._heartbeat_timer.answered(response.ack.sequence, self._clock.monotonic())
                 self._forget_released(response.ack.released)
             case "taken_over":
                 taken_over = response.taken_over

@@ -32,7 +32,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pinnace.api.resources import Object, store_key
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
-from pinnace.client.errors import ApiError, Expired, HistoryChanged, asked_to_wait
+from pinnace.client.errors import ApiError, Expired, HistoryChanged, requested_delay
 from pinnace.client.resource import ResourceClient, WatchBatch
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -87,18 +87,18 @@ class RestartSupervisor(Generic[C]):
 
     def __init__(
         self,
-        make: Callable[[], C],
+        create: Callable[[], C],
         clock: Clock = SYSTEM_CLOCK,
         *,
         causes: tuple[type[Exception], ...] = (RestartRequired, EndedEarly),
     ) -> None:
         """`causes`: the exceptions after which the component is restarted. EndedEarly means that one of its tasks has ended,
         for example because a plugin cancelled it. Other exceptions are raised."""
-        self._make = make
+        self._create = create
         self._clock = clock
         self._causes = causes
         self._ended: str | None = None
-        self.now = make()
+        self.now = create()
 
     @property
     def checks(self) -> Mapping[str, Check]:
@@ -109,18 +109,18 @@ class RestartSupervisor(Generic[C]):
         """Run until cancelled. Raises the component's exceptions, except for `causes`."""
         backoff = Backoff(initial=0.1)
         while True:
-            born = self._clock.monotonic()
+            started_at = self._clock.monotonic()
             try:
                 await self.now.run()
                 return
             except* self._causes as group:
                 self._ended = str(_first(group))
                 log.warning("restarting: %s", self._ended, extra=ComponentRestarted(self._ended).extra)
-            if self._clock.monotonic() - born >= BACKOFF_BELOW:
+            if self._clock.monotonic() - started_at >= BACKOFF_BELOW:
                 backoff.reset()
             else:
                 await self._clock.sleep(backoff.next())
-            self.now = self._make()
+            self.now = self._create()
             self._ended = None
 
     def _check(self, name: str) -> str | None:
@@ -173,7 +173,7 @@ class Informer(Generic[T]):
         self._clock = clock
         self._objects: dict[str, T] = {}
         self._handlers: list[Handler[T]] = []
-        self._resume: int | None = None
+        self._resume_revision: int | None = None
         self._history = b""  # the fingerprint at `revision`
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._failing: tuple[float, str] | None = None
@@ -196,17 +196,17 @@ class Informer(Generic[T]):
         raise. If the store has objects, the handler is called immediately with all of them."""
         self._handlers.append(handler)
         if self._objects:
-            handler(difference({}, self._objects))
+            handler(diff_stores({}, self._objects))
 
     async def run(self) -> None:
         """Watch the resource until cancelled. Raises OtherHistory."""
         await supervise(
             f"informer of {self._client.resource.plural}",
-            self._follow,
+            self._run_watch,
             retry_on=(ApiError,),
             backoff=Backoff(initial=0.02, maximum=2.0),
             clock=self._clock,
-            asked=asked_to_wait,
+            asked=requested_delay,
         )
 
     async def wait_synced(self, timeout: float) -> None:
@@ -217,7 +217,7 @@ class Informer(Generic[T]):
         """Wait until the store contains all changes up to `revision` and the handlers have been called. Does not return while
         the stream is broken or a new state is incomplete, because `revision` may then belong to another history. Raises
         TimeoutError."""
-        if self.revision >= revision and self._failing is None and self._resume is not None:
+        if self.revision >= revision and self._failing is None and self._resume_revision is not None:
             return
         waiter = (revision, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
@@ -226,28 +226,28 @@ class Informer(Generic[T]):
                 await waiter[1]
         except TimeoutError:
             resource = self._client.resource.plural
-            why = f" and has no watch: {self._failing[1]}" if self._failing is not None else f", not at {revision}"
-            raise TimeoutError(f"the informer of {resource} is at revision {self.revision}{why}") from None
+            reason = f" and has no watch: {self._failing[1]}" if self._failing is not None else f", not at {revision}"
+            raise TimeoutError(f"the informer of {resource} is at revision {self.revision}{reason}") from None
         finally:
             self._waiters = [each for each in self._waiters if each is not waiter]
 
-    async def _follow(self) -> None:
+    async def _run_watch(self) -> None:
         """Follow one stream until it ends. Raises ApiError."""
-        why = "the watch ended, and the new watch has not received a response"
+        reason = "the watch ended, and the new watch has not received a response"
         try:
-            await self._follow_one()
+            await self._follow_stream()
         except ApiError as error:
-            why = str(error)
+            reason = str(error)
             raise
         finally:
-            self._failing = self._failing[0] if self._failing is not None else self._clock.monotonic(), why
+            self._failing = self._failing[0] if self._failing is not None else self._clock.monotonic(), reason
 
-    async def _follow_one(self) -> None:
-        initial: dict[str, T] | None = {} if self._resume is None else None
+    async def _follow_stream(self) -> None:
+        initial: dict[str, T] | None = {} if self._resume_revision is None else None
         watch = self._client.watch(
             labels=self._labels,
             fields=self._fields,
-            resource_version=self._resume,
+            resource_version=self._resume_revision,
             not_before=self.revision,
             history=self._history,
             announced=self._announced,
@@ -257,37 +257,37 @@ class Informer(Generic[T]):
                 async for batch in batches:
                     self._failing = None
                     if initial is None:
-                        await self._deliver(batch)
+                        await self._deliver_batch(batch)
                         continue
                     initial.update((store_key(obj), obj) for _, obj in batch.events)
                     if batch.resource_version:
                         self._history = batch.history
-                        self._replace(initial, batch.resource_version)
+                        self._replace_store(initial, batch.resource_version)
                         initial = None
             except Expired:
-                self._resume = None
+                self._resume_revision = None
                 raise
             except HistoryChanged as error:
                 raise OtherHistory(f"the informer of {self._client.resource.plural}: {error}") from None
 
-    async def _deliver(self, batch: WatchBatch[T]) -> None:
+    async def _deliver_batch(self, batch: WatchBatch[T]) -> None:
         """Apply the batch and call the handlers. Other tasks run between its parts: a leader that is busy with the pods of one
         user must still renew its lease."""
-        parts = in_parts(batch)
-        turn = TimeSlice(self._clock)
+        parts = split_batch(batch)
+        time_slice = TimeSlice(self._clock)
         for revision, events in parts[:-1]:
-            self._tell(self._apply(events), revision)
-            await turn.end()
+            self._notify_handlers(self._apply_events(events), revision)
+            await time_slice.end()
         self._history = batch.history
-        self._tell(self._apply(parts[-1][1]), batch.resource_version)
+        self._notify_handlers(self._apply_events(parts[-1][1]), batch.resource_version)
 
-    def _replace(self, state: dict[str, T], revision: int) -> None:
-        deltas = difference(self._objects, state)
+    def _replace_store(self, state: dict[str, T], revision: int) -> None:
+        deltas = diff_stores(self._objects, state)
         self._objects.clear()
         self._objects.update(state)
-        self._tell(deltas, revision)
+        self._notify_handlers(deltas, revision)
 
-    def _apply(self, events: Sequence[tuple[WatchEventType, T]]) -> list[Delta[T]]:
+    def _apply_events(self, events: Sequence[tuple[WatchEventType, T]]) -> list[Delta[T]]:
         objects = self._objects
         deltas = []
         for kind, obj in events:
@@ -300,8 +300,8 @@ class Informer(Generic[T]):
             deltas.append(Delta(kind, obj, old))
         return deltas
 
-    def _tell(self, deltas: Sequence[Delta[T]], revision: int) -> None:
-        self.revision = self._resume = revision
+    def _notify_handlers(self, deltas: Sequence[Delta[T]], revision: int) -> None:
+        self.revision = self._resume_revision = revision
         if deltas:
             for handler in self._handlers:
                 handler(deltas)
@@ -310,13 +310,13 @@ class Informer(Generic[T]):
                 waiter.set_result(None)
 
 
-LARGE = 256 << 10
+LARGE_BATCH = 256 << 10
 """Bytes of a response that is delivered in parts."""
 LARGE_OBJECTS = 2 << 10
 """Bytes of its average object. The handlers need few milliseconds for hundreds of smaller objects."""
 
 
-def in_parts(batch: WatchBatch[T]) -> Sequence[tuple[int, Sequence[tuple[WatchEventType, T]]]]:
+def split_batch(batch: WatchBatch[T]) -> Sequence[tuple[int, Sequence[tuple[WatchEventType, T]]]]:
     """Split a batch with large objects into its revisions. Return the revision and the events of each part."""
     events = batch.events
     revisions = [int(obj.metadata.resourceVersion) for _, obj in events] if is_heavy(batch) else []
@@ -328,16 +328,16 @@ def in_parts(batch: WatchBatch[T]) -> Sequence[tuple[int, Sequence[tuple[WatchEv
 
 def is_heavy(batch: WatchBatch[T]) -> bool:
     """Return True if the handlers may need long for the batch: it is large, and so are its objects."""
-    return batch.size >= max(LARGE, LARGE_OBJECTS * len(batch.events))
+    return batch.size >= max(LARGE_BATCH, LARGE_OBJECTS * len(batch.events))
 
 
 def first_problem(informers: Iterable[Informer[Any]]) -> str | None:
     """Return the problem of the first unhealthy informer and the number of other unhealthy informers, for /readyz."""
-    wrong = [each for informer in informers if (each := informer.healthy)]
-    return f"{wrong[0]} (and {len(wrong) - 1} more)" if len(wrong) > 1 else next(iter(wrong), None)
+    problems = [each for informer in informers if (each := informer.healthy)]
+    return f"{problems[0]} (and {len(problems) - 1} more)" if len(problems) > 1 else next(iter(problems), None)
 
 
-def difference(old: Mapping[str, T], new: Mapping[str, T]) -> list[Delta[T]]:
+def diff_stores(old: Mapping[str, T], new: Mapping[str, T]) -> list[Delta[T]]:
     """Return the changes from one state to another, deletions first. If an object was recreated with a new uid, the changes
     contain a deletion and an addition."""
     gone, deltas = [], []

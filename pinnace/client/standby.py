@@ -6,12 +6,10 @@
 
 * A standby is hot: its informers run even if it does not lead. It becomes a candidate when they are synced.
 * The barrier: a term starts when the informers have reached the revision of the election, which is its token. The informers
-then
-  contain all writes of earlier leaders, so the new leader repeats none of their work.
+  then contain all writes of earlier leaders, so the new leader repeats none of their work.
 * If leadership is lost, `on_lost` is called immediately and the term is cancelled. The next term starts after it has ended.
 * A leader resigns if its term ends early (it returns, raises, or cancels itself), or if it makes no progress for the duration
-of
-  its ProgressTimeout. The log and /readyz report the reason. `run` raises TermFailed, and RestartSupervisor in informer.py
+  of its ProgressTimeout. The log and /readyz report the reason. `run` raises TermFailed, and RestartSupervisor in informer.py
   restarts the component.
 
 The token may expire before `on_lost` is called: read it before each action.
@@ -27,7 +25,7 @@ from prometheus_client import Counter
 
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.channel import Caller
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from pinnace.client.informer import RestartRequired
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
@@ -93,114 +91,111 @@ class Standby:
         on_lost: Callable[[], None],
         scheduler_names: Sequence[str] = (),
         configuration: str = "",
-        stuck: Callable[[], str | None] = lambda: None,
-        patience: ProgressTimeout | None = None,
+        find_stall: Callable[[], str | None] = lambda: None,
+        progress_timeout: ProgressTimeout | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`lead(token)`: the leader's work in one term, started after the barrier and cancelled when leadership is lost.
         `on_lost` is called before the cancellation, even if the term has not passed the barrier. It must not block.
-        `scheduler_names` and `configuration`: see Candidate. `stuck` returns the reason why the leader makes no progress, or
-        None. It is called every CHECK_INTERVAL seconds during a term."""
+        `scheduler_names` and `configuration`: see LeaderElector. `find_stall` returns the reason why the leader makes no
+        progress, or None. It is called every CHECK_INTERVAL seconds during a term."""
         self._election = election
         self._clock = clock
-        self._stuck = stuck
-        self._patience = patience or ProgressTimeout()
-        self._complaint: str | None = None
+        self._find_stall = find_stall
+        self._progress_timeout = progress_timeout or ProgressTimeout()
+        self._problem: str | None = None
         self._elected_at = 0.0
-        self._begun: asyncio.Task[None] | None = None
+        self._started_term: asyncio.Task[None] | None = None
         """The task of the term that has passed the barrier."""
-        self._behind = ""
-        self._failed: str | None = None
+        self._delay_reason = ""
+        self._failure: str | None = None
         self._ending = False
         self._informers = informers
         self._lead = lead
         self._on_lost = on_lost
-        self._candidate = Candidate(
+        self._elector = LeaderElector(
             connection,
             election,
             holder,
-            on_elected=self._elected,
-            on_lost=self._lost,
+            on_elected=self._start_term,
+            on_lost=lambda reason: self._end_term(),
             scheduler_names=scheduler_names,
             configuration=configuration,
             clock=clock,
         )
-        self._terms = asyncio.TaskGroup()
+        self._tasks = asyncio.TaskGroup()
         self._term: asyncio.Task[None] | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._term_lock = asyncio.Lock()
 
     @property
     def checks(self) -> Mapping[str, Check]:
         """The checks of /readyz. A replica is ready if it can lead immediately."""
         return {
             "informers": lambda: self._informers.healthy,
-            "election": lambda: self._candidate.healthy,
-            "progress": lambda: self._failed or self._complaint,
+            "election": lambda: self._elector.healthy,
+            "progress": lambda: self._failure or self._problem,
         }
 
     @property
     def token(self) -> int | None:
         """The token of the current term if this replica leads, otherwise None."""
-        return self._candidate.token if self._term is not None else None
+        return self._elector.token if self._term is not None else None
 
     @property
     def fence(self) -> Fence | None:
         """The fence for writes that are sent now, or None if this replica does not lead."""
-        return self._candidate.fence
+        return self._elector.fence
 
     def fence_of(self, token: int) -> Fence:
-        """See Candidate.fence_of."""
-        return self._candidate.fence_of(token)
+        """See LeaderElector.fence_of."""
+        return self._elector.fence_of(token)
 
     async def run(self) -> None:
         """Run until cancelled or resigned. Raises TermFailed in an exception group."""
-        patience = SYNC_TIMEOUT
-        async with self._terms:
+        timeout = SYNC_TIMEOUT
+        async with self._tasks:
             try:
                 while not self._informers.synced:
                     try:
-                        await self._informers.wait_synced(patience)
+                        await self._informers.wait_synced(timeout)
                     except TimeoutError as error:
                         log.warning("waiting to become a candidate: %s", error)
-                        patience = LOG_INTERVAL
-                watching = self._terms.create_task(unending("watch over the leader", self._watch))
-                await self._candidate.run()
+                        timeout = LOG_INTERVAL
+                watching = self._tasks.create_task(unending("watch over the leader", self._resign_if_stuck))
+                await self._elector.run()
                 watching.cancel()
             finally:
                 self._ending = True
 
     async def resign(self) -> None:
         """Resign, so that another replica leads immediately, and stop campaigning."""
-        await self._candidate.resign()
+        await self._elector.release()
 
-    def fenced(self, token: int) -> None:
+    def end_fenced_term(self, token: int) -> None:
         """End the term with this token if it is the current one. Call it when a write is rejected as Fenced: usually another
         replica already leads, and the candidate has not received the event."""
-        self._candidate.give_up(token, "its writes are rejected as fenced")
+        self._elector.abandon_term(token, "its writes are rejected as fenced")
 
-    def _stand_down(self) -> None:
+    def _end_term(self) -> None:
         """End the term, if there is one."""
         if self._term is not None:
             self._term.cancel()
             self._term = None
             self._on_lost()
 
-    def _elected(self, token: int) -> None:
-        self._elected_at, self._behind = self._clock.monotonic(), "the previous term has not ended"
-        self._term = self._terms.create_task(self._serve(token))
+    def _start_term(self, token: int) -> None:
+        self._elected_at, self._delay_reason = self._clock.monotonic(), "the previous term has not ended"
+        self._term = self._tasks.create_task(self._run_term(token))
 
-    def _lost(self, reason: str) -> None:
-        self._stand_down()
-
-    async def _serve(self, token: int) -> None:
-        async with self._one_at_a_time:
-            if not await self._reached(token):
+    async def _run_term(self, token: int) -> None:
+        async with self._term_lock:
+            if not await self._wait_at_barrier(token):
                 return
-            self._begun = self._term
+            self._started_term = self._term
             problem: BaseException = EndedEarly("the term has returned")
             try:
                 await self._lead(token)
-                if self.token != token:  # the token has expired, but `_lost` has not been called
+                if self.token != token:  # the token has expired, but `_end_term` has not been called
                     return
             except BaseException as error:  # a SystemExit or CancelledError from `lead` would end the term silently
                 if self._ending or self._term is not asyncio.current_task():
@@ -209,57 +204,57 @@ class Standby:
             if self._term is asyncio.current_task() and not self._ending:
                 self._term = None  # otherwise `resign` would cancel this task
                 self._on_lost()
-                await self._give_up(f"the term with token {token} ended early: {describe(problem)}", problem)
+                await self._abandon_leadership(f"the term with token {token} ended early: {describe(problem)}", problem)
 
-    async def _watch(self) -> None:
+    async def _resign_if_stuck(self) -> None:
         """Resign if a term makes no progress."""
-        since = went_on = self._clock.monotonic()
+        since = stalled_until = self._clock.monotonic()
         while True:
             await self._clock.sleep(CHECK_INTERVAL)
             now = self._clock.monotonic()
-            before, self._complaint = self._complaint, self._look()
-            if self.token is None or self._complaint is None:
+            before, self._problem = self._problem, self._find_problem()
+            if self.token is None or self._problem is None:
                 since = now
                 if self.token is None:
-                    went_on = now
-                elif now - went_on >= 2 * self._patience.first:
-                    self._patience.failures = 0
+                    stalled_until = now
+                elif now - stalled_until >= 2 * self._progress_timeout.first:
+                    self._progress_timeout.failures = 0
                 continue
-            went_on = now
+            stalled_until = now
             if before is None:
-                log.warning("this leader makes no progress: %s", self._complaint)
-            if now - since >= self._patience.seconds:
-                problem = f"no progress for {now - since:.0f} s: {self._complaint}"
-                self._stand_down()
-                await self._give_up(problem, None)
+                log.warning("this leader makes no progress: %s", self._problem)
+            if now - since >= self._progress_timeout.seconds:
+                problem = f"no progress for {now - since:.0f} s: {self._problem}"
+                self._end_term()
+                await self._abandon_leadership(problem, None)
 
-    def _look(self) -> str | None:
+    def _find_problem(self) -> str | None:
         """Return the reason why the leader makes no progress, or None if it does or this replica does not lead."""
         if self.token is None:
             return None
-        if self._begun is not self._term:
+        if self._started_term is not self._term:
             late = self._clock.monotonic() - self._elected_at >= SYNC_TIMEOUT
-            return f"the term has not started: {self._behind}" if late else None
-        return self._stuck() or self._informers.healthy
+            return f"the term has not started: {self._delay_reason}" if late else None
+        return self._find_stall() or self._informers.healthy
 
-    async def _give_up(self, problem: str, cause: BaseException | None) -> NoReturn:
+    async def _abandon_leadership(self, problem: str, cause: BaseException | None) -> NoReturn:
         """Resign, so that another replica leads. Raises TermFailed."""
-        self._failed = problem
-        self._patience.failures += 1
+        self._failure = problem
+        self._progress_timeout.failures += 1
         FAILED_TERMS.labels(self._election).inc()
         abandoned = LeadershipAbandoned(self._election, problem).extra
         log.critical('resigning from election "%s": %s', self._election, problem, exc_info=cause, extra=abandoned)
-        await self._candidate.resign()
+        await self._elector.release()
         raise TermFailed(problem) from cause
 
-    async def _reached(self, token: int) -> bool:
+    async def _wait_at_barrier(self, token: int) -> bool:
         """Wait at the barrier until the informers contain the writes of earlier leaders. Return False if the term ends
         first."""
         while self.token == token:
             try:
                 await self._informers.wait_for(token, SYNC_TIMEOUT)
             except TimeoutError as error:
-                self._behind = str(error)
+                self._delay_reason = str(error)
                 log.warning("waiting to start the term: %s", error)
             else:
                 return self.token == token

@@ -363,11 +363,11 @@ def _half_difference(used: Sequence[FloatArray], nodes: NodeTable) -> FloatArray
     for scored, amount in enumerate(used):
         amount /= nodes.capacity(scored)
         np.minimum(amount, 1, out=amount)
-    difference, memory = used
-    difference -= memory
-    np.abs(difference, out=difference)
-    difference *= 0.5
-    return difference
+    diff_stores, memory = used
+    diff_stores -= memory
+    np.abs(diff_stores, out=diff_stores)
+    diff_stores *= 0.5
+    return diff_stores
 
 
 def _balance(deviation: FloatArray) -> FloatArray:

@@ -8,7 +8,7 @@ from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.apiserver.services.sessions import Timing
 from pinnace.apiserver.storage.interface import Changes, KeyValue, Storage
 from pinnace.client.connection import Duplex
-from pinnace.client.heartbeat import METHOD, NodeSession
+from pinnace.client.heartbeat import HEARTBEAT_METHOD, NodeSession
 from tests.contract.servers import PATIENCE, Server
 from tests.unit.client.fakeserver import connect
 
@@ -96,7 +96,7 @@ class Speaker:
     @classmethod
     async def open(cls, server: Server, holder: str, nodes: Sequence[str], session: int = 0, birth: int = 0) -> "Speaker":
         """The stream ends when the Speaker is garbage collected."""
-        stream = await connect(server.address).duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
+        stream = await connect(server.address).duplex(HEARTBEAT_METHOD, HeartbeatRequest, HeartbeatResponse)
         opening = HeartbeatRequest.Open(holder=holder, nodes=nodes, session=session, birth=birth)
         await stream.write(HeartbeatRequest(open=opening))
         return cls(stream)

@@ -19,7 +19,7 @@ from pinnace.apiserver.flow.control import FlowControl
 from pinnace.apiserver.registry.fencing import Fences
 from pinnace.apiserver.services.calls import CallRunner, RequestIds
 from pinnace.apiserver.services.handlers import MethodHandlers
-from pinnace.apiserver.services.methods import MIN_TIMEOUT, Method, StreamAuthorizations, methods_of
+from pinnace.apiserver.services.methods import MIN_TIMEOUT, Method, StreamAuthorizations, build_methods
 from pinnace.apiserver.services.nodes import TIMING as HEARTBEAT_TIMING
 from pinnace.apiserver.services.nodes import HeartbeatsService
 from pinnace.apiserver.services.sessions import Timing
@@ -118,10 +118,10 @@ class Server:
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
         allow = AlwaysAllow()
         fences = Fences(self.storage, self.cacher, allow)
-        tenures = StreamAuthorizations(allow, lambda: None, MIN_TIMEOUT, SYSTEM_CLOCK, random.Random())
+        authorizations = StreamAuthorizations(allow, lambda: None, MIN_TIMEOUT, SYSTEM_CLOCK, random.Random())
         methods: dict[str, Method] = {}
         for each, service in services:
-            methods.update(methods_of(each.methods, service, lambda: None, FlowControl(), allow, tenures, fences))
+            methods.update(build_methods(each.methods, service, lambda: None, FlowControl(), allow, authorizations, fences))
         handlers = MethodHandlers(methods, None, CallRunner(RequestIds("test"), Refusals()))
         self._grpc.add_generic_rpc_handlers((handlers,))
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"

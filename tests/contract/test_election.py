@@ -84,7 +84,7 @@ async def test_resignation_frees_the_key_for_the_next_candidate(serve: Serve, vo
     leader = vote("a", server)
     token = await leader.elected()
     follower = vote("b", server)
-    await leader.candidate.resign()
+    await leader.candidate.release()
     assert leader.candidate.token is None
     assert leader.history == [token, "resigned"]
     assert await follower.elected() > token
@@ -100,7 +100,7 @@ async def test_waiting_candidate_that_resigns_is_not_elected(serve: Serve, vote:
     await waiting.resign()
     await waiting.hear("resigned")
     assert await waiting.next() is None
-    await leader.candidate.resign()
+    await leader.candidate.release()
     assert await storage.get(KEY) is None
 
 

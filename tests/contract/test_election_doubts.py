@@ -175,14 +175,14 @@ async def test_identical_put_of_another_server_does_not_resolve_a_lost_take_over
 
     async def lose(answer: Committed | CompareFailed) -> Committed | CompareFailed:
         (await joined).vanish()
-        await until(lambda: any(each.gone for each in server.elections._streams._held.values()))
+        await until(lambda: any(each.gone for each in server.elections._streams._streams.values()))
         raise OutcomeUnknown("no answer")
 
     session, token = await lead(storage)
     competing = CompetingPut(storage, lose)
     async with serving(competing) as server:
         joined.set_result(await Speaker.open(server, "a", session, token))
-        await until(lambda: competing.competing_revision > 0 and not server.elections._streams._held)
+        await until(lambda: competing.competing_revision > 0 and not server.elections._streams._streams)
         record = await storage.get(KEY)
         assert record is not None
         assert record.mod_revision == competing.competing_revision
@@ -195,14 +195,14 @@ async def test_session_that_moved_to_another_server_is_not_taken_over_again(stor
 
     async def leave(answer: Committed | CompareFailed) -> Committed | CompareFailed:
         (await joined).vanish()
-        await until(lambda: any(each.gone for each in server.elections._streams._held.values()))
+        await until(lambda: any(each.gone for each in server.elections._streams._streams.values()))
         return answer
 
     session, token = await lead(storage)
     competing = CompetingPut(storage, leave)
     async with serving(competing) as server:
         joined.set_result(await Speaker.open(server, "a", session, token))
-        await until(lambda: competing.competing_revision > 0 and not server.elections._streams._held)
+        await until(lambda: competing.competing_revision > 0 and not server.elections._streams._streams)
         record = await storage.get(KEY)
         assert record is not None
         assert record.mod_revision == competing.competing_revision

@@ -17,7 +17,7 @@ async def test_history_records_leaders_with_the_reason_for_each_end(serve: Serve
     first = vote("a", one)
     tokens = [await first.elected()]
     second = vote("b", two)
-    await first.candidate.resign()
+    await first.candidate.release()
     tokens.append(await second.elected())
     third = await Speaker.open(one, "c")
     await third.hear("opened")

@@ -7,7 +7,7 @@ import pytest
 from pinnace.api.scalars import to_seconds
 from pinnace.apiserver.election.service import TIMING
 from pinnace.apiserver.storage.interface import Guard, KeyValue, Storage, Write
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from tests.contract.electing import KEY, PATIENT, Serve, Vote, history_until, record_until
 from tests.contract.servers import PATIENCE
 from tests.contract.voters import Speaker
@@ -44,7 +44,7 @@ async def test_leadership_survives_a_server_whose_responses_are_lost(
     waiting = vote("b", two)
     await waiting.stands()
     with monkeypatch.context() as patch:
-        patch.setattr(Candidate, "_handle", lambda candidate, response: None)
+        patch.setattr(LeaderElector, "_handle_response", lambda candidate, response: None)
         await record_until(storage, moved)
     assert (leader.history, waiting.history) == ([token], [])
 
@@ -54,7 +54,7 @@ async def test_resignation_during_reconnection_frees_the_key(serve: Serve, vote:
     leader = vote("a", one, two)
     await leader.elected()
     await one.kill()
-    await leader.candidate.resign()
+    await leader.candidate.release()
     assert await storage.get(KEY) is None
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from pinnace.api.elections_pb2 import Nomination, TransferElectionResponse
 from pinnace.api.resources import election_key, nomination_key
-from pinnace.apiserver.election.candidates import NOMINEE_FIRST
-from pinnace.apiserver.election.history import TermLog
-from pinnace.apiserver.election.service import TIMING, Transfer
+from pinnace.apiserver.election.candidate_queue import NOMINEE_PRECEDENCE
+from pinnace.apiserver.election.history import HistoryWriter
+from pinnace.apiserver.election.service import TIMING, LeadershipTransfer
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.services.sessions import Timing
 from pinnace.apiserver.storage.interface import Committed, Storage, Write
@@ -116,8 +116,8 @@ async def test_acceptance_of_an_earlier_transfer_is_ignored(serve: Serve, vote: 
     late.blind()
     await asyncio.sleep(0.05)
     await storage.transact([Write(nomination_key(ELECTION), None, made.revision)])
-    terms = TermLog(storage, late.committer, SYSTEM_CLOCK, 2, random.Random(0))
-    moving = Transfer(ELECTION, "nobody", storage, late.committer, late.cacher, terms, SYSTEM_CLOCK)
+    terms = HistoryWriter(storage, late.committer, SYSTEM_CLOCK, 2, random.Random(0))
+    moving = LeadershipTransfer(ELECTION, "nobody", storage, late.committer, late.cacher, terms, SYSTEM_CLOCK)
     with pytest.raises(Rejected, match='has no candidate "nobody"'):
         await moving.run()
     assert leader.history == [token]
@@ -131,8 +131,8 @@ async def test_transfer_by_a_server_whose_cache_is_behind(serve: Serve, vote: Vo
     await vote("b", server).stands()
     await late.cacher.wait_for(token, PATIENCE)
     late.blind()
-    terms = TermLog(storage, late.committer, SYSTEM_CLOCK, 2, random.Random(0))
-    done = await Transfer(ELECTION, "b", storage, late.committer, late.cacher, terms, SYSTEM_CLOCK).run()
+    terms = HistoryWriter(storage, late.committer, SYSTEM_CLOCK, 2, random.Random(0))
+    done = await LeadershipTransfer(ELECTION, "b", storage, late.committer, late.cacher, terms, SYSTEM_CLOCK).run()
     assert (done.before.token, done.after.holder) == (token, "b")
 
 
@@ -146,6 +146,6 @@ async def test_candidates_wait_for_the_nominee_for_a_limited_time(serve: Serve, 
     accepted = Nomination(election=ELECTION, token=token, holder="c", session=12345)
     await storage.transact([Write(nomination_key(ELECTION), accepted.SerializeToString(), 0)])
     began = asyncio.get_running_loop().time()
-    await leader.candidate.resign()
+    await leader.candidate.release()
     await other.elected(after=token)
-    assert NOMINEE_FIRST <= asyncio.get_running_loop().time() - began < NOMINEE_FIRST + TIMING.ttl
+    assert NOMINEE_PRECEDENCE <= asyncio.get_running_loop().time() - began < NOMINEE_PRECEDENCE + TIMING.ttl

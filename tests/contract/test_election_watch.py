@@ -57,7 +57,7 @@ async def test_leader_change_includes_the_reason_for_the_end(serve: Serve, vote:
         token = await leader.elected()
         seen = await until(states, lambda state: state.election.token == token)
         assert [(term.holder, term.token) for term in seen[-1].terms] == [("a", token)]
-        await leader.candidate.resign()
+        await leader.candidate.release()
         seen = await until(states, lambda state: any(term.reason for term in state.terms))
         assert 0 in [state.election.token for state in seen], "there is no state without a leader"
         (term,) = seen[-1].terms
@@ -70,7 +70,7 @@ async def test_first_response_contains_all_terms_and_candidates(serve: Serve, vo
     first = vote("a", one)
     tokens = [await first.elected()]
     second = vote("b", one)
-    await first.candidate.resign()
+    await first.candidate.release()
     tokens.append(await second.elected())
     third = await Speaker.open(one, "c")
     await third.hear("opened")
@@ -88,7 +88,7 @@ async def test_list_includes_the_terms_of_an_election_without_a_leader(serve: Se
     server = await serve()
     leader = vote("a", server)
     token = await leader.elected()
-    await leader.candidate.resign()
+    await leader.candidate.release()
     await leader.stop()
     await history_until(server, lambda terms: [term.reason for term in terms] == ["resigned"])
     connection = connect(server.address)
@@ -101,7 +101,7 @@ async def test_list_includes_the_terms_of_an_election_without_a_leader(serve: Se
 
 
 async def test_watch_of_a_slow_client_expires(serve: Serve, vote: Vote, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "MAX_WAITING", 0)
+    monkeypatch.setattr(watch, "MAX_UNSENT", 0)
     server = await serve()
     async with watching(server) as (_, states):
         await vote("a", server).elected()

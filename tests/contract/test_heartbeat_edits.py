@@ -50,7 +50,7 @@ async def edit(cluster: Cluster, node: str, change: Callable[[Lease], None], *, 
 @pytest.fixture(autouse=True)
 def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "CHECK_INTERVAL", 0.1)
-    monkeypatch.setattr(nodes, "GRACE", 0.1)
+    monkeypatch.setattr(nodes, "RESUME_GRACE", 0.1)
 
 
 async def test_manually_edited_lease_stays_attached_to_the_session(cluster: Cluster) -> None:

@@ -43,7 +43,7 @@ async def test_heartbeats_renew_leases_without_writes(cluster: Cluster) -> None:
 
 async def test_large_fleet_acquires_its_nodes_in_chunks(cluster: Cluster) -> None:
     await cluster.serve(TIMING)
-    nodes = [f"n{number}" for number in range(node_service.CHUNK * 2 + 1)]
+    nodes = [f"n{number}" for number in range(node_service.CLAIM_CHUNK * 2 + 1)]
     cluster.fleet("fleet-a", nodes)
     await cluster.holding(*nodes)
 
@@ -71,7 +71,7 @@ async def test_leases_of_a_killed_fleet_are_deleted_after_the_grace_period(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server deletes them before the etcd lease expires."""
-    monkeypatch.setattr(node_service, "GRACE", 0.1)
+    monkeypatch.setattr(node_service, "RESUME_GRACE", 0.1)
     await cluster.serve(Timing(interval=0.05, silence=0.3, ttl=60))
     dying = cluster.fleet("fleet-a", ["n1", "n2"])
     await cluster.holding("n1", "n2")
@@ -101,7 +101,7 @@ async def test_session_can_close_while_its_open_is_pending(cluster: Cluster, mon
     await cluster.serve(BRISK)
     closing = cluster.fleet("fleet-a", ["n1"])
     await cluster.holding("n1")
-    monkeypatch.setattr(node_service, "GRACE", 60.0)
+    monkeypatch.setattr(node_service, "RESUME_GRACE", 60.0)
     await closing.session.close()
     await cluster.holding()
 
@@ -124,7 +124,7 @@ async def test_leases_survive_the_end_of_a_server(cluster: Cluster, end: Callabl
 async def test_previous_server_does_not_delete_the_leases_of_a_moved_fleet(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_service, "GRACE", 0.1)
+    monkeypatch.setattr(node_service, "RESUME_GRACE", 0.1)
     one, two = await cluster.serve(TIMING), await cluster.serve(TIMING)
     before = await Speaker.open(one, "fleet-a", ["n1"])
     session = (await before.hear("opened")).opened.session
@@ -348,7 +348,7 @@ async def test_message_with_too_many_nodes_is_rejected(cluster: Cluster) -> None
 
 async def test_large_fleet_sends_its_nodes_in_several_messages(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_service, "MAX_NODES", 10)
-    monkeypatch.setattr(heartbeat, "CHUNK", 10)
+    monkeypatch.setattr(heartbeat, "MAX_NODES_PER_MESSAGE", 10)
     await cluster.serve()
     nodes = [f"n{number}" for number in range(25)]
     fleet = cluster.fleet("fleet-a", nodes)

@@ -8,7 +8,7 @@ from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Electio
 from pinnace.apiserver.auth.authentication import UNSECURED
 from pinnace.apiserver.registry.fencing import hashed
 from pinnace.client.channel import Duplex
-from pinnace.client.election import METHOD, Candidate
+from pinnace.client.election import CAMPAIGN_METHOD, LeaderElector
 from tests.contract.servers import PATIENCE, Server
 from tests.unit.client.fakeserver import connect
 
@@ -25,11 +25,11 @@ def stored_election(holder: str, session: int) -> bytes:
 
 
 class Voter:
-    """A running Candidate. `history` contains its tokens and the reasons for which it lost them."""
+    """A running LeaderElector. `history` contains its tokens and the reasons for which it lost them."""
 
     def __init__(self, holder: str, *servers: Server) -> None:
         self.connection = connect(*(server.address for server in servers))
-        self.candidate = Candidate(self.connection, ELECTION, holder, on_elected=self._elected, on_lost=self._lost)
+        self.candidate = LeaderElector(self.connection, ELECTION, holder, on_elected=self._elected, on_lost=self._lost)
         self.history: list[int | str] = []
         self._changed = asyncio.Event()
         self._running = asyncio.ensure_future(self.candidate.run())
@@ -101,7 +101,7 @@ class Speaker:
     ) -> "Speaker":
         """`ago`: seconds since the candidate stood down from the term of the forsaken session. The stream ends when
         the Speaker is garbage collected."""
-        speaker = cls(await connect(server.address).duplex(METHOD, CampaignRequest, CampaignResponse))
+        speaker = cls(await connect(server.address).duplex(CAMPAIGN_METHOD, CampaignRequest, CampaignResponse))
         opening = CampaignRequest.Open(
             election=ELECTION, holder=holder, session=session, token=token, forsaken=forsaken, secret=secret
         )

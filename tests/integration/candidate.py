@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from pinnace.client.connection import Connection
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from pinnace.runtime.process import run
 
 PULSE = 0.02
@@ -27,7 +27,7 @@ def say(at: float | None = None, **what: Any) -> None:
 async def main(stop: asyncio.Event) -> None:
     _, election, holder, *servers = sys.argv
     connection = Connection(servers)
-    candidate = Candidate(
+    candidate = LeaderElector(
         connection, election, holder, on_elected=lambda token: say(elected=token), on_lost=lambda reason: say(lost=reason)
     )
     campaigning = asyncio.ensure_future(candidate.run())
@@ -42,7 +42,7 @@ async def main(stop: asyncio.Event) -> None:
                 await stop.wait()
         except TimeoutError:
             continue
-    await candidate.resign()
+    await candidate.release()
     await campaigning
     await connection.close()
 

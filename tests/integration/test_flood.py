@@ -14,7 +14,7 @@ from pinnace.apiserver.server import MAX_STREAMS, ApiServer
 from pinnace.apiserver.storage.etcd import EtcdStorage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from pinnace.cluster import certificates
 from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec, Folder
@@ -66,7 +66,7 @@ async def test_flood_is_carried_out_behind_the_calls_of_others(server: Server) -
     await eve.pods.create(make_pod("hers").req(cpu="1m").new())
     lost: list[str] = []
     elected = asyncio.Event()
-    candidate = Candidate(
+    candidate = LeaderElector(
         server.connect("scheduler"), SCHEDULER_ELECTION, "one", on_elected=lambda token: elected.set(), on_lost=lost.append
     )
     campaign = asyncio.ensure_future(candidate.run())
@@ -97,5 +97,5 @@ async def test_flood_is_carried_out_behind_the_calls_of_others(server: Server) -
     usual = sorted(overtaken)[len(overtaken) // 2]
     assert usual <= MAX_STREAMS + 3 * SEATS, "at worst what gRPC hands over before: all that one connection may have open"
     assert not lost, "the leader leads on"
-    await candidate.resign()
+    await candidate.release()
     await campaign

@@ -1,4 +1,4 @@
-"""The actions of an API server for one candidate (apiserver/election/candidates.py), with the responses of etcd.
+"""The actions of an API server for one candidate (apiserver/election/campaign.py), with the responses of etcd.
 
 Each request to etcd consists of two actions: the server sends it, and it takes effect with a response. Any other actions can
 happen between them.

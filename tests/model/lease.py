@@ -7,8 +7,8 @@
 Messages can take any time. Time is monotonic and runs at the same rate for all processes. The MARGIN of the code covers clocks
 that differ in rate. Times are relative to the current time, so that the number of states is finite.
 
-Abstracts apiserver.services.sessions (Session.beat, Session.keep, Timing), pinnace.client.election (Candidate._extend, Term)
-and etcd's leases.
+Abstracts apiserver.services.sessions (LeaseSession.record_heartbeat and keep_alive, Timing), pinnace.client.election
+(LeaderElector._extend_term, LocalTerm) and etcd's leases.
 """
 
 from collections.abc import Iterable, Iterator

@@ -30,7 +30,7 @@ Look = tuple[int, ...]
 
 
 class Phase(IntEnum):
-    """The phase of a campaign (pinnace.apiserver.election.candidates) states which of its requests is in flight."""
+    """The phase of a campaign (pinnace.apiserver.election.campaign) states which of its requests is in flight."""
 
     NONE = 0
     OPENING = 1  # the first message of the candidate

@@ -53,68 +53,77 @@ class Action(NamedTuple):
     code: str
 
 
-_CAMPAIGN = "pinnace.apiserver.election.candidates.Candidate."
-_LEADERSHIP = "pinnace.apiserver.election.candidates.LeaderKey."
-_CANDIDATE = "pinnace.client.election.Candidate."
+_CAMPAIGN = "pinnace.apiserver.election.campaign.CampaignSession."
+_LEADER_KEY = "pinnace.apiserver.election.leader_key.LeaderKey."
+_ELECTOR = "pinnace.client.election.LeaderElector."
 _SESSIONS = "pinnace.apiserver.services.sessions."
 _COMMITTER = "pinnace.apiserver.storage.committer."
 _DRAIN = "pinnace.apiserver.election.service.ElectionsService.drain"
 _TRANSACT = "pinnace.apiserver.storage.interface.Storage.transact"
-_TRANSFER = "pinnace.apiserver.election.service.Transfer."
+_TRANSFER = "pinnace.apiserver.election.service.LeadershipTransfer."
 ACTIONS = {
-    "connect": Action("{0} opens a stream to {1}, with session {2} and token {3}", _CANDIDATE + "_begin"),
-    "hear-opened": Action("{0} learns that session {1} is open", _CANDIDATE + "_begin"),
-    "hear-elected": Action("{0} learns that it is elected with token {1}", _CANDIDATE + "_win"),
-    "hear-old": Action("{0} learns that it is elected with token {1}, which it has given up", _CANDIDATE + "_win"),
-    "hear-lost": Action("{0} learns that its session has ended", _CANDIDATE + "_handle"),
-    "leave": Action("{0} leaves its stream to {1}", _CANDIDATE + "_beat"),
-    "impatient": Action("{0} receives no response from {1} in time and leaves", _CANDIDATE + "_beat"),
-    "clock": Action("{0}'s clock: no response in time, token {1} is invalid", "pinnace.client.election.Term.valid"),
-    "stand-down": Action("{0} stands down from token {1}", _CANDIDATE + "_lapse"),
-    "crash": Action("{0} is killed", _CANDIDATE + "run"),
-    "return": Action("{0} restarts", _CANDIDATE + "run"),
+    "connect": Action("{0} opens a stream to {1}, with session {2} and token {3}", _ELECTOR + "_open_session"),
+    "hear-opened": Action("{0} learns that session {1} is open", _ELECTOR + "_open_session"),
+    "hear-elected": Action("{0} learns that it is elected with token {1}", _ELECTOR + "_acquire"),
+    "hear-old": Action("{0} learns that it is elected with token {1}, which it has given up", _ELECTOR + "_acquire"),
+    "hear-lost": Action("{0} learns that its session has ended", _ELECTOR + "_handle_response"),
+    "leave": Action("{0} leaves its stream to {1}", _ELECTOR + "_renew"),
+    "impatient": Action("{0} receives no response from {1} in time and leaves", _ELECTOR + "_renew"),
+    "clock": Action("{0}'s clock: no response in time, token {1} is invalid", "pinnace.client.election.LocalTerm.is_valid"),
+    "stand-down": Action("{0} stands down from token {1}", _ELECTOR + "_lose"),
+    "crash": Action("{0} is killed", _ELECTOR + "run"),
+    "return": Action("{0} restarts", _ELECTOR + "run"),
     "decide": Action("{0} schedules a pod and sends a bind with token {1}", "pinnace.scheduler.binding_cycle.Binder._send"),
     "bind": Action("etcd: the bind with token {0} commits at revision {1}", "pinnace.apiserver.registry.fencing.Fences.term"),
     "fenced": Action("etcd: the bind with token {0} fails", "pinnace.apiserver.registry.fencing.Fences.term"),
-    "read": Action("{0} receives the Open message of {1} and reads the key: {2}", _LEADERSHIP + "find"),
-    "refuse": Action("{0} receives the Open message of {1}, whose token is not that of the key: lost", _CAMPAIGN + "_open"),
-    "never": Action("the Open message of {1} never arrives at {0}", _SESSIONS + "SessionStream.listen"),
-    "clear": Action("{0} receives the Open message of {1}, which has forsaken the key", _LEADERSHIP + "delete_forsaken"),
-    "cleared": Action("etcd: {0}'s delete of the key that {1} has forsaken commits", _LEADERSHIP + "_delete"),
+    "read": Action("{0} receives the Open message of {1} and reads the key: {2}", _LEADER_KEY + "read_session_key"),
+    "refuse": Action(
+        "{0} receives the Open message of {1}, whose token is not that of the key: lost",
+        _CAMPAIGN + "_open_campaign",
+    ),
+    "never": Action("the Open message of {1} never arrives at {0}", _SESSIONS + "SessionStream.receive_requests"),
+    "clear": Action("{0} receives the Open message of {1}, which has forsaken the key", _LEADER_KEY + "delete_abandoned"),
+    "cleared": Action("etcd: {0}'s delete of the key that {1} has forsaken commits", _LEADER_KEY + "_delete_key"),
     "open": Action("{0} opens session {2} for {1}", _CAMPAIGN + "_open_session"),
     "resume": Action("{0} resumes session {2} for {1}", _CAMPAIGN + "_open_session"),
     "too-late": Action("{0} cannot resume {1}'s session, its lease has expired: lost", _CAMPAIGN + "_open_session"),
-    "taken": Action("etcd: {0}'s put of the key for {1} commits at revision {2}", _LEADERSHIP + "take_over"),
-    "not-taken": Action("etcd: {0}'s put of the key for {1} fails: lost", _LEADERSHIP + "take_over"),
-    "moved": Action("etcd: {0}'s put of the key for {1} fails after a put of another server: retry", _LEADERSHIP + "take_over"),
-    "put-unknown": Action("{0} gets no reply to its put of the key for {1} and ends the stream", _LEADERSHIP + "take_over"),
-    "stand": Action("{0} sends the create of the key for {1}", _CAMPAIGN + "_stand"),
-    "created": Action("etcd: {0}'s create for {1} commits at revision {2}", _LEADERSHIP + "create"),
-    "beaten": Action("etcd: {0}'s create for {1} fails, the key exists", _LEADERSHIP + "create"),
-    "no-lease": Action("etcd: {0}'s create for {1} fails, the lease has expired: lost", _LEADERSHIP + "create"),
+    "taken": Action("etcd: {0}'s put of the key for {1} commits at revision {2}", _LEADER_KEY + "take_over_key"),
+    "not-taken": Action("etcd: {0}'s put of the key for {1} fails: lost", _LEADER_KEY + "take_over_key"),
+    "moved": Action(
+        "etcd: {0}'s put of the key for {1} fails after a put of another server: retry",
+        _LEADER_KEY + "take_over_key",
+    ),
+    "put-unknown": Action("{0} gets no reply to its put of the key for {1} and ends the stream", _LEADER_KEY + "take_over_key"),
+    "stand": Action("{0} sends the create of the key for {1}", _CAMPAIGN + "_create_leader_key"),
+    "created": Action("etcd: {0}'s create for {1} commits at revision {2}", _LEADER_KEY + "create_key"),
+    "beaten": Action("etcd: {0}'s create for {1} fails, the key exists", _LEADER_KEY + "create_key"),
+    "no-lease": Action("etcd: {0}'s create for {1} fails, the lease has expired: lost", _LEADER_KEY + "create_key"),
     "create-unknown": Action("{0} gets no reply to its create for {1}", _COMMITTER + "Committer._commit_group"),
     "found": Action("{0} finds that its create for {1} committed", _COMMITTER + "TransactionPipeline._resolve"),
-    "revoke": Action("{0} does not know the outcome and revokes {1}'s lease: lost", _CAMPAIGN + "_stand"),
-    "in-doubt": Action("{0} does not know the outcome and keeps {1} waiting", _CAMPAIGN + "_stand"),
-    "adopt": Action("{0} sees that the key belongs to {1}'s session and puts it again", _CAMPAIGN + "_adopt"),
-    "expired": Action("{0} finds that the lease of {1} has expired: lost", _SESSIONS + "LeaseSession.keep"),
-    "verdict": Action("{0} sees that the key no longer belongs to {1} on this stream: lost", _CAMPAIGN + "_check"),
+    "revoke": Action("{0} does not know the outcome and revokes {1}'s lease: lost", _CAMPAIGN + "_create_leader_key"),
+    "in-doubt": Action("{0} does not know the outcome and keeps {1} waiting", _CAMPAIGN + "_create_leader_key"),
+    "adopt": Action("{0} sees that the key belongs to {1}'s session and puts it again", _CAMPAIGN + "_adopt_key"),
+    "expired": Action("{0} finds that the lease of {1} has expired: lost", _SESSIONS + "LeaseSession.keep_alive"),
+    "verdict": Action("{0} sees that the key no longer belongs to {1} on this stream: lost", _CAMPAIGN + "_verify_leadership"),
     "gone": Action("{0} detects the end of {1}'s stream", _SESSIONS + "SessionStream.receive"),
-    "depose": Action("{0} detects the end of {1}'s stream and sends the delete of the key", _CAMPAIGN + "_react"),
-    "abandon": Action("{0} hears nothing of {1} and cannot reach etcd: leaves the key to the lease", _CAMPAIGN + "_abandon"),
-    "silent": Action("{0} receives no heartbeat of {1} in time and sends the delete of the key", _CAMPAIGN + "_react"),
-    "deleted": Action("etcd: {0}'s delete commits: {1} is deposed", _LEADERSHIP + "_delete"),
-    "spared": Action("etcd: {0}'s delete fails, the key was changed or deleted ({1})", _LEADERSHIP + "_delete"),
+    "depose": Action("{0} detects the end of {1}'s stream and sends the delete of the key", _CAMPAIGN + "_handle_event"),
+    "abandon": Action(
+        "{0} hears nothing of {1} and cannot reach etcd: leaves the key to the lease",
+        _CAMPAIGN + "_end_disconnected_term",
+    ),
+    "silent": Action("{0} receives no heartbeat of {1} in time and sends the delete of the key", _CAMPAIGN + "_handle_event"),
+    "deleted": Action("etcd: {0}'s delete commits: {1} is deposed", _LEADER_KEY + "_delete_key"),
+    "spared": Action("etcd: {0}'s delete fails, the key was changed or deleted ({1})", _LEADER_KEY + "_delete_key"),
     "restart": Action("{0} is killed and restarts without state", _DRAIN),
     "drain": Action("{0} stops, deletes the keys of its leaders, and restarts", _DRAIN),
-    "cut": Action("the stream between {0} and {1} breaks", _SESSIONS + "SessionStream.listen"),
+    "cut": Action("the stream between {0} and {1} breaks", _SESSIONS + "SessionStream.receive_requests"),
     "late": Action("etcd: an abandoned {0} for {1} commits", _TRANSACT),
     "late-refused": Action("etcd: an abandoned {0} for {1} fails", _TRANSACT),
     "nominate": Action("a client requests a transfer from {0}, token {1}", _TRANSFER + "run"),
-    "accept": Action("{0} accepts the transfer for waiting candidate {1}", _CAMPAIGN + "_consider"),
+    "accept": Action("{0} accepts the transfer for waiting candidate {1}", _CAMPAIGN + "_consider_nomination"),
     "transfer": Action("etcd: the delete for the transfer to {0} commits: {1} is deposed", _TRANSFER + "_depose"),
     "expire": Action("etcd: lease {0} expires", "pinnace.apiserver.storage.interface.Storage.grant_lease"),
-    "expire-slow": Action("etcd: lease {0} expires, its renewal is late", _SESSIONS + "LeaseSession.keep"),
+    "expire-slow": Action("etcd: lease {0} expires, its renewal is late", _SESSIONS + "LeaseSession.keep_alive"),
 }  # fmt: skip
 
 

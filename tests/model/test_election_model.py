@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 from pinnace.apiserver.election.service import MAX_LEASE, TIMING, timing_of
-from pinnace.client.election import ANSWER_TIMEOUT, OPEN_TIMEOUT
+from pinnace.client.election import OPEN_TIMEOUT, RESPONSE_TIMEOUT
 from tests.model.checker import check
 from tests.model.election import Election
 from tests.model.lease import LeaseModel, Rule
@@ -62,8 +62,8 @@ def test_term_is_safe_if_and_only_if_validity_does_not_exceed_the_ttl(ttl: int) 
 
 def test_default_timing_satisfies_the_inequalities() -> None:
     """docs/design/election.md, "Timing", explains each inequality."""
-    assert TIMING.interval < ANSWER_TIMEOUT < TIMING.silence < TIMING.validity < TIMING.ttl
-    assert TIMING.validity > ANSWER_TIMEOUT + OPEN_TIMEOUT
+    assert TIMING.interval < RESPONSE_TIMEOUT < TIMING.silence < TIMING.validity < TIMING.ttl
+    assert TIMING.validity > RESPONSE_TIMEOUT + OPEN_TIMEOUT
     assert 2 * TIMING.interval < TIMING.recent < TIMING.silence
 
 
@@ -95,4 +95,4 @@ def test_code_of_each_action_exists(code: str) -> None:
 
 def test_maximum_lease_is_compatible_with_the_candidate_timeouts() -> None:
     longest = timing_of(MAX_LEASE)
-    assert 2 * longest.interval < ANSWER_TIMEOUT < longest.silence < longest.validity
+    assert 2 * longest.interval < RESPONSE_TIMEOUT < longest.silence < longest.validity

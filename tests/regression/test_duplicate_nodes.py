@@ -8,7 +8,7 @@ from pinnace.api.machines import MachineShape
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.client.client import Client
-from pinnace.client.heartbeat import METHOD, NodeSession
+from pinnace.client.heartbeat import HEARTBEAT_METHOD, NodeSession
 from pinnace.kubelet import registration
 from pinnace.kubelet.fleet import Fleet
 from pinnace.kubelet.runtime.fake import FakeRuntime
@@ -67,7 +67,7 @@ async def test_kubernetes_79779_kubelets_with_the_same_name_do_not_compete_for_t
     second, transitions = await held(storage, lambda lease: lease not in (0, first))
     await eventually(lambda: old.taken_over_by == "fleet")
     assert transitions == 1 and list(old.session.nodes) == []
-    stream = await old.connection.duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
+    stream = await old.connection.duplex(HEARTBEAT_METHOD, HeartbeatRequest, HeartbeatResponse)
     await stream.write(HeartbeatRequest(open=HeartbeatRequest.Open(holder="fleet", nodes=["n"], session=first)))
     async with asyncio.timeout(PATIENCE):
         while (response := await stream.read()) is not None and not response.HasField("taken_over"):

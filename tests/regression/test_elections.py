@@ -16,7 +16,7 @@ from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.apiserver.services.sessions import Timing
 from pinnace.apiserver.storage.interface import Committed, CompareFailed, OutcomeUnknown, Unavailable, Write
 from pinnace.client.client import Client
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from pinnace.scheduler.config import Configuration
 from pinnace.scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
@@ -144,7 +144,7 @@ class Actor:
         self._believes = asyncio.Event()
         self._lost: asyncio.Queue[int] = asyncio.Queue()
         self._token = 0
-        self.candidate = Candidate(
+        self.candidate = LeaderElector(
             self.client.connection,
             ELECTION,
             name,
@@ -248,13 +248,13 @@ async def test_kubernetes_112023_failed_release_of_the_key_is_retried(error: Exc
     lease expired: https://github.com/kubernetes/kubernetes/issues/112023
 
     Here: etcd does not delete the key when the leader resigns. Guard: the server retries until the lease must have expired
-    (`LeaderKey.depose`). The TTL of one minute exceeds the duration of the test."""
+    (`LeaderKey.depose_leader`). The TTL of one minute exceeds the duration of the test."""
     storage = FailingDelete(2, error)
     server = await serve(storage, Timing(interval=0.1, silence=2.0, ttl=60))
     leader = vote("a", server)
     token = await leader.elected()
     follower = vote("b", server)
-    await leader.candidate.resign()
+    await leader.candidate.release()
     assert leader.candidate.token is None
     assert await follower.elected(after=token) > token
     assert storage.times == 0

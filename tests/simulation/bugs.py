@@ -28,7 +28,7 @@ from pinnace.apiserver.cacher.listing import Lister
 from pinnace.apiserver.cacher.reflector import Reflector
 from pinnace.apiserver.cacher.store import CacheEvent
 from pinnace.apiserver.cacher.watcher import Dispatcher
-from pinnace.apiserver.election.candidates import Candidate
+from pinnace.apiserver.election.campaign import CampaignSession
 from pinnace.apiserver.registry import binding, fencing
 from pinnace.apiserver.registry.admission import Operation, Request
 from pinnace.apiserver.registry.fencing import Fences
@@ -38,7 +38,7 @@ from pinnace.apiserver.registry.strategies import pods
 from pinnace.apiserver.services.sessions import LeaseSession
 from pinnace.apiserver.storage.committer import NOT_DONE, Committer, Conflict, TransactionPipeline
 from pinnace.apiserver.storage.interface import Changes, Committed, Guard, KeyValue, StorageError, Unavailable, Write
-from pinnace.client.election import Term
+from pinnace.client.election import LocalTerm
 from pinnace.client.informer import Informer
 from pinnace.client.standby import Standby
 from pinnace.kubelet.run_log import LoggedRuntime
@@ -165,7 +165,7 @@ def _bind_twice(surgery: Surgery) -> None:
 @bug("candidate-without-clock-or-fence", "I3")
 def _candidate_without_clock_or_fence(surgery: Surgery) -> None:
     """A candidate does not stand down by its clock, and binds are not fenced."""
-    surgery.replace(Term, "valid", lambda self, now: True)
+    surgery.replace(LocalTerm, "is_valid", lambda self, now: True)
     _without_fence(surgery)
 
 
@@ -197,7 +197,7 @@ def _term_ends_in_silence(surgery: Surgery) -> None:
     async def give_up(self: Standby, problem: str, cause: BaseException | None) -> None:
         return None
 
-    surgery.replace(Standby, "_give_up", give_up)
+    surgery.replace(Standby, "_abandon_leadership", give_up)
 
 
 @bug("elected-over-a-leader", "I4")
@@ -210,14 +210,14 @@ def _elected_over_a_leader(surgery: Surgery) -> None:
         with suppress(Conflict, StorageError):
             await self._key._committer.commit(Write(record.key, election.SerializeToString(), record.mod_revision))
 
-    surgery.replace(Candidate, "_consider", consider)
+    surgery.replace(CampaignSession, "_consider_nomination", consider)
 
 
 @bug("server-renews-by-itself", "L2", "L1")
 def _server_renews_by_itself(surgery: Surgery) -> None:
     """A server keeps sessions alive for peers that are silent, and does not notice that they are."""
 
-    async def keep(self: LeaseSession, answered: Callable[[int], None], expired: Callable[[], None]) -> None:
+    async def keep_alive(self: LeaseSession, answered: Callable[[int], None], expired: Callable[[], None]) -> None:
         latest = 0
         while True:
             await asyncio.sleep(0.1)
@@ -229,7 +229,7 @@ def _server_renews_by_itself(surgery: Surgery) -> None:
                 latest = self._latest
                 answered(latest)
 
-    surgery.replace(LeaseSession, "keep", keep)
+    surgery.replace(LeaseSession, "keep_alive", keep_alive)
     surgery.replace(SilenceTimer, "exceeded", lambda self, now: False)
 
 
@@ -439,7 +439,7 @@ def _informer_resumes_too_late(surgery: Surgery) -> None:
         original(self, deltas, revision)
         self._resume = revision + 1
 
-    original = surgery.replace(Informer, "_tell", tell)
+    original = surgery.replace(Informer, "_notify_handlers", tell)
 
 
 @bug("informer-drops-deletions", "I8", "L1")
@@ -449,7 +449,7 @@ def _informer_drops_deletions(surgery: Surgery) -> None:
     def apply(self: Any, events: Any) -> Any:
         return original(self, [(kind, obj) for kind, obj in events if kind != DELETED])
 
-    original = surgery.replace(Informer, "_apply", apply)
+    original = surgery.replace(Informer, "_apply_events", apply)
 
 
 # --- the scheduler
@@ -479,7 +479,7 @@ def _no_barrier(surgery: Surgery) -> None:
     async def reached(self: Standby, token: int) -> bool:
         return True
 
-    surgery.replace(Standby, "_reached", reached)
+    surgery.replace(Standby, "_wait_at_barrier", reached)
 
 
 # --- kubelets

@@ -181,7 +181,7 @@ def _has_backlog(cluster: Cluster) -> bool:
 async def _end_term(cluster: Cluster) -> AsyncIterator[str | None]:
     """The task in which the leader makes its decisions is cancelled, by nobody who wants the term to end."""
     leader = _leader(cluster)
-    term = cluster.schedulers[leader.name]._standby._begun if leader is not None else None
+    term = cluster.schedulers[leader.name]._standby._started_term if leader is not None else None
     if leader is None or term is None or term.done():
         yield None
         return

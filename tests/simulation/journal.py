@@ -77,8 +77,8 @@ class RecordedInformer(Informer[Any]):
         self._initial = True
         super()._replace(state, revision)
 
-    def _tell(self, deltas: Sequence[Delta[Any]], revision: int) -> None:
-        super()._tell(deltas, revision)
+    def _notify_handlers(self, deltas: Sequence[Delta[Any]], revision: int) -> None:
+        super()._notify_handlers(deltas, revision)
         self._say("synced" if self._initial else "bookmark", revision)
         self._initial = False
 

@@ -122,7 +122,7 @@ class _ServerCall:
     def time_remaining(self) -> float | None:
         return None if self._deadline is None else self._deadline - asyncio.get_running_loop().time()
 
-    def when_taken(self, callback: Callable[[], None]) -> None:
+    def on_response_taken(self, callback: Callable[[], None]) -> None:
         callback()
 
     async def requests(self) -> AsyncIterator[Any]:

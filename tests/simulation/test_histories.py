@@ -14,12 +14,12 @@ from tests.simulation.run import JUDGED, play
 
 BUG = "bind-without-fence"
 MINE = """
-from pinnace.client.election import Term
+from pinnace.client.election import LocalTerm
 from tests.simulation.bugs import bug
 
 @bug("without-clock-{number}", "I3")
 def plant(surgery):
-    surgery.replace(Term, "valid", lambda self, now: True)
+    surgery.replace(LocalTerm, "is_valid", lambda self, now: True)
 """
 
 

@@ -16,7 +16,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import NODES, PODS, Resource
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from pinnace.client.errors import AlreadyExists, ApiError
 from pinnace.client.informer import OtherHistory
 from pinnace.scheduler.scheduler import Scheduler
@@ -192,11 +192,11 @@ class Workload:
             last.append((token, clock.monotonic() + rng.uniform(0.0, STUBBORN)))
 
         connection = Connection(cluster.endpoints)
-        candidate = Candidate(
+        candidate = LeaderElector(
             connection, ELECTION, process.name, on_elected=won, on_lost=lost, scheduler_names=(NOBODY,), clock=clock
         )
         client = self._recording(process, rng)
-        member.stop = candidate.resign
+        member.stop = candidate.release
 
         async def bind() -> None:
             serial = 0

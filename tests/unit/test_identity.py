@@ -16,7 +16,7 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.namespaces_pb2 import CreateNamespaceRequest
 from pinnace.api.resources import CLUSTER_KEY, NAMESPACES
 from pinnace.apiserver.assembly import Assembly, ServerSettings
-from pinnace.apiserver.startup import Claim, IdentityRecord, OtherCluster, authorities_in, compare
+from pinnace.apiserver.startup import Claim, IdentityRecord, OtherCluster, authority_reader, reconcile_identity
 from pinnace.apiserver.storage.interface import Prefixed, Storage
 from pinnace.pki.authority import Authority
 from tests.contract.steps import put
@@ -82,7 +82,7 @@ class TestCompare:
         ],
     )
     def test_same_cluster(self, found: IdentityRecord, own: IdentityRecord, wanted: IdentityRecord) -> None:
-        assert compare(found, own, "etcd") == wanted
+        assert reconcile_identity(found, own, "etcd") == wanted
 
     @pytest.mark.parametrize(
         ("found", "own"),
@@ -96,11 +96,11 @@ class TestCompare:
     )
     def test_other_cluster(self, found: IdentityRecord, own: IdentityRecord) -> None:
         with pytest.raises(OtherCluster, match="contains the cluster one"):
-            compare(found, own, "etcd")
+            reconcile_identity(found, own, "etcd")
 
     def test_refusal_contains_both_identities_and_a_solution(self) -> None:
         with pytest.raises(OtherCluster) as refused:
-            compare(identity(OLD), identity(FOREIGN, cluster=""), "etcd at 127.0.0.1:2379")
+            reconcile_identity(identity(OLD), identity(FOREIGN, cluster=""), "etcd at 127.0.0.1:2379")
         assert str(refused.value) == (
             "etcd at 127.0.0.1:2379 contains the cluster one (client CA SHA-256 0a0a0a0a0a0a0a0a...), but this API server "
             "belongs to another cluster (client CA SHA-256 0f0f0f0f0f0f0f0f...); use another etcd or another --etcd-prefix. If "
@@ -193,7 +193,7 @@ def test_authorities_of_a_bundle_are_reread(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     first, second = (Authority.create(name, now).pair.certificate for name in ("first", "second"))
     bundle = tmp_path / "ca.crt"
-    read = authorities_in(bundle)
+    read = authority_reader(bundle)
     bundle.write_bytes(first)
     (only,) = read()
     bundle.write_bytes(first + second)

@@ -43,8 +43,8 @@ def test_nested_stages_are_not_counted_twice(processor: Processor, stages: CpuSt
         encode(30)
         processor.work(3)
 
-    encode = stages.charging("encode", processor.work)
-    stages.charging("commit", commit)()
+    encode = stages.wrap("encode", processor.work)
+    stages.wrap("commit", commit)()
     processor.work(1000)
     encode(1)
     assert spent(stages) == {"commit": 5, "encode": 31}
@@ -58,10 +58,10 @@ async def test_waiting_call_is_not_charged_for_others(processor: Processor, stag
         return "done"
 
     there = asyncio.Event()
-    calls = [asyncio.ensure_future(stages.charging("handle", handle)()) for _ in range(3)]
+    calls = [asyncio.ensure_future(stages.wrap("handle", handle)()) for _ in range(3)]
     await asyncio.sleep(0)
     processor.work(1000)
-    stages.charging("fan-out", processor.work)(50)
+    stages.wrap("fan-out", processor.work)(50)
     there.set()
     assert await asyncio.gather(*calls) == ["done"] * 3
     assert spent(stages) == {"handle": 9, "fan-out": 50}
@@ -81,8 +81,8 @@ async def test_stage_propagates_errors_and_cancellation(processor: Processor, st
             processor.work(20)
 
     with pytest.raises(ValueError):
-        await stages.charging("handle", fail)()
-    waiting = asyncio.ensure_future(stages.charging("commit", wait)())
+        await stages.wrap("handle", fail)()
+    waiting = asyncio.ensure_future(stages.wrap("commit", wait)())
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -101,7 +101,7 @@ async def test_wrapped_functions_are_called_by_writes(monkeypatch: pytest.Monkey
     """The CPU time of a wrapped function that is no longer called would be charged to another stage."""
     counted = CpuStages()
     for owner, name, stage in SECTIONS:
-        monkeypatch.setattr(owner, name, counted.charging(stage, getattr(owner, name)))
+        monkeypatch.setattr(owner, name, counted.wrap(stage, getattr(owner, name)))
     async with serving(MemoryStorage()) as address:
         client = Client(Connection([address]))
         await client.pods.create(make_pod("a").req().new())

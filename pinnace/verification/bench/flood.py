@@ -37,8 +37,7 @@ from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.client.channel import Duplex
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from pinnace.client.election import METHOD as CAMPAIGN
-from pinnace.client.election import SECRET
+from pinnace.client.election import CAMPAIGN_METHOD, SECRET_SIZE
 from pinnace.client.errors import ApiError
 from pinnace.cluster import certificates
 from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, pki_folder
@@ -59,7 +58,7 @@ RISE = 2.0
 """Seconds from the start of a flood until its full rate."""
 INTERVAL = 0.03
 SOMEBODY = "somebody"
-ANSWER_TIMEOUT = 20.0
+RESPONSE_TIMEOUT = 20.0
 QUEUED = "apiserver_flowcontrol_request_wait_duration_seconds_count"
 Arguments = Callable[[int], Sequence[str]]
 """A function that returns the arguments of a flooding process by its number; see pinnace.verification.bench.flooder."""
@@ -81,7 +80,7 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
             quiet = await probe.measure(seconds)
             progress.waiting(f"{rate:,.0f} creates a second for {seconds:g} s")
             meter = Meter(bench.cluster.state)
-            limit = RISE + seconds + ANSWER_TIMEOUT
+            limit = RISE + seconds + RESPONSE_TIMEOUT
             async with flooded(bench.cluster.endpoints[0], bench.cluster.tls, _creates(rate), limit) as made:
                 await probe.measure(RISE)
                 crowded = await probe.measure(seconds)
@@ -124,11 +123,13 @@ class Probe:
 
     async def begin(self, connection: Connection) -> None:
         await self._client.pods.create(load.pod("probe"))
-        self._stream = await connection.duplex(CAMPAIGN, CampaignRequest, CampaignResponse)
+        self._stream = await connection.duplex(CAMPAIGN_METHOD, CampaignRequest, CampaignResponse)
         await self._stream.write(
-            CampaignRequest(open=CampaignRequest.Open(election=ELECTION, holder="probe", secret=secrets.token_bytes(SECRET)))
+            CampaignRequest(
+                open=CampaignRequest.Open(election=ELECTION, holder="probe", secret=secrets.token_bytes(SECRET_SIZE))
+            )
         )
-        opened = await self._stream.read(ANSWER_TIMEOUT)
+        opened = await self._stream.read(RESPONSE_TIMEOUT)
         if opened is None or not opened.HasField("opened"):
             raise BenchError(f"the API server did not open a session: {opened}")
 
@@ -165,7 +166,7 @@ class Probe:
     async def _answered(self, stream: HeartbeatStream, number: int) -> bool:
         """Send a heartbeat, and return whether it was acknowledged. False means that the session has ended. Raises ApiError."""
         await stream.write(CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=number)))
-        while (response := await stream.read(ANSWER_TIMEOUT)) is not None and not response.HasField("lost"):
+        while (response := await stream.read(RESPONSE_TIMEOUT)) is not None and not response.HasField("lost"):
             if response.HasField("heartbeat") and response.heartbeat.sequence == number:
                 return True
         return False
@@ -216,10 +217,10 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
             process.terminate()
         for process in processes:
             try:
-                async with asyncio.timeout(ANSWER_TIMEOUT):
+                async with asyncio.timeout(RESPONSE_TIMEOUT):
                     output, _ = await process.communicate()
             except TimeoutError:
-                raise BenchError(f"a flooding process did not exit within {ANSWER_TIMEOUT:g} s after SIGTERM") from None
+                raise BenchError(f"a flooding process did not exit within {RESPONSE_TIMEOUT:g} s after SIGTERM") from None
             if process.returncode != 0:
                 raise BenchError(f"a flooding process exited with code {process.returncode}")
             found = json.loads(output)
@@ -255,7 +256,7 @@ async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: 
         samples |= {f"{what}, quiet": times for what, times in (await probe.measure(seconds)).items()}
         for name, methods in chosen.items():
             progress.waiting(f"{calls:,} calls of {name} as {who} for {seconds:g} s")
-            async with flooded(target, tls, _calls(methods, calls), seconds + ANSWER_TIMEOUT) as made:
+            async with flooded(target, tls, _calls(methods, calls), seconds + RESPONSE_TIMEOUT) as made:
                 for what, times in (await probe.measure(RISE)).items():
                     samples[f"{what}, rise"] = [*samples.get(f"{what}, rise", ()), *times]
                 samples |= {f"{what}, {name}": times for what, times in (await probe.measure(seconds)).items()}
@@ -320,7 +321,7 @@ async def _asked(channel: grpc.aio.Channel, request: ServerReflectionRequest) ->
         REFLECTION,
         request_serializer=ServerReflectionRequest.SerializeToString,
         response_deserializer=ServerReflectionResponse.FromString,
-    )(iter((request,)), timeout=ANSWER_TIMEOUT)
+    )(iter((request,)), timeout=RESPONSE_TIMEOUT)
     try:
         async for answer in call:
             return answer

@@ -19,7 +19,7 @@ from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.client.channel import Caller
 from pinnace.client.client import Client
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ELECTION, KUBELET, SCHEDULER
@@ -199,7 +199,7 @@ async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progres
             async with meanwhile(workload.churn(client, setting.placed)) if workload.churn else nullcontext():
                 caretaker.check()
                 let_go = time.monotonic()
-                resigning = asyncio.ensure_future(caretaker.candidate.resign())
+                resigning = asyncio.ensure_future(caretaker.candidate.release())
                 await witness.reached(BOUND, len(setting.placed.uids) + pods, RUN_TIMEOUT)
                 usage = meter.read()
             await resigning
@@ -231,7 +231,7 @@ class PlaceholderLeader:
 
     def __init__(self, connection: Caller) -> None:
         self.elected = asyncio.Event()
-        self.candidate = Candidate(
+        self.candidate = LeaderElector(
             connection, ELECTION, HOLDER, on_elected=lambda token: self.elected.set(), on_lost=self._lose
         )
         self._lost = ""

@@ -215,7 +215,7 @@ class _Once(Connection):
         metadata: Metadata = (),
     ) -> R:
         deadline = asyncio.get_running_loop().time() + timeout
-        return await self._attempt(CallState(method), request, response, deadline, False, fence, metadata)
+        return await self._send_attempt(CallState(method), request, response, deadline, False, fence, metadata)
 
 
 class RecordingConnection(Connection):

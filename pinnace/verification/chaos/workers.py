@@ -38,7 +38,7 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.client import Client
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from pinnace.client.errors import ApiError, Conflict, Fenced, Forbidden, Invalid, NotFound, error_of, from_status
 from pinnace.client.resource import delete_request
 from pinnace.cluster.spec import ELECTION
@@ -251,8 +251,9 @@ def succeeded(counts: Mapping[str, int]) -> list[str]:
 
 
 async def bind_under(client: Client, victim: Pod, node: str, fence: Fence | None) -> BatchItem:
-    """Send one bind, and return its result. `fence`: any fence, for example of another election (`Candidate.fence`), or None
-    for a manual bind. Raises ApiError if the call is rejected: Forbidden without permission to campaign in the election."""
+    """Send one bind, and return its result. `fence`: any fence, for example of another election (`LeaderElector.fence`), or
+    None for a manual bind. Raises ApiError if the call is rejected: Forbidden without permission to campaign in the
+    election."""
     metadata = victim.metadata
     binding = Binding(
         metadata=ObjectMeta(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
@@ -310,7 +311,7 @@ class Adversary:
     async def _lead_another(self) -> None:
         """Lead another election. Its fence must not allow binds of other pods, or binds of its own pods after its term."""
         elected = asyncio.Event()
-        candidate = Candidate(
+        candidate = LeaderElector(
             self._client.connection,
             ANOTHER,
             "adversary",
@@ -328,7 +329,7 @@ class Adversary:
             victim, own = await self._seize(), await self._seize(ANOTHER)
             answer = await bind_under(self._client, victim, self._node(), fence)
             self._count(answer, "bound_by_another", "not_its_pods", Forbidden)
-            await candidate.resign()
+            await candidate.release()
             if await self._leads(fence):  # the resignation was lost: the term lasts until its lease expires
                 return
             answer = await bind_under(self._client, own, self._node(), candidate.fence_of(fence.token))

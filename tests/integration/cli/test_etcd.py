@@ -9,7 +9,7 @@ import yaml
 from pinnace.api.core_v1_pb2 import Secret
 from pinnace.api.resources import SECRETS
 from pinnace.client.client import Client
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from tests.builders import make_node, make_pod
 from tests.integration.cli.commands import PATIENCE, Commands
 
@@ -58,14 +58,14 @@ async def test_get_names_a_missing_key_and_a_prefix(pinnace: Commands) -> None:
 
 async def test_lock_of_an_election_is_a_key_with_a_lease(pinnace: Commands, client: Client) -> None:
     elected = asyncio.Event()
-    candidate = Candidate(client.connection, "other", "me", on_elected=lambda _: elected.set(), on_lost=lambda reason: None)
+    candidate = LeaderElector(client.connection, "other", "me", on_elected=lambda _: elected.set(), on_lost=lambda reason: None)
     campaign = asyncio.create_task(candidate.run())
     try:
         await asyncio.wait_for(elected.wait(), PATIENCE)
         shown = yaml.safe_load((await pinnace("etcd", "get", "elections/other")).out)
         assert shown["value"]["holder"] == "me" and "lease" in shown and shown["secondsSinceRenewal"] < 60
         assert "secretHash" not in shown["value"] and "secret_hash" not in shown["value"]
-        await candidate.resign()
+        await candidate.release()
     finally:
         campaign.cancel()
     gone = await pinnace("etcd", "get", "elections/other")

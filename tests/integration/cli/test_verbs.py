@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pinnace.client.client import Client
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from pinnace.runtime import build
 from tests.builders import make_node
 from tests.conftest import free_port
@@ -76,11 +76,11 @@ async def test_leader(pinnace: Commands) -> None:
 async def led(client: Client, election: str, holder: str) -> AsyncIterator[None]:
     """While somebody leads it, who then resigns."""
     elected: asyncio.Queue[int] = asyncio.Queue()
-    candidate = Candidate(client.connection, election, holder, on_elected=elected.put_nowait, on_lost=lambda reason: None)
+    candidate = LeaderElector(client.connection, election, holder, on_elected=elected.put_nowait, on_lost=lambda reason: None)
     campaigning = asyncio.ensure_future(candidate.run())
     await asyncio.wait_for(elected.get(), PATIENCE)
     yield
-    await candidate.resign()
+    await candidate.release()
     await campaigning
 
 

@@ -79,7 +79,7 @@ class Caller:
     def time_remaining(self) -> float | None:
         return PATIENCE
 
-    def when_taken(self, callback: Callable[[], None]) -> None:
+    def on_response_taken(self, callback: Callable[[], None]) -> None:
         callback()
 
 

@@ -17,7 +17,7 @@ from pinnace.apiserver.auth.authentication import NODES_GROUP, User
 from pinnace.apiserver.auth.authorizer import NodeAuthorizer
 from pinnace.apiserver.auth.permissions import HEARTBEAT, Action, Decision, Target
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.services.nodes import AT_ONCE, MAX_NODES
+from pinnace.apiserver.services.nodes import MAX_NODES, PERMISSION_CHUNK
 from pinnace.apiserver.storage.interface import Committed, CompareFailed, KeyValue, Write
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
@@ -251,7 +251,7 @@ async def test_refusal_names_the_first_forbidden_node(door: Door, monkeypatch: p
     monkeypatch.setattr(NodeAuthorizer, "decide", counted)
     with pytest.raises(Rejected, match='cannot update resource "leases"'):
         await door.open(NOBODY, "eve", [f"core-{number}" for number in range(MAX_NODES)])
-    assert len(asked) <= 2 * AT_ONCE
+    assert len(asked) <= 2 * PERMISSION_CHUNK
     asked.clear()
-    await door.open(CORE, "core", nodes := [f"core-{number}" for number in range(AT_ONCE + 1)])
+    await door.open(CORE, "core", nodes := [f"core-{number}" for number in range(PERMISSION_CHUNK + 1)])
     assert set(asked) == set(nodes)

@@ -22,7 +22,7 @@ from pinnace.apiserver.server import ApiServer
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Forbidden, Invalid, NotFound, Unauthenticated, Unavailable, from_status
-from pinnace.client.heartbeat import METHOD
+from pinnace.client.heartbeat import HEARTBEAT_METHOD
 from pinnace.client.resource import delete_request
 from pinnace.cluster import certificates
 from pinnace.pki.authority import LIFETIME, Subject
@@ -236,7 +236,7 @@ async def test_streams_end_with_the_certificate(tmp_path: Path) -> None:
         client, core = server.client("admin"), server.client("scheduler")
         watch, other = client.pods.watch(), core.pods.watch()
         assert (await anext(watch)).resource_version and (await anext(other)).resource_version
-        session = await client.connection.duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
+        session = await client.connection.duplex(HEARTBEAT_METHOD, HeartbeatRequest, HeartbeatResponse)
         await session.write(HeartbeatRequest(open=HeartbeatRequest.Open(holder="f")))
         assert (await session.read()) is not None
         later[0] = timedelta(days=2).total_seconds()

@@ -32,7 +32,7 @@ class FakeCandidate:
 
 @pytest.fixture
 def placeholder(monkeypatch: pytest.MonkeyPatch) -> PlaceholderLeader:
-    monkeypatch.setattr(throughput, "Candidate", FakeCandidate)
+    monkeypatch.setattr(throughput, "LeaderElector", FakeCandidate)
     placeholder = PlaceholderLeader(Connection(["127.0.0.1:1"]))
     placeholder.candidate.win(7)
     return placeholder

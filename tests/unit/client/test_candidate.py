@@ -15,7 +15,7 @@ from prometheus_client import REGISTRY
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.client import election
 from pinnace.client.channel import Duplex
-from pinnace.client.election import METHOD, Candidate
+from pinnace.client.election import CAMPAIGN_METHOD, LeaderElector
 from tests.clock import FakeClock
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer
@@ -115,7 +115,7 @@ class Electorate:
 
     def __init__(self, server: FakeServer) -> None:
         self._campaigns: asyncio.Queue[Conversation] = asyncio.Queue()
-        server.on_duplex(METHOD, CampaignRequest, self._campaign)
+        server.on_duplex(CAMPAIGN_METHOD, CampaignRequest, self._campaign)
 
     async def _campaign(self, requests: Any, context: Any) -> AsyncIterator[CampaignResponse]:
         conversation = Conversation()
@@ -173,8 +173,8 @@ async def servers(serve: Serve) -> list[FakeServer]:
 @pytest.fixture
 async def candidate(
     servers: list[FakeServer], connect: Connect, clock: FakeClock, history: History
-) -> AsyncIterator[Candidate]:
-    candidate = Candidate(connect(*servers), "scheduler", "a", on_elected=history.note, on_lost=history.note, clock=clock)
+) -> AsyncIterator[LeaderElector]:
+    candidate = LeaderElector(connect(*servers), "scheduler", "a", on_elected=history.note, on_lost=history.note, clock=clock)
     running = asyncio.ensure_future(candidate.run())
     yield candidate
     running.cancel()
@@ -184,7 +184,7 @@ async def candidate(
 
 
 @pytest.fixture
-async def leading(servers: list[FakeServer], candidate: Candidate, history: History) -> Conversation:
+async def leading(servers: list[FakeServer], candidate: LeaderElector, history: History) -> Conversation:
     """A campaign on the first server, with session 5 and token 7. No heartbeat was acknowledged yet."""
     conversation = await Electorate(servers[0]).first()
     assert await conversation.opening() == (0, 0)
@@ -194,7 +194,9 @@ async def leading(servers: list[FakeServer], candidate: Candidate, history: Hist
     return conversation
 
 
-async def test_opening_is_valid_for_one_validity_period(leading: Conversation, candidate: Candidate, clock: FakeClock) -> None:
+async def test_opening_is_valid_for_one_validity_period(
+    leading: Conversation, candidate: LeaderElector, clock: FakeClock
+) -> None:
     assert candidate.token == 7
     clock.stall(VALIDITY - 0.01)
     assert candidate.token == 7
@@ -208,16 +210,16 @@ async def test_lapsed_term_is_reported_once(leading: Conversation, clock: FakeCl
 
 
 async def test_leader_with_fenced_writes_abandons_its_session(
-    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
+    leading: Conversation, servers: list[FakeServer], candidate: LeaderElector, clock: FakeClock, history: History
 ) -> None:
     """A server with a stale view may fence writes wrongly.
 
     Without a new session, the leader would keep its term and do nothing.
     """
-    candidate.give_up(6, "its writes are fenced")
+    candidate.abandon_term(6, "its writes are fenced")
     assert candidate.token == 7, "a write of an earlier term"
     again = Electorate(servers[0])
-    candidate.give_up(7, "its writes are fenced")
+    candidate.abandon_term(7, "its writes are fenced")
     assert candidate.token is None and history.entries == [7, "its writes are fenced"]
     opening = (await (await again.next(clock)).hear()).open
     assert (opening.session, opening.token, opening.forsaken) == (0, 0, 5)
@@ -234,7 +236,7 @@ async def test_leader_status_metric_follows_the_term(leading: Conversation, cloc
 
 
 async def test_acknowledgment_extends_the_term_from_the_send_time(
-    leading: Conversation, candidate: Candidate, clock: FakeClock
+    leading: Conversation, candidate: LeaderElector, clock: FakeClock
 ) -> None:
     beat = (await leading.hear()).heartbeat.sequence  # sent at once, at 0
     clock.stall(1.0)
@@ -245,7 +247,7 @@ async def test_acknowledgment_extends_the_term_from_the_send_time(
 
 
 async def test_acknowledged_heartbeats_keep_the_term(
-    leading: Conversation, candidate: Candidate, clock: FakeClock, history: History
+    leading: Conversation, candidate: LeaderElector, clock: FakeClock, history: History
 ) -> None:
     for _ in range(20):
         leading.answer((await leading.hear()).heartbeat.sequence)
@@ -255,7 +257,7 @@ async def test_acknowledged_heartbeats_keep_the_term(
 
 
 async def test_late_acknowledgment_does_not_revive_a_lapsed_term(
-    leading: Conversation, candidate: Candidate, clock: FakeClock, history: History
+    leading: Conversation, candidate: LeaderElector, clock: FakeClock, history: History
 ) -> None:
     """The process was stopped. When it continues, an acknowledgment is waiting in the socket."""
     beat = (await leading.hear()).heartbeat.sequence
@@ -268,7 +270,7 @@ async def test_late_acknowledgment_does_not_revive_a_lapsed_term(
 
 
 async def test_opening_contains_the_time_since_the_lapse(
-    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
+    leading: Conversation, servers: list[FakeServer], candidate: LeaderElector, clock: FakeClock, history: History
 ) -> None:
     """The time counts from the end of the term, even if the process was stopped at that moment."""
     elsewhere, over = Electorate(servers[1]), clock.monotonic() + VALIDITY
@@ -281,13 +283,13 @@ async def test_opening_contains_the_time_since_the_lapse(
     assert woken - over - 0.5 < opening.forsaken_ago_ms / 1000 < clock.monotonic() - over + 0.5
 
 
-async def test_first_opening_has_no_time_since_a_lapse(servers: list[FakeServer], candidate: Candidate) -> None:
+async def test_first_opening_has_no_time_since_a_lapse(servers: list[FakeServer], candidate: LeaderElector) -> None:
     opening = (await (await Electorate(servers[0]).first()).hear()).open
     assert not opening.HasField("forsaken_ago_ms")
 
 
 async def test_resumes_session_and_token_on_another_server(
-    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
+    leading: Conversation, servers: list[FakeServer], candidate: LeaderElector, clock: FakeClock, history: History
 ) -> None:
     elsewhere = Electorate(servers[1])
     await servers[0].stop()
@@ -302,7 +304,12 @@ async def test_resumes_session_and_token_on_another_server(
 
 @pytest.mark.parametrize("elected", [True, False])
 async def test_lapsed_token_is_not_used_again(
-    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History, elected: bool
+    leading: Conversation,
+    servers: list[FakeServer],
+    candidate: LeaderElector,
+    clock: FakeClock,
+    history: History,
+    elected: bool,
 ) -> None:
     """The term lapses while the candidate resumes on another server.
 
@@ -325,7 +332,7 @@ async def test_lapsed_token_is_not_used_again(
 
 
 async def test_leaves_an_unresponsive_server_before_the_term_lapses(
-    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock
+    leading: Conversation, servers: list[FakeServer], candidate: LeaderElector, clock: FakeClock
 ) -> None:
     elsewhere = Electorate(servers[1])
     await leading.hear()
@@ -336,7 +343,7 @@ async def test_leaves_an_unresponsive_server_before_the_term_lapses(
 
 
 async def test_leaves_a_server_without_secret_fences(
-    servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
+    servers: list[FakeServer], candidate: LeaderElector, clock: FakeClock, history: History
 ) -> None:
     """Newer servers would refuse the leader's writes, because its fence has no secret."""
     old, new = (Electorate(server) for server in servers)
@@ -354,7 +361,7 @@ async def test_leaves_a_server_without_secret_fences(
 
 
 async def test_leader_steps_down_on_a_server_without_secret_fences(
-    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
+    leading: Conversation, servers: list[FakeServer], candidate: LeaderElector, clock: FakeClock, history: History
 ) -> None:
     """The term ends at once, and the next opening asks for the deletion of the key."""
     old = Electorate(servers[1])
@@ -380,7 +387,11 @@ async def left(server: FakeServer, clock: FakeClock) -> Conversation:
 
 
 async def test_keeps_the_old_stream_until_the_session_is_resumed(
-    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    leading: Conversation,
+    servers: list[FakeServer],
+    candidate: LeaderElector,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The old server deletes the key when the stream ends too early."""
     cancelled, cancel = list[object](), Duplex.cancel
@@ -393,7 +404,7 @@ async def test_keeps_the_old_stream_until_the_session_is_resumed(
 
 
 async def test_closes_the_old_stream_when_the_term_lapses(
-    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock
+    leading: Conversation, servers: list[FakeServer], candidate: LeaderElector, clock: FakeClock
 ) -> None:
     """The session was not resumed in time, so the old server may delete the key."""
     await left(servers[1], clock)
@@ -403,7 +414,7 @@ async def test_closes_the_old_stream_when_the_term_lapses(
 
 
 async def test_non_leader_closes_an_unresponsive_stream(
-    servers: list[FakeServer], candidate: Candidate, clock: FakeClock
+    servers: list[FakeServer], candidate: LeaderElector, clock: FakeClock
 ) -> None:
     """A candidate without a term has no key to keep."""
     waiting = await Electorate(servers[0]).first()
@@ -414,7 +425,7 @@ async def test_non_leader_closes_an_unresponsive_stream(
 
 
 async def test_deposed_leader_starts_a_new_campaign(
-    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
+    leading: Conversation, servers: list[FakeServer], candidate: LeaderElector, clock: FakeClock, history: History
 ) -> None:
     again = Electorate(servers[0])
     leading.lost("the key was deleted")
@@ -438,7 +449,7 @@ async def test_leader_that_was_stopped_gives_its_own_clock_as_the_reason(
 
 
 async def test_late_election_is_ignored(
-    servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
+    servers: list[FakeServer], candidate: LeaderElector, clock: FakeClock, history: History
 ) -> None:
     electorate = Electorate(servers[0])
     conversation = await electorate.first()
@@ -452,16 +463,16 @@ async def test_late_election_is_ignored(
 
 
 async def test_resigns_without_a_response(
-    leading: Conversation, candidate: Candidate, history: History, monkeypatch: pytest.MonkeyPatch
+    leading: Conversation, candidate: LeaderElector, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(election, "RESIGN_TIMEOUT", 0.05)
+    monkeypatch.setattr(election, "RELEASE_TIMEOUT", 0.05)
     await leading.hear()
-    await candidate.resign()
+    await candidate.release()
     assert (candidate.token, history.entries) == (None, [7, "resigned"])
     assert (await leading.hear()).HasField("resign")
 
 
-async def test_healthy_with_a_session(servers: list[FakeServer], candidate: Candidate, history: History) -> None:
+async def test_healthy_with_a_session(servers: list[FakeServer], candidate: LeaderElector, history: History) -> None:
     conversation = await Electorate(servers[0]).first()
     assert candidate.healthy == 'no session with an API server for election "scheduler"'
     conversation.opened(session=5)

@@ -13,7 +13,7 @@ from pinnace.api.pods_pb2 import CreatePodRequest, Fence
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.client import connection, errors
-from pinnace.client.channel import Peer, addresses
+from pinnace.client.channel import Peer, resolve_addresses
 from pinnace.client.connection import Connection
 from tests.unit.client.calls import METHOD, answering, get, hang, named
 from tests.unit.client.conftest import Connect, Serve
@@ -285,10 +285,10 @@ async def test_name_is_resolved_again_when_all_its_addresses_fail(
         answering(server)
     names = {"apiserver:7443": [one.address, two.address]}
 
-    async def addresses(endpoint: str) -> list[str]:
+    async def resolve_addresses(endpoint: str) -> list[str]:
         return names[endpoint]
 
-    monkeypatch.setattr("pinnace.client.connection.addresses", addresses)
+    monkeypatch.setattr("pinnace.client.connection.resolve_addresses", resolve_addresses)
     connection = connect("apiserver:7443")
     first = await get(connection)
     (gone,) = (server for server in (one, two) if server.address == first)
@@ -302,9 +302,9 @@ async def test_name_is_resolved_again_when_all_its_addresses_fail(
 
 
 async def test_unresolvable_endpoints_are_returned_unchanged() -> None:
-    assert await addresses("127.0.0.1:7443") == ["127.0.0.1:7443"]
-    assert await addresses("[::1]:7443") == ["[::1]:7443"]
-    assert await addresses("no-such-host.invalid:7443") == ["no-such-host.invalid:7443"]
+    assert await resolve_addresses("127.0.0.1:7443") == ["127.0.0.1:7443"]
+    assert await resolve_addresses("[::1]:7443") == ["[::1]:7443"]
+    assert await resolve_addresses("no-such-host.invalid:7443") == ["no-such-host.invalid:7443"]
 
 
 async def test_blocked_write_changes_the_server(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,49 +11,51 @@ LOST: ApiError = unavailable("the connection broke")
 REFUSED: ApiError = from_refusal(Refusal(Code.UNAVAILABLE, "", "no leader", retry_after=0.1))
 
 
-def told(course: CallState, now: float) -> tuple[type[Unavailable], str] | None:
-    found = course.told(now)
+def cancellation_error(course: CallState, now: float) -> tuple[type[Unavailable], str] | None:
+    found = course.cancellation_error(now)
     return (type(found), found.message) if found is not None else None
 
 
 def test_recently_sent_call_has_no_error() -> None:
     for method in (READ, WRITE):
         course = CallState(method)
-        course.sent("a:1", 10)
-        assert told(course, 10 + SLOW_AFTER / 2) is None
+        course.record_sent("a:1", 10)
+        assert cancellation_error(course, 10 + SLOW_AFTER / 2) is None
 
 
 def test_call_without_an_answer_times_out() -> None:
     read, write = CallState(READ), CallState(WRITE)
     for course in (read, write):
-        course.sent("a:1", 10)
-    assert "no response from the API server at a:1" in str(read.told(10 + SLOW_AFTER)) and not isinstance(
-        read.told(11), OutcomeUnknown
+        course.record_sent("a:1", 10)
+    assert "no response from the API server at a:1" in str(read.cancellation_error(10 + SLOW_AFTER)) and not isinstance(
+        read.cancellation_error(11), OutcomeUnknown
     )
-    assert isinstance(write.told(11), OutcomeUnknown) and "no response from the API server at a:1" in str(write.told(11))
+    assert isinstance(write.cancellation_error(11), OutcomeUnknown) and "no response from the API server at a:1" in str(
+        write.cancellation_error(11)
+    )
 
 
 @pytest.mark.parametrize("later", [LOST, REFUSED], ids=["lost", "refused"])
 def test_write_with_a_lost_response_stays_unknown(later: ApiError) -> None:
     course = CallState(WRITE)
-    course.sent("a:1", 1)
-    course.failed(LOST)
-    course.failed(unavailable("cannot connect"))
-    course.sent("b:1", 2)
-    course.failed(later)
-    assert isinstance(course.told(3), OutcomeUnknown) and str(later) in str(course.told(3))
+    course.record_sent("a:1", 1)
+    course.record_failure(LOST)
+    course.record_failure(unavailable("cannot connect"))
+    course.record_sent("b:1", 2)
+    course.record_failure(later)
+    assert isinstance(course.cancellation_error(3), OutcomeUnknown) and str(later) in str(course.cancellation_error(3))
 
 
 def test_refused_write_has_a_known_outcome() -> None:
     course = CallState(WRITE)
-    course.failed(unavailable("cannot connect"))
-    course.sent("a:1", 1)
-    course.failed(REFUSED)
-    assert told(course, 2) == (Unavailable, "no leader")
+    course.record_failure(unavailable("cannot connect"))
+    course.record_sent("a:1", 1)
+    course.record_failure(REFUSED)
+    assert cancellation_error(course, 2) == (Unavailable, "no leader")
 
 
 def test_response_clears_the_error() -> None:
     course = CallState(READ)
-    course.sent("a:1", 1)
-    course.failed(NotFound(Refusal(Code.NOT_FOUND, "NotFound", "gone")))
-    assert course.told(9) is None
+    course.record_sent("a:1", 1)
+    course.record_failure(NotFound(Refusal(Code.NOT_FOUND, "NotFound", "gone")))
+    assert course.cancellation_error(9) is None

@@ -19,7 +19,7 @@ from pinnace.apiserver.services.calls import MAX_ITEMS
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Forbidden, NotFound, OutcomeUnknown, Timeout, Unavailable
-from pinnace.client.exchange import METHOD, PART, Exchange, _Pending
+from pinnace.client.exchange import EXCHANGE_METHOD, PART_SIZE, Exchange, _Pending
 from tests.garbage import freed_at_once
 from tests.storage.memory import MemoryStorage
 
@@ -74,7 +74,7 @@ async def test_concurrent_calls_have_their_own_results(served: Served) -> None:
 
 
 async def test_large_request_and_response_travel_in_parts(served: Served) -> None:
-    value = "x" * (3 * PART)
+    value = "x" * (3 * PART_SIZE)
     created = await served.client.of(CONFIG_MAPS).create(ConfigMap(metadata={"name": "large"}, data={"a": value}))  # type: ignore[arg-type]
     assert created.data["a"] == value
     assert (await served.client.of(CONFIG_MAPS).get("large", "default")).data["a"] == value
@@ -91,15 +91,17 @@ async def test_messages_are_small_so_that_small_calls_wait_little(served: Served
         await stream.done_writing()
         batches = [batch async for batch in stream]
     assert {result.id for batch in batches for result in batch.results} == {1, 2, 3, 4, 5}
-    assert max(batch.ByteSize() for batch in batches) < calls.PART + 4096
+    assert max(batch.ByteSize() for batch in batches) < calls.PART_SIZE + 4096
 
     recorder = DeadServer()
     await recorder.server.start()
     async with asyncio.timeout(DEADLINE), grpc.aio.insecure_channel(recorder.address) as channel:
         exchange = Exchange(channel, "the server")
-        waiting = [asyncio.create_task(exchange.call(GET, bytes(size), (), DEADLINE)) for size in (3 * PART, 3 * PART, 10)]
+        waiting = [
+            asyncio.create_task(exchange.call(GET, bytes(size), (), DEADLINE)) for size in (3 * PART_SIZE, 3 * PART_SIZE, 10)
+        ]
         await recorder.received.wait()
-        assert [len(call.request) for call in recorder.batch.calls] == [10, PART]
+        assert [len(call.request) for call in recorder.batch.calls] == [10, PART_SIZE]
         exchange.close()
         await asyncio.gather(*waiting, return_exceptions=True)
     await recorder.server.stop(0)
@@ -178,7 +180,7 @@ class DeadServer:
             await asyncio.Event().wait()
 
         handler = grpc.stream_stream_rpc_method_handler(exchange, CallBatch.FromString, ResultBatch.SerializeToString)
-        service, _, name = METHOD.removeprefix("/").rpartition("/")
+        service, _, name = EXCHANGE_METHOD.removeprefix("/").rpartition("/")
         self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: handler}),))
         self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
 
@@ -202,7 +204,7 @@ async def test_call_to_a_server_that_dies_has_an_unknown_outcome_if_it_writes(me
 async def opened(served: Served) -> AsyncIterator[Any]:
     """An Exchange stream without the client library."""
     async with grpc.aio.insecure_channel(served.connection.endpoint) as channel, asyncio.timeout(DEADLINE):
-        stream = channel.stream_stream(METHOD, CallBatch.SerializeToString, ResultBatch.FromString)()
+        stream = channel.stream_stream(EXCHANGE_METHOD, CallBatch.SerializeToString, ResultBatch.FromString)()
         yield stream
         stream.cancel()
 

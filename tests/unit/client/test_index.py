@@ -4,7 +4,7 @@ import random
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
-from pinnace.client.informer import Delta, Index, difference
+from pinnace.client.informer import Delta, Index, diff_stores
 from tests.builders import make_pod
 
 
@@ -55,7 +55,7 @@ def test_index_equals_a_rebuilt_index() -> None:
                 changed = pod(name, rng.choice(["", "x", "y"]), f"{name}{rng.randrange(2)}")
                 changed.metadata.resourceVersion = str(rng.random())
                 after[name] = changed
-        index.follow(difference(state, after))
+        index.follow(diff_stores(state, after))
         state = after
         for app in "xy":
             assert index.under(app) == Index(by_app, state.values()).under(app)

@@ -11,7 +11,7 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import Known, WatchEventType, WatchRequest
 from pinnace.client.connection import Connection
-from pinnace.client.informer import Delta, Informer, OtherHistory, in_parts
+from pinnace.client.informer import Delta, Informer, OtherHistory, split_batch
 from pinnace.client.resource import ResourceClient, WatchBatch
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
@@ -105,12 +105,12 @@ async def test_revisions_of_large_objects_are_delivered_one_by_one(serve: Serve,
 
 def test_batch_with_large_objects_in_another_order_is_one_part() -> None:
     batch = WatchBatch([(ADDED, pod("a", 12)), (ADDED, pod("b", 11))], 12, size=1 << 20)
-    assert in_parts(batch) == [(12, batch.events)]
+    assert split_batch(batch) == [(12, batch.events)]
 
 
 def test_large_batch_of_small_objects_is_one_part() -> None:
     batch = WatchBatch([(ADDED, pod(f"a-{number}", number)) for number in range(1, 501)], 501, size=900 << 10)
-    assert in_parts(batch) == [(501, batch.events)]
+    assert split_batch(batch) == [(501, batch.events)]
 
 
 async def test_late_handler_receives_existing_objects(serve: Serve, connect: Connect) -> None:

@@ -43,11 +43,11 @@ class FakeCandidate:
             if self.token is not None:
                 self.lose()
 
-    def give_up(self, token: int, reason: str) -> None:
+    def abandon_term(self, token: int, reason: str) -> None:
         if self.token == token:
             self.lose()
 
-    async def resign(self) -> None:
+    async def release(self) -> None:
         self.token, self.resigned = None, True
         self._over.set()
 
@@ -95,11 +95,11 @@ class Replica:
             self.informers,
             lead=self._lead,
             on_lost=lambda: self.history.append("lost"),
-            stuck=lambda: self.stuck,
-            patience=self.patience,
+            find_stall=lambda: self.stuck,
+            progress_timeout=self.patience,
             clock=self.clock,
         )
-        candidate = self.standby._candidate
+        candidate = self.standby._elector
         assert isinstance(candidate, FakeCandidate)
         self.candidate = candidate
 
@@ -123,7 +123,7 @@ async def turns(number: int = 10) -> None:
 
 @pytest.fixture
 async def replica(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replica]:
-    monkeypatch.setattr(module, "Candidate", FakeCandidate)
+    monkeypatch.setattr(module, "LeaderElector", FakeCandidate)
     replica = Replica()
     replica.running = asyncio.ensure_future(replica.standby.run())
     await replica.candidate.stands.wait()
@@ -182,12 +182,12 @@ async def test_next_term_waits_for_the_end_of_earlier_terms(replica: Replica) ->
 async def test_fenced_write_of_the_current_term_ends_it_once(replica: Replica) -> None:
     replica.candidate.win(7)
     await turns()
-    replica.standby.fenced(6)
+    replica.standby.end_fenced_term(6)
     assert replica.standby.token == 7, "a fenced write of an earlier term changes nothing"
-    replica.standby.fenced(7)
+    replica.standby.end_fenced_term(7)
     assert replica.standby.token is None and replica.history == ["leads 7", "lost"]
     await turns()
-    replica.standby.fenced(7)
+    replica.standby.end_fenced_term(7)
     assert replica.history == ["leads 7", "lost", "ends 7"]
 
 

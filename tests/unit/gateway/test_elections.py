@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pinnace.client.client import ElectionClient
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from pinnace.gateway.http import User
 from pinnace.gateway.watch_events import INITIAL_EVENTS_END
 from tests.contract.servers import PATIENCE
@@ -35,12 +35,12 @@ async def leading(served: Gateway, holder: str) -> AsyncIterator[int]:
     """The token of a leader that resigns at the end."""
     elected: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     connection = connect(served.address)
-    candidate = Candidate(connection, ELECTION, holder, on_elected=elected.set_result, on_lost=lambda reason: None)
+    candidate = LeaderElector(connection, ELECTION, holder, on_elected=elected.set_result, on_lost=lambda reason: None)
     running = asyncio.ensure_future(candidate.run())
     try:
         async with asyncio.timeout(PATIENCE):
             yield await elected
-        await candidate.resign()
+        await candidate.release()
     finally:
         running.cancel()
         await asyncio.wait((running,))

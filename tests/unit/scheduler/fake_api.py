@@ -41,7 +41,7 @@ class FakeElections:
 
 
 class FakeApi:
-    """`connection` is what a Candidate is made with."""
+    """`connection` is what a LeaderElector is made with."""
 
     def __init__(self, lag: Callable[[], float] = lambda: 0.01) -> None:
         self.lag = lag
@@ -281,7 +281,7 @@ class FakeEvents:
 
 
 class FakeCandidate:
-    """Takes the place of pinnace.client.election.Candidate. Leads when it is told to."""
+    """Takes the place of pinnace.client.election.LeaderElector. Leads when it is told to."""
 
     def __init__(
         self,
@@ -310,7 +310,7 @@ class FakeCandidate:
     def fence_of(self, token: int) -> Fence:
         return Fence(election="scheduler", token=token)
 
-    def give_up(self, token: int, reason: str) -> None:
+    def abandon_term(self, token: int, reason: str) -> None:
         if self.token == token:
             self.token = None
             self._on_lost(reason)
@@ -334,5 +334,5 @@ class FakeCandidate:
             self.token = None
             self._on_lost("deposed")
 
-    async def resign(self) -> None:
+    async def release(self) -> None:
         self.depose()

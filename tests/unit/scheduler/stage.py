@@ -46,7 +46,7 @@ class Stage:
         return Stage(self._configuration, replicas=self._replicas)
 
     def candidate(self, replica: int = 0) -> FakeCandidate:
-        candidate: Any = self.schedulers[replica]._standby._candidate
+        candidate: Any = self.schedulers[replica]._standby._elector
         assert isinstance(candidate, FakeCandidate)
         return candidate
 

@@ -21,7 +21,7 @@ from tests.unit.scheduler.cluster import Cluster, small
 from tests.unit.scheduler.pods import framework, info
 
 
-def term(token: int, began: float, ended: float | None, reason: str = terms.SILENT) -> Term:
+def term(token: int, began: float, ended: float | None, reason: str = terms.NO_HEARTBEATS) -> Term:
     made = Term(election="scheduler", token=token, reason=reason)
     made.began.CopyFrom(to_micro_time(began))
     if ended is not None:

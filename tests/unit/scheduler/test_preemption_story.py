@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.pods_pb2 import Fence
-from pinnace.client.election import Candidate
+from pinnace.client.election import LeaderElector
 from tests.builders import make_pod
 from tests.unit.scheduler.cluster import Cluster, sees, small
 
@@ -71,7 +71,7 @@ async def test_deposed_scheduler_deletes_no_victims(cluster: Cluster, monkeypatc
     await cluster.create(small("n"), make_pod("low").req(cpu=1))
     deposed = cluster.schedule("s0")
     await cluster.bound("low")
-    monkeypatch.setattr(Candidate, "fence", Fence(election="scheduler", token=1))
+    monkeypatch.setattr(LeaderElector, "fence", Fence(election="scheduler", token=1))
     await cluster.create(make_pod("high").req(cpu=1).priority_class("high"))
     uid = (await cluster.pod("high")).metadata.uid
 

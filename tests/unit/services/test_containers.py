@@ -5,7 +5,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.services.kubelets import choose, executable, readable
+from pinnace.apiserver.services.kubelets import check_executable, check_logs_readable, choose_container
 
 
 def pod(**states: str) -> Pod:
@@ -26,12 +26,12 @@ def pod(**states: str) -> Pod:
 def test_default_is_annotated_or_the_first() -> None:
     annotated = pod()
     annotated.metadata.annotations[DEFAULT_CONTAINER_ANNOTATION] = "b"
-    assert (choose(pod(), ""), choose(annotated, ""), choose(annotated, "a")) == ("a", "b", "a")
+    assert (choose_container(pod(), ""), choose_container(annotated, ""), choose_container(annotated, "a")) == ("a", "b", "a")
 
 
 def test_one_that_is_not_there_is_refused_by_name() -> None:
     with pytest.raises(Rejected, match='container "c" not found in pod "web": containers: a, b'):
-        choose(pod(), "c")
+        choose_container(pod(), "c")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_one_that_is_not_there_is_refused_by_name() -> None:
     ],
 )
 def test_which_attempt_is_shown(states: dict[str, str], previous: bool, earlier: bool) -> None:
-    assert readable(pod(**states), "a", previous) is earlier
+    assert check_logs_readable(pod(**states), "a", previous) is earlier
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_which_attempt_is_shown(states: dict[str, str], previous: bool, earlier:
 )
 def test_where_there_is_nothing_to_show(states: dict[str, str], previous: bool, message: str) -> None:
     with pytest.raises(Rejected, match=message) as refused:
-        readable(pod(**states), "a", previous)
+        check_logs_readable(pod(**states), "a", previous)
     assert "`kubectl describe pod web -n default`" in dict(refused.value.refusal.metadata)["hint"]
 
 
@@ -68,14 +68,14 @@ def test_pod_that_was_refused_does_not_wait_to_start(reason: str, why: str) -> N
     refused = pod()
     refused.status.phase, refused.status.reason = "Failed", reason
     with pytest.raises(Rejected, match=f'container "a" in pod "web" has never run: the pod is Failed{why}'):
-        readable(refused, "a", False)
+        check_logs_readable(refused, "a", False)
 
 
 def test_commands_run_in_what_runs() -> None:
-    executable(pod(state="running"), "a")
+    check_executable(pod(state="running"), "a")
     with pytest.raises(Rejected, match='container "a" in pod "web" is not running'):
-        executable(pod(state="waiting"), "a")
+        check_executable(pod(state="waiting"), "a")
     over = pod(state="terminated")
     over.status.phase = "Failed"
     with pytest.raises(Rejected, match="cannot exec into a container in a completed pod; current phase is Failed"):
-        executable(over, "a")
+        check_executable(over, "a")

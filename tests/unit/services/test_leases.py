@@ -10,11 +10,11 @@ from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE
 from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.apiserver.admission.authorization import ElectionLeases
 from pinnace.apiserver.auth.authentication import MASTERS, User
-from pinnace.apiserver.election.history import ended, shown
+from pinnace.apiserver.election.history import end_term, lease_after_change
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import Operation, Request
-from pinnace.apiserver.services.leases import REUSE, Stamps
-from pinnace.apiserver.services.nodes import Signature, lease_object
+from pinnace.apiserver.services.leases import RENEWAL_CACHE_SECONDS, RenewalTimes
+from pinnace.apiserver.services.nodes import Signature, encode_lease
 from pinnace.apiserver.storage.interface import Committed, KeyValue, Unavailable, Write
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
@@ -59,13 +59,13 @@ class World:
         self.clock = FakeClock()
         self.storage = Store(self.clock)
         self.keys = Keys()
-        self.stamps = Stamps(self.keys, self.storage, self.clock)
+        self.stamps = RenewalTimes(self.keys, self.storage, self.clock)
 
     async def claim(self, *nodes: str, stream: str = "s") -> int:
         """The session of a fleet that has claimed these nodes, with its stream."""
         session = await self.storage.grant_lease(TTL)
         for node in nodes:
-            value = lease_object(node, Signature("fleet", 1, stream), TTL, self.clock.time(), "uid", None)
+            value = encode_lease(node, Signature("fleet", 1, stream), TTL, self.clock.time(), "uid", None)
             await self.storage.transact([Write(LEASES.key(NODE_LEASE_NAMESPACE, node), value, 0, lease=session)])
         return session
 
@@ -86,9 +86,9 @@ class World:
 
     async def read(self, *leases: Lease) -> list[float]:
         """Their renewTime, in Unix time."""
-        await self.stamps.prepare(leases)
+        await self.stamps.load_sessions(leases)
         for lease in leases:
-            self.stamps.stamp(lease)
+            self.stamps.stamp_lease(lease)
         return [to_seconds(lease.spec.renewTime) for lease in leases]
 
 
@@ -117,7 +117,7 @@ async def test_nothing_is_written_and_a_session_is_asked_for_once(world: World) 
     for _ in range(3):
         await world.read(*leases)
     assert world.storage.asked == 2, "which session it is, and how old its last renewal is"
-    await world.clock.advance(REUSE)
+    await world.clock.advance(RENEWAL_CACHE_SECONDS)
     await world.read(*leases)
     assert world.storage.asked == 3
     assert await world.storage.current_revision() == revision
@@ -159,31 +159,31 @@ def spec(lease: Lease | None) -> Mapping[str, object]:
 
 
 def test_election_is_shown_as_kubernetes_does_and_counts_its_terms() -> None:
-    first = shown(None, term(5, "a", 10.0), TTL, "uid")
+    first = lease_after_change(None, term(5, "a", 10.0), TTL, "uid")
     assert first is not None
     assert (first.metadata.namespace, first.metadata.name, first.metadata.uid) == (SYSTEM_NAMESPACE, "kube-scheduler", "uid")
     assert spec(first) == {"holder": "a", "transitions": 0, "acquired": 10.0}
-    over = shown(first, ended(term(5, "a", 10.0), "resigned", to_micro_time(12.0)), TTL, "")
+    over = lease_after_change(first, end_term(term(5, "a", 10.0), "resigned", to_micro_time(12.0)), TTL, "")
     assert spec(over) == {"holder": "", "transitions": 0, "acquired": 10.0}
-    assert spec(shown(over, term(7, "b", 13.0), TTL, "")) == {"holder": "b", "transitions": 1, "acquired": 13.0}
+    assert spec(lease_after_change(over, term(7, "b", 13.0), TTL, "")) == {"holder": "b", "transitions": 1, "acquired": 13.0}
 
 
 def test_old_news_changes_no_lease_object() -> None:
-    latest = shown(None, term(7, "b", 13.0), TTL, "uid")
-    for news in (term(7, "b", 13.0), term(5, "a", 10.0), ended(term(5, "a", 10.0), "resigned", to_micro_time(14.0))):
-        assert shown(latest, news, TTL, "") is None
+    latest = lease_after_change(None, term(7, "b", 13.0), TTL, "uid")
+    for news in (term(7, "b", 13.0), term(5, "a", 10.0), end_term(term(5, "a", 10.0), "resigned", to_micro_time(14.0))):
+        assert lease_after_change(latest, news, TTL, "") is None
 
 
 def test_foreign_lease_object_is_not_changed() -> None:
     foreign = Lease()
     foreign.metadata.name, foreign.metadata.namespace = "kube-scheduler", SYSTEM_NAMESPACE
-    assert shown(foreign, term(5, "a", 10.0), TTL, "") is None
-    other = shown(None, Term(election="kube-scheduler", holder="x", token=3), TTL, "uid")
-    assert shown(other, term(5, "a", 10.0), TTL, "") is None
+    assert lease_after_change(foreign, term(5, "a", 10.0), TTL, "") is None
+    other = lease_after_change(None, Term(election="kube-scheduler", holder="x", token=3), TTL, "uid")
+    assert lease_after_change(other, term(5, "a", 10.0), TTL, "") is None
 
 
 async def test_lease_object_of_an_election_names_the_leader(world: World) -> None:
-    stored = shown(None, term(1, "old", 10.0), TTL, "uid")
+    stored = lease_after_change(None, term(1, "old", 10.0), TTL, "uid")
     assert stored is not None
     await world.read(stored)
     assert stored.spec.holderIdentity == "", "nobody leads"

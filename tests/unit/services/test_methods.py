@@ -96,4 +96,4 @@ def _number(method: Method, field: str) -> int:
 )
 async def test_watch_keeps_its_seat_while_the_present_state_is_made(options: ListOptions, opened: bool) -> None:
     async with serving() as assembly:
-        assert assembly.methods["/pinnace.v1.Pods/Watch"]._opened(WatchRequest(options=options)) is opened
+        assert assembly.methods["/pinnace.v1.Pods/Watch"]._waits_for_events(WatchRequest(options=options)) is opened

@@ -12,4 +12,4 @@ def test_birth_that_is_no_number_is_none_of_ours(text: str, birth: int) -> None:
     """Else nobody could take up the node whose Lease object somebody has written."""
     lease = Lease()
     lease.metadata.annotations[BIRTH_ANNOTATION] = text
-    assert Signature.of(lease).birth == birth
+    assert Signature.of_lease(lease).birth == birth

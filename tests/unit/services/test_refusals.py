@@ -15,9 +15,9 @@ from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Violation, encode
 from pinnace.api.verbs_pb2 import BatchResponse, ListRequest
 from pinnace.apiserver import errors
-from pinnace.apiserver.errors import MAX_VIOLATIONS, QUIET, Rejected, _Shortages, to_refusal
+from pinnace.apiserver.errors import MAX_VIOLATIONS, SHORTAGE_LOG_INTERVAL, Rejected, _ShortageLog, to_refusal
 from pinnace.apiserver.services import methods
-from pinnace.apiserver.services.handlers import MAX_MESSAGE, cut
+from pinnace.apiserver.services.handlers import MAX_MESSAGE, truncate_message
 from pinnace.runtime.logs import CallsRefused
 from tests.builders import make_pod
 from tests.clock import FakeClock
@@ -30,7 +30,7 @@ ROOM = 8192
 @pytest.mark.parametrize("text", ["a", "é", "😀", "%", "\n", "\0"])
 def test_whatever_it_says_fits_into_the_trailers(text: str) -> None:
     refusal = errors.invalid(PODS, text * 5000, [Violation(text * 100, text * 200)] * 50)
-    told = replace(refusal, message=cut(refusal.message))
+    told = replace(refusal, message=truncate_message(refusal.message))
     sent = len(quote(told.message, safe=" !\"#$&'()*+,/:;<=>?@[\\]^`{|}")) + len(encode(told).SerializeToString()) * 4 // 3
     assert sent < ROOM - 500
     assert told.message and told.violations[-1].message.startswith("... and ")
@@ -39,7 +39,7 @@ def test_whatever_it_says_fits_into_the_trailers(text: str) -> None:
 def test_short_message_is_unchanged() -> None:
     violations = (Violation("spec", "b" * (MAX_VIOLATIONS - 20)),)
     assert errors.invalid(PODS, "a", violations).violations == violations
-    assert cut("a" * MAX_MESSAGE) == "a" * MAX_MESSAGE
+    assert truncate_message("a" * MAX_MESSAGE) == "a" * MAX_MESSAGE
 
 
 async def test_details_are_limited_per_object_of_a_batch() -> None:
@@ -98,12 +98,12 @@ def test_other_errors_are_bugs(error: Exception) -> None:
 
 async def test_shortages_are_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
-    shortages = _Shortages(clock)
+    shortages = _ShortageLog(clock)
     with caplog.at_level(logging.ERROR):
         for _ in range(5):
-            shortages.met("memory", "Pods/List")
-        await clock.advance(QUIET)
-        shortages.met("memory", "Pods/List")
+            shortages.log_shortage("memory", "Pods/List")
+        await clock.advance(SHORTAGE_LOG_INTERVAL)
+        shortages.log_shortage("memory", "Pods/List")
     assert logged(caplog, CallsRefused) == [CallsRefused("memory", count, "Pods/List") for count in (1, 5)]
 
 

@@ -47,13 +47,13 @@ async def serving(audit_log: Path) -> AsyncIterator[str]:
     "sent", ["", "x" * 65, "two words", "line\nbreak", "-rf", "$(reboot)", "\x1b[2J", "ä"], ids=lambda sent: ascii(sent)[:12]
 )
 def test_what_may_harm_a_log_is_replaced(sent: str) -> None:
-    assert RequestIds("one").of([("user-agent", "x"), (REQUEST_ID_KEY, sent)]) == "one-1"
+    assert RequestIds("one").request_id_of([("user-agent", "x"), (REQUEST_ID_KEY, sent)]) == "one-1"
 
 
 def test_each_call_has_its_own() -> None:
     ids = RequestIds("one")
     sent = [], [(REQUEST_ID_KEY, "4bf92f35-77b3")], [(REQUEST_ID_KEY, b"bytes")]
-    assert [ids.of(each) for each in sent] == ["one-1", "4bf92f35-77b3", "one-2"]
+    assert [ids.request_id_of(each) for each in sent] == ["one-1", "4bf92f35-77b3", "one-2"]
 
 
 async def test_answer_and_the_audit_log_have_it(tmp_path: Path) -> None:

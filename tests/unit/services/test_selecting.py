@@ -9,7 +9,7 @@ from pinnace.api.resources import PODS
 from pinnace.api.selectors import SelectorError
 from pinnace.api.verbs_pb2 import ListRequest, WatchRequest
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.services.resource import MAX_LENGTH, MAX_WATCHED, selected
+from pinnace.apiserver.services.resource import MAX_LENGTH, MAX_WATCHED, parse_selectors
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 
@@ -21,7 +21,7 @@ def options(values: int, length: int = 8) -> ListOptions:
 @pytest.mark.parametrize("person", ["fleet", "admin"])
 def test_fleet_may_name_all_its_nodes(person: str) -> None:
     """And who is no fleet but runs one, with --insecure for example."""
-    selection = selected(PODS, "", options(20_000), PEOPLE[person], watched=True)
+    selection = parse_selectors(PODS, "", options(20_000), PEOPLE[person], watched=True)
     assert selection.nodes is not None and len(selection.nodes) == 20_000
 
 
@@ -29,12 +29,12 @@ def test_fleet_may_name_all_its_nodes(person: str) -> None:
 def test_others_may_not(person: str) -> None:
     """Each value of a watch is kept for as long as the watch."""
     user = PEOPLE[person]
-    assert selected(PODS, "", options(MAX_WATCHED), user, watched=True).nodes
-    assert selected(PODS, "", options(MAX_WATCHED + 1), user).nodes, "a list keeps nothing"
+    assert parse_selectors(PODS, "", options(MAX_WATCHED), user, watched=True).nodes
+    assert parse_selectors(PODS, "", options(MAX_WATCHED + 1), user).nodes, "a list keeps nothing"
     with pytest.raises(SelectorError, match="1,001 values: only fleets may watch more than 1,000; select fewer"):
-        selected(PODS, "", options(MAX_WATCHED + 1), user, watched=True)
+        parse_selectors(PODS, "", options(MAX_WATCHED + 1), user, watched=True)
     with pytest.raises(SelectorError, match="characters: only fleets may send more than 65,536; select fewer"):
-        selected(PODS, "", options(MAX_LENGTH // 8), user)
+        parse_selectors(PODS, "", options(MAX_LENGTH // 8), user)
 
 
 @pytest.mark.parametrize(("fields", "labels"), [(",metadata.name!=x", ""), ("", "app notin (x)")])
@@ -43,15 +43,15 @@ def test_values_of_several_requirements_add_up(fields: str, labels: str) -> None
     asked.fieldSelector += fields
     asked.labelSelector = labels
     with pytest.raises(SelectorError, match="1,001 values"):
-        selected(PODS, "", asked, PEOPLE["viewer"], watched=True)
+        parse_selectors(PODS, "", asked, PEOPLE["viewer"], watched=True)
 
 
 def test_values_of_labels_count_as_well() -> None:
     """Each is kept with the watch, too."""
     asked = ListOptions(labelSelector=f"app in ({','.join(f'v{number}' for number in range(MAX_WATCHED + 1))}),!old")
-    selected(PODS, "", asked, PEOPLE["viewer"])
+    parse_selectors(PODS, "", asked, PEOPLE["viewer"])
     with pytest.raises(SelectorError, match="selectors of 1,001 values"):
-        selected(PODS, "", asked, PEOPLE["viewer"], watched=True)
+        parse_selectors(PODS, "", asked, PEOPLE["viewer"], watched=True)
 
 
 async def test_what_is_too_much_is_refused_before_anything_is_kept() -> None:

@@ -14,7 +14,7 @@ from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow import control
 from pinnace.apiserver.flow.control import FlowControl
 from pinnace.apiserver.flow.levels import MAX_IDLE_FLOWS, WORKLOAD
-from pinnace.apiserver.services.pods import Streaming
+from pinnace.apiserver.services.pods import ContainerStreams
 from tests.unit.auth.matrix import OTHER, OWN, PEOPLE, Caller, serving
 
 KINDS = ("Logs", "Exec")
@@ -34,8 +34,8 @@ def kubelets(monkeypatch: pytest.MonkeyPatch) -> None:
         yield b"first"
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Streaming, "logs", answer)
-    monkeypatch.setattr(Streaming, "exec", answer)
+    monkeypatch.setattr(ContainerStreams, "logs", answer)
+    monkeypatch.setattr(ContainerStreams, "exec", answer)
 
 
 def stream(server: Assembly, kind: str, person: str, namespace: str = OWN) -> aclosing[AsyncGenerator[bytes, None]]:

@@ -55,9 +55,9 @@ class Scene:
         self.denied: set[User] = set()
         self.error: Exception | None = None
         self.asked: list[User] = []
-        self.tenures = StreamAuthorizations(self, lambda: self.roles, MIN_TIMEOUT, self.clock, random.Random(1))
+        self.authorizations = StreamAuthorizations(self, lambda: self.roles, MIN_TIMEOUT, self.clock, random.Random(1))
         self.stack = ExitStack()
-        self.running: list[asyncio.Future[Any]] = [asyncio.ensure_future(self.tenures.run())]
+        self.running: list[asyncio.Future[Any]] = [asyncio.ensure_future(self.authorizations.run())]
 
     async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
         self.asked.append(user)
@@ -70,7 +70,9 @@ class Scene:
     async def open(self, user: User, credential: Any = None, seconds: float | None = None) -> asyncio.Future[list[bytes]]:
         """The stream's reader; it has read b"first"."""
         questions = [(WATCH, (Target("mine"),))]
-        held = self.stack.enter_context(self.tenures.hold(credential or Shown(user), user, seconds, questions))
+        held = self.stack.enter_context(
+            self.authorizations.authorize_stream(credential or Shown(user), user, seconds, questions)
+        )
         reader = asyncio.ensure_future(read(held))
         self.running.append(reader)
         await asyncio.sleep(0.01)
@@ -89,7 +91,7 @@ async def waiting() -> AsyncGenerator[bytes, None]:
 
 async def read(held: StreamAuthorization) -> list[bytes]:
     async with aclosing(waiting()) as responses:
-        return [response async for response in held.of(responses)]
+        return [response async for response in held.wrap(responses)]
 
 
 @pytest.fixture
@@ -172,8 +174,8 @@ async def test_one_whose_time_is_up_ends_without_an_error(scene: Scene) -> None:
 
 
 async def test_stream_that_ends_while_it_is_read_tells_nothing_more(scene: Scene) -> None:
-    with scene.tenures.hold(Shown(EVE), EVE, None, ()) as held:
-        responses = held.of(waiting())
+    with scene.authorizations.authorize_stream(Shown(EVE), EVE, None, ()) as held:
+        responses = held.wrap(waiting())
         assert await anext(responses) == b"first"
         held.end()
         with pytest.raises(StopAsyncIteration):
@@ -182,7 +184,7 @@ async def test_stream_that_ends_while_it_is_read_tells_nothing_more(scene: Scene
 
 async def test_caller_that_disconnects_at_the_same_time_is_gone(scene: Scene) -> None:
     reader = await scene.open(EVE)
-    held = next(iter(scene.tenures._open))
+    held = next(iter(scene.authorizations._open))
     held.end(FORBIDDEN)
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -190,11 +192,11 @@ async def test_caller_that_disconnects_at_the_same_time_is_gone(scene: Scene) ->
 
 
 def test_watches_that_begin_together_do_not_end_together() -> None:
-    tenures = StreamAuthorizations(AlwaysAllow(), lambda: None, MIN_TIMEOUT, FakeClock(), random.Random(1))
-    drawn = [tenures.of_watch(0) for _ in range(100)]
+    authorizations = StreamAuthorizations(AlwaysAllow(), lambda: None, MIN_TIMEOUT, FakeClock(), random.Random(1))
+    drawn = [authorizations.watch_timeout(0) for _ in range(100)]
     assert MIN_TIMEOUT <= min(drawn) < 1.2 * MIN_TIMEOUT and 1.8 * MIN_TIMEOUT < max(drawn) <= 2 * MIN_TIMEOUT
-    assert tenures.of_watch(7) == 7
-    assert tenures.of_watch(10**6) <= 2 * MIN_TIMEOUT
+    assert authorizations.watch_timeout(7) == 7
+    assert authorizations.watch_timeout(10**6) <= 2 * MIN_TIMEOUT
 
 
 class Follower:

@@ -205,7 +205,7 @@ async def test_unread_watches_use_bounded_memory(monkeypatch: pytest.MonkeyPatch
 class Unread(Caller):
     """Takes no answer."""
 
-    def when_taken(self, callback: Callable[[], None]) -> None:
+    def on_response_taken(self, callback: Callable[[], None]) -> None:
         return
 
 

@@ -10,7 +10,7 @@ from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.services import nodes as module
-from pinnace.apiserver.services.nodes import FleetSession, Signature, lease_object
+from pinnace.apiserver.services.nodes import FleetSession, Signature, encode_lease
 from pinnace.apiserver.services.sessions import SessionStream, StreamEvent, Timing
 from pinnace.apiserver.storage.committer import CommitOutcome, Committer
 from pinnace.apiserver.storage.interface import Committed, Unavailable, Write
@@ -54,7 +54,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(module, "GRACE", 0.0)
+    monkeypatch.setattr(module, "RESUME_GRACE", 0.0)
     scene = Scene()
     committing = asyncio.create_task(scene.committer.run())
     yield scene
@@ -64,10 +64,10 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
 
 async def test_closed_session_takes_no_node_from_its_successor(scene: Scene) -> None:
     newer = await scene.storage.grant_lease(60)
-    value = lease_object("n", Signature("f", 1, "stream"), 60, 1.0, "uid", None)
+    value = encode_lease("n", Signature("f", 1, "stream"), 60, 1.0, "uid", None)
     written = await scene.storage.transact([Write(key("n"), value, 0, lease=newer)])
     assert isinstance(written, Committed)
-    scene.stream.post(StreamEvent.GONE)
+    scene.stream.post_event(StreamEvent.GONE)
     await scene.play("n")
     found = await scene.storage.get(key("n"))
     assert found is not None and (found.mod_revision, found.lease) == (written.revision, newer)
@@ -83,7 +83,7 @@ async def test_what_was_written_beside_what_could_not_be_goes_with_its_fleet(
         if claimed:
             return await commit_many(committer, writes)
         claimed.extend(write.key for write in writes)
-        scene.stream.post(StreamEvent.GONE)
+        scene.stream.post_event(StreamEvent.GONE)
         return [Unavailable("not now"), *await commit_many(committer, writes[1:])]
 
     monkeypatch.setattr(Committer, "commit_many", in_part)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.apiserver.election.candidates import HeldKey, KeyState, key_state
+from pinnace.apiserver.election.candidate_queue import HeldKey, KeyState, key_state
 from pinnace.apiserver.storage.interface import KeyValue
 
 HELD = HeldKey(token=10, mod_revision=12)

@@ -12,7 +12,7 @@ import pytest
 from pinnace.apiserver.election.service import TIMING
 from pinnace.apiserver.services.sessions import LeaseSession
 from pinnace.apiserver.storage.interface import Write
-from pinnace.client.election import Term
+from pinnace.client.election import LocalTerm
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 
@@ -75,19 +75,19 @@ async def run(seed: int, slowest: float, loss: float, *, from_sending: bool = Tr
     begun = clock.monotonic()
     session = await LeaseSession.open(storage, TIMING, clock)
     await storage.transact([Write(KEY, b"", 0, lease=session.id)])
-    term = Term(1, begun + TIMING.validity)
+    term = LocalTerm(1, begun + TIMING.validity)
     believed, wrong = 0.0, False
     sent: list[float] = []
 
     async def arrive(sequence: int) -> None:
-        session.beat(sequence)
+        session.record_heartbeat(sequence)
 
     async def learn(sequence: int) -> None:
         now = clock.monotonic()
         term.extend((sent[sequence] if from_sending else now) + TIMING.validity, now)
 
     keeping = asyncio.create_task(
-        session.keep(lambda sequence: network.send(clock.monotonic(), partial(learn, sequence)), lambda: None)
+        session.keep_alive(lambda sequence: network.send(clock.monotonic(), partial(learn, sequence)), lambda: None)
     )
     next_beat = begun
     while (now := clock.monotonic()) < begun + SECONDS:
@@ -97,7 +97,7 @@ async def run(seed: int, slowest: float, loss: float, *, from_sending: bool = Tr
             sent.append(now)
             network.send(now, partial(arrive, len(sent) - 1))
         await settle()
-        if term.valid(now):
+        if term.is_valid(now):
             believed += STEP
             wrong = wrong or await storage.get(KEY) is None
         clock.stall(STEP)

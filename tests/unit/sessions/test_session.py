@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pinnace.apiserver.services.sessions import LATE, LeaseSession, Timing
+from pinnace.apiserver.services.sessions import STALL_THRESHOLD, LeaseSession, Timing
 from pinnace.apiserver.storage.interface import LeaseNotFound, Unavailable
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
@@ -47,16 +47,16 @@ class Peer:
     @asynccontextmanager
     async def kept(self) -> AsyncIterator["Peer"]:
         self.session = await LeaseSession.open(self.storage, TIMING, self.clock)
-        keeping = asyncio.create_task(self.session.keep(self.answered.append, self._expire))
+        keeping = asyncio.create_task(self.session.keep_alive(self.answered.append, self._expire))
         yield self
         keeping.cancel()
 
     def _expire(self) -> None:
         self.expired = True
 
-    async def beat(self) -> int:
+    async def record_heartbeat(self) -> int:
         self._sequence += 1
-        self.session.beat(self._sequence)
+        self.session.record_heartbeat(self._sequence)
         await settle()
         return self._sequence
 
@@ -70,7 +70,7 @@ async def test_each_beat_renews_the_lease_and_is_answered_then() -> None:
     async with Peer().kept() as peer:
         for _ in range(100):
             await peer.clock.advance(TIMING.interval)
-            await peer.beat()
+            await peer.record_heartbeat()
         assert peer.answered == list(range(1, 101))
         assert peer.storage.renewals == 100
 
@@ -80,7 +80,7 @@ async def test_beats_share_a_renewal_while_the_store_is_slow() -> None:
     async with Peer().kept() as peer:
         peer.storage.well.clear()
         for _ in range(3):
-            await peer.beat()
+            await peer.record_heartbeat()
         assert (peer.storage.renewals, peer.answered) == (1, [])
         peer.storage.well.set()
         await settle()
@@ -89,7 +89,7 @@ async def test_beats_share_a_renewal_while_the_store_is_slow() -> None:
 
 async def test_nothing_renews_the_lease_of_a_silent_peer() -> None:
     async with Peer().kept() as peer:
-        await peer.beat()
+        await peer.record_heartbeat()
         await peer.clock.advance(TIMING.ttl + 0.1)
         assert peer.storage.renewals == 1
         with pytest.raises(LeaseNotFound):
@@ -99,30 +99,30 @@ async def test_nothing_renews_the_lease_of_a_silent_peer() -> None:
 async def test_beat_that_the_store_did_not_take_is_not_answered() -> None:
     async with Peer().kept() as peer:
         peer.storage.away = True
-        await peer.beat()
-        assert not peer.session.overdue
-        await peer.clock.advance(LATE + 0.1)
-        assert peer.session.overdue
+        await peer.record_heartbeat()
+        assert not peer.session.is_overdue
+        await peer.clock.advance(STALL_THRESHOLD + 0.1)
+        assert peer.session.is_overdue
         peer.storage.away = False
-        await peer.beat()
-        assert (peer.answered, peer.session.overdue, peer.expired) == ([2], False, False)
+        await peer.record_heartbeat()
+        assert (peer.answered, peer.session.is_overdue, peer.expired) == ([2], False, False)
 
 
 async def test_beat_after_the_end_tells_of_it() -> None:
     async with Peer().kept() as peer:
         await peer.clock.advance(TIMING.ttl + 0.1)
-        await peer.beat()
+        await peer.record_heartbeat()
         assert (peer.answered, peer.expired) == ([], True)
 
 
 async def test_answered_beat_is_worth_its_validity() -> None:
     """However late the answer: the lease outlives the time for which the peer relies on the beat."""
     async with Peer().kept() as peer:
-        await peer.beat()
+        await peer.record_heartbeat()
         peer.storage.well.clear()
         await peer.clock.advance(TIMING.interval)
         sent = peer.clock.monotonic()
-        await peer.beat()
+        await peer.record_heartbeat()
         await peer.clock.advance(TIMING.ttl / 2)
         peer.storage.well.set()
         await settle()

@@ -58,15 +58,15 @@ async def test_requests_come_in_order_and_then_the_end(peer: Peer, clock: FakeCl
     stream = start(peer, clock)
     peer.say("a", "b")
     peer.hang_up()
-    await stream.listen()
+    await stream.receive_requests()
     assert await heard(stream, 3) == ["a", "b", StreamEvent.GONE]
 
 
 async def test_pending_news_is_sent_once(peer: Peer, clock: FakeClock) -> None:
     stream = start(peer, clock)
     for _ in range(5):
-        stream.post(StreamEvent.CHANGED)
-    stream.post(StreamEvent.DRAINED)
+        stream.post_event(StreamEvent.CHANGED)
+    stream.post_event(StreamEvent.DRAINED)
     assert await heard(stream, 2) == [StreamEvent.CHANGED, StreamEvent.DRAINED]
     assert not stream.pending
 
@@ -85,7 +85,7 @@ async def test_silence(peer: Peer, clock: FakeClock) -> None:
 async def test_what_was_said_goes_before_silence(peer: Peer, clock: FakeClock) -> None:
     """The one who hears was busy for so long that the peer, who beat all the while, must not count as silent."""
     stream = start(peer, clock, QUICK)
-    listening = asyncio.ensure_future(stream.listen())
+    listening = asyncio.ensure_future(stream.receive_requests())
     peer.say("a")
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -97,10 +97,10 @@ async def test_what_was_said_goes_before_silence(peer: Peer, clock: FakeClock) -
 @pytest.mark.parametrize(("seconds", "late"), [(0.1, False), (0.5, True)])
 async def test_notices_that_it_let_the_peer_wait(peer: Peer, clock: FakeClock, seconds: float, late: bool) -> None:
     stream = start(peer, clock)
-    stream.post(StreamEvent.CHANGED)
+    stream.post_event(StreamEvent.CHANGED)
     await stream.receive()
     clock.stall(seconds)  # what was heard took that long to deal with
-    stream.post(StreamEvent.GONE)
+    stream.post_event(StreamEvent.GONE)
     assert await heard(stream, 1) == [StreamEvent.GONE]
     assert stream.was_late is late
 
@@ -108,7 +108,7 @@ async def test_notices_that_it_let_the_peer_wait(peer: Peer, clock: FakeClock, s
 async def test_having_been_late_is_forgotten(peer: Peer, clock: FakeClock) -> None:
     stream = start(peer, clock)
     clock.stall(0.5)
-    stream.post(StreamEvent.CHANGED)
+    stream.post_event(StreamEvent.CHANGED)
     await stream.receive()
     assert stream.was_late
     clock.stall(1.0)
@@ -118,7 +118,7 @@ async def test_having_been_late_is_forgotten(peer: Peer, clock: FakeClock) -> No
 async def test_flood_is_not_read_faster_than_it_is_heard(peer: Peer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_INBOX", 4)
     stream = start(peer, clock)
-    listening = asyncio.ensure_future(stream.listen())
+    listening = asyncio.ensure_future(stream.receive_requests())
     peer.say(*"abcdefghij")
     for _ in range(20):
         await asyncio.sleep(0)
@@ -143,7 +143,7 @@ async def test_answers_are_given_until_the_end_and_then_the_error(peer: Peer, cl
     stream.send("a")
     stream.send("b")
     stream.end(ValueError("over"))
-    answers = stream.answers()
+    answers = stream.responses()
     assert [await anext(answers), await anext(answers)] == ["a", "b"]
     with pytest.raises(ValueError, match="over"):
         await anext(answers)
@@ -161,7 +161,7 @@ async def test_cleaning_up_outlives_a_call_that_is_cancelled(peer: Peer, clock: 
         cleaned.set()
 
     async def call() -> None:
-        async for _ in streams.hold(stream, talk):
+        async for _ in streams.serve_stream(stream, talk):
             greeted.set()
 
     greeted = asyncio.Event()
@@ -181,7 +181,7 @@ async def test_drain_reaches_those_that_are_held_and_turns_others_away(peer: Pee
         stream.send("hello")
         heard_signs.append(await stream.receive())
 
-    call = streams.hold(stream, talk)
+    call = streams.serve_stream(stream, talk)
     async with asyncio.timeout(PATIENCE):
         assert await anext(call) == "hello"
         streams.drain()
@@ -189,4 +189,4 @@ async def test_drain_reaches_those_that_are_held_and_turns_others_away(peer: Pee
             await anext(call)
     assert heard_signs == [StreamEvent.DRAINED]
     with pytest.raises(ShuttingDown):
-        await anext(streams.hold(start(peer, clock), talk))
+        await anext(streams.serve_stream(start(peer, clock), talk))

@@ -51,9 +51,9 @@ from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
+from pinnace.client.workqueue import MAX_BACKOFF
 from pinnace.controllers.ownership import Claimer, keeper, kept_by, refers_to
 from pinnace.controllers.runtime import (
-    MAX_BACKOFF,
     Shared,
     Unfinished,
     Watch,
@@ -123,10 +123,10 @@ def step(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> 
     size = new_size(deployment, new.spec.replicas, (new, *old))
     if size != new.spec.replicas:
         return {new.metadata.name: size}
-    return _shrink(deployment, new, old)
+    return _scale_down_old(deployment, new, old)
 
 
-def _shrink(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
+def _scale_down_old(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
     """Scale down unavailable pods of old replica sets first, and then pods that available new pods replace."""
     if any(map(lags, (new, *old))):
         return {}
@@ -198,11 +198,11 @@ def describe(new: ReplicaSet, deployment: Deployment, old: Sequence[ReplicaSet])
     wanted = 1 + max((revision(each.metadata.annotations) for each in old), default=0)
     if before < wanted:
         if before:
-            annotations[HISTORY_ANNOTATION] = _history(annotations.get(HISTORY_ANNOTATION, ""), before)
+            annotations[HISTORY_ANNOTATION] = _append_revision(annotations.get(HISTORY_ANNOTATION, ""), before)
         annotations[REVISION_ANNOTATION] = str(wanted)
 
 
-def _history(earlier: str, latest: int) -> str:
+def _append_revision(earlier: str, latest: int) -> str:
     """Return the list of revisions without the oldest revisions beyond the maximum length."""
     history = f"{earlier},{latest}" if earlier else str(latest)
     return history if len(history) <= MAX_HISTORY else history[-MAX_HISTORY - 1 :].partition(",")[2]
@@ -242,7 +242,7 @@ def scaled(deployment: Deployment, new: ReplicaSet | None, old: Sequence[Replica
     if len(active) <= 1:
         latest = active[0] if active else new if new is not None else oldest_first(old)[-1] if old else None
         return {latest.metadata.name: wanted} if latest is not None else {}
-    if new is not None and _saturated(deployment, new):
+    if new is not None and _is_saturated(deployment, new):
         return {each.metadata.name: 0 for each in old if each.spec.replicas}
     if deployment.spec.strategy.type != "RollingUpdate":
         return {each.metadata.name: each.spec.replicas for each in active}
@@ -260,7 +260,7 @@ def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes
     ordered = sorted(active, key=lambda each: (-each.spec.replicas, sign * to_seconds(each.metadata.creationTimestamp)))
     sizes, done = dict[str, int](), 0
     for each in ordered:
-        share = _share(deployment, each, room)
+        share = _proportional_change(deployment, each, room)
         part = min(share, change - done) if change > 0 else min(0, max(share, change - done))
         sizes[each.metadata.name] = each.spec.replicas + part
         done += part
@@ -269,7 +269,7 @@ def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes
     return sizes
 
 
-def _share(deployment: Deployment, each: ReplicaSet, room: int) -> int:
+def _proportional_change(deployment: Deployment, each: ReplicaSet, room: int) -> int:
     """Return the change of the replica set's size in proportion to the deployment."""
     before = noted(each, MAX_ANNOTATION) or deployment.status.replicas
     if not deployment.spec.replicas:
@@ -277,7 +277,7 @@ def _share(deployment: Deployment, each: ReplicaSet, room: int) -> int:
     return math.floor(each.spec.replicas * room / before + 0.5) - each.spec.replicas if before else 0
 
 
-def _saturated(deployment: Deployment, new: ReplicaSet) -> bool:
+def _is_saturated(deployment: Deployment, new: ReplicaSet) -> bool:
     wanted = deployment.spec.replicas
     return new.spec.replicas == new.status.availableReplicas == noted(new, DESIRED_ANNOTATION) == wanted
 
@@ -312,12 +312,12 @@ def calculate_status(deployment: Deployment, new: ReplicaSet | None, old: Sequen
     status = DeploymentStatus()
     status.CopyFrom(deployment.status)
     status.observedGeneration = deployment.metadata.generation
-    status.replicas = _count(each.status.replicas for each in sets)
+    status.replicas = _sum_int32(each.status.replicas for each in sets)
     status.updatedReplicas = new.status.replicas if new is not None else 0
-    status.readyReplicas = _count(each.status.readyReplicas for each in sets)
-    status.availableReplicas = _count(each.status.availableReplicas for each in sets)
+    status.readyReplicas = _sum_int32(each.status.readyReplicas for each in sets)
+    status.availableReplicas = _sum_int32(each.status.availableReplicas for each in sets)
     status.unavailableReplicas = min(MAX_INT32, max(0, total(sets) - status.availableReplicas))
-    status.terminatingReplicas = _count(each.status.terminatingReplicas for each in sets)
+    status.terminatingReplicas = _sum_int32(each.status.terminatingReplicas for each in sets)
     if status.availableReplicas >= deployment.spec.replicas - bounds(deployment)[1]:
         text = "Deployment has minimum availability."
         say(status, AVAILABLE, "True", "MinimumReplicasAvailable", text, now)
@@ -327,7 +327,7 @@ def calculate_status(deployment: Deployment, new: ReplicaSet | None, old: Sequen
     return status
 
 
-def _count(numbers: Iterable[int]) -> int:
+def _sum_int32(numbers: Iterable[int]) -> int:
     """Return the sum, limited to the range of int32 because replica sets can report any counts."""
     return min(MAX_INT32, sum(numbers))
 
@@ -367,7 +367,7 @@ def progress(
     if not has_deadline(deployment):
         unsay(status, PROGRESSING)
     else:
-        _progress(deployment, status, new, now)
+        _update_progress(deployment, status, new, now)
     sets = (*([new] if new is not None else []), *old)
     failure = conditions.find((each for one in sets for each in one.status.conditions), FAILURE)
     if failure is not None:
@@ -376,7 +376,7 @@ def progress(
         unsay(status, FAILURE)
 
 
-def _progress(deployment: Deployment, status: DeploymentStatus, new: ReplicaSet | None, now: float) -> None:
+def _update_progress(deployment: Deployment, status: DeploymentStatus, new: ReplicaSet | None, now: float) -> None:
     said = condition(status, PROGRESSING)
     if status.replicas == status.updatedReplicas and said is not None and said.reason == COMPLETE:
         return
@@ -429,10 +429,10 @@ def plan(deployment: Deployment, sets: Sequence[ReplicaSet], lingering: bool, no
         return DeploymentPlan(calculate_status(deployment, new, old, now))
     scaling_only = deployment.spec.paused or is_resized(deployment, sets)
     create = None
-    if new is None and not scaling_only and (deployment.spec.strategy.type != "Recreate" or _emptied(old, lingering)):
+    if new is None and not scaling_only and (deployment.spec.strategy.type != "Recreate" or _are_empty(old, lingering)):
         create = new = new_replica_set(deployment, new_size(deployment, 0, old), old)
-    sizes = scaled(deployment, new, old) if scaling_only else _sizes(deployment, new, old, lingering)
-    changed = {each.metadata.name: _changed(each, deployment, new, old, sizes) for each in sets}
+    sizes = scaled(deployment, new, old) if scaling_only else _plan_sizes(deployment, new, old, lingering)
+    changed = {each.metadata.name: _updated_replica_set(each, deployment, new, old, sizes) for each in sets}
     made = DeploymentPlan(DeploymentStatus(), create, [(each, changed[each.metadata.name]) for each in sets])
     made.update = [(before, after) for before, after in made.update if before != after]
     if new is not None:
@@ -440,25 +440,25 @@ def plan(deployment: Deployment, sets: Sequence[ReplicaSet], lingering: bool, no
         own = new.metadata.annotations.get(REVISION_ANNOTATION, "")
         made.revision = own if own != deployment.metadata.annotations.get(REVISION_ANNOTATION, "") else ""
     old = [changed[each.metadata.name] for each in old]
-    made.status = _status(deployment, new, old, create, scaling_only, now)
+    made.status = _plan_status(deployment, new, old, create, scaling_only, now)
     if deployment.spec.paused or is_complete(deployment, made.status):
         made.delete = history_to_delete(deployment, old)
     return made
 
 
-def _sizes(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], lingering: bool) -> Sizes:
+def _plan_sizes(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], lingering: bool) -> Sizes:
     if deployment.spec.strategy.type == "RollingUpdate":
         return step(deployment, new, old) if new is not None else {}
     if active := [each for each in old if each.spec.replicas]:
         return {each.metadata.name: 0 for each in active}
-    return {new.metadata.name: deployment.spec.replicas} if new is not None and _emptied(old, lingering) else {}
+    return {new.metadata.name: deployment.spec.replicas} if new is not None and _are_empty(old, lingering) else {}
 
 
-def _emptied(old: Sequence[ReplicaSet], lingering: bool) -> bool:
+def _are_empty(old: Sequence[ReplicaSet], lingering: bool) -> bool:
     return not lingering and not any(each.spec.replicas or each.status.replicas for each in old)
 
 
-def _changed(
+def _updated_replica_set(
     each: ReplicaSet, deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], sizes: Sizes
 ) -> ReplicaSet:
     changed = ReplicaSet()
@@ -470,7 +470,7 @@ def _changed(
     return changed
 
 
-def _status(
+def _plan_status(
     deployment: Deployment,
     new: ReplicaSet | None,
     old: Sequence[ReplicaSet],
@@ -516,7 +516,7 @@ class DeploymentController:
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
-        return (Watch(DEPLOYMENTS, itself), Watch(REPLICA_SETS, self._of_set), Watch(PODS, self._of_pod))
+        return (Watch(DEPLOYMENTS, itself), Watch(REPLICA_SETS, self._keys_of_replica_set), Watch(PODS, self._keys_of_pod))
 
     async def sync(self, key: str) -> float | None:
         await self._expectations.met(key)
@@ -528,46 +528,46 @@ class DeploymentController:
         try:
             sets = await self._claimer.claim(key, deployment, from_message(deployment.spec.selector))
             now = self._clock.time()
-            wanted = plan(deployment, sets, self._lingering(deployment, sets), now)
+            wanted = plan(deployment, sets, self._has_old_pods(deployment, sets), now)
             left = deadline(deployment, wanted.status, now)
             again = max(0.0, left) + _LATER if left is not None else None
-            await self._carry_out(key, deployment, wanted)
+            await self._execute_plan(key, deployment, wanted)
         except NotFound:
             return None
         except ApiError as error:
             raise Unfinished(error, again) from error
         return again
 
-    async def _carry_out(self, key: str, deployment: Deployment, wanted: DeploymentPlan) -> None:
+    async def _execute_plan(self, key: str, deployment: Deployment, wanted: DeploymentPlan) -> None:
         if wanted.create is not None:
-            await self._create(key, deployment, wanted.create)
+            await self._create_replica_set(key, deployment, wanted.create)
         try:
-            latest = await self._change(key, deployment, wanted)
+            latest = await self._write_changes(key, deployment, wanted)
         except (NotFound, Conflict):  # the objects have changed; the next sync reads them again
             raise
         except ApiError:
-            await self._tell(key, deployment, wanted.status)
+            await self._write_status(key, deployment, wanted.status)
             raise
-        await self._tell(key, latest, wanted.status)
+        await self._write_status(key, latest, wanted.status)
 
-    async def _create(self, key: str, deployment: Deployment, new: ReplicaSet) -> None:
+    async def _create_replica_set(self, key: str, deployment: Deployment, new: ReplicaSet) -> None:
         name = new.metadata.name
         try:
             stored = await self._sets_client.create(new)
         except AlreadyExists:
-            await self._collide(key, deployment, new)
+            await self._resolve_name_collision(key, deployment, new)
             raise
         except OutcomeUnknown:
             await self._expectations.lost(key, self._sets_client)
             raise
         except ApiError as error:
             if error.reason != "NamespaceTerminating":
-                await self._cannot_create(key, deployment, f'Failed to create new replica set "{name}": {error.message}')
+                await self._report_failed_create(key, deployment, f'Failed to create new replica set "{name}": {error.message}')
             raise
         self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
-        self._tell_scaled(deployment, name, 0, new.spec.replicas)
+        self._record_scaling_event(deployment, name, 0, new.spec.replicas)
 
-    async def _collide(self, key: str, deployment: Deployment, new: ReplicaSet) -> None:
+    async def _resolve_name_collision(self, key: str, deployment: Deployment, new: ReplicaSet) -> None:
         """Handle a name that is already in use: by this deployment, or by an object with another template.
 
         In the second case the collision count of the deployment changes the next name.
@@ -582,22 +582,22 @@ class DeploymentController:
         status = DeploymentStatus()
         status.CopyFrom(deployment.status)
         status.collisionCount += 1
-        await self._tell(key, deployment, status)
+        await self._write_status(key, deployment, status)
 
-    async def _cannot_create(self, key: str, deployment: Deployment, why: str) -> None:
+    async def _report_failed_create(self, key: str, deployment: Deployment, why: str) -> None:
         self._events.event(deployment, "Warning", "ReplicaSetCreateError", why)
         if has_deadline(deployment):
             status = DeploymentStatus()
             status.CopyFrom(deployment.status)
             say(status, PROGRESSING, "False", "ReplicaSetCreateError", why, self._clock.time())
-            await self._tell(key, deployment, status)
+            await self._write_status(key, deployment, status)
 
-    async def _change(self, key: str, deployment: Deployment, wanted: DeploymentPlan) -> Deployment:
+    async def _write_changes(self, key: str, deployment: Deployment, wanted: DeploymentPlan) -> Deployment:
         """Write the planned changes. Return the stored deployment with its old status."""
         for before, after in wanted.update:
             stored = await self._sets_client.update(after)
             self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
-            self._tell_scaled(deployment, after.metadata.name, before.spec.replicas, after.spec.replicas)
+            self._record_scaling_event(deployment, after.metadata.name, before.spec.replicas, after.spec.replicas)
         for each in wanted.delete:
             metadata = each.metadata
             try:
@@ -614,26 +614,26 @@ class DeploymentController:
             self._expectations.wrote(key, DEPLOYMENTS, deployment.metadata.resourceVersion)
         return deployment
 
-    async def _tell(self, key: str, deployment: Deployment, status: DeploymentStatus) -> None:
+    async def _write_status(self, key: str, deployment: Deployment, status: DeploymentStatus) -> None:
         if status != deployment.status:
             changed = Deployment(metadata=deployment.metadata, spec=deployment.spec, status=status)
             stored = await self._client.update_status(changed)
             self._expectations.wrote(key, DEPLOYMENTS, stored.metadata.resourceVersion)
 
-    def _tell_scaled(self, deployment: Deployment, name: str, before: int, after: int) -> None:
+    def _record_scaling_event(self, deployment: Deployment, name: str, before: int, after: int) -> None:
         if before != after:
             direction = "up" if after > before else "down"
             text = f"Scaled {direction} replica set {name} from {before} to {after}"
             self._events.event(deployment, "Normal", "ScalingReplicaSet", text)
 
-    def _lingering(self, deployment: Deployment, sets: Iterable[ReplicaSet]) -> bool:
+    def _has_old_pods(self, deployment: Deployment, sets: Iterable[ReplicaSet]) -> bool:
         """Return True if pods of old templates exist. Only Recreate waits for them."""
         if deployment.spec.strategy.type != "Recreate":
             return False
         _, old = split(deployment, sets)
         return any(not ended(pod) for each in old for pod in self._pods.under(kept_by(each)).values())
 
-    def _of_set(self, delta: Delta[ReplicaSet]) -> Iterable[str]:
+    def _keys_of_replica_set(self, delta: Delta[ReplicaSet]) -> Iterable[str]:
         """Return the deployment of the replica set, or the deployments that would adopt it."""
         yield from its_controller(DEPLOYMENTS)(delta)
         metadata = delta.obj.metadata
@@ -643,7 +643,7 @@ class DeploymentController:
                 if each.metadata.namespace == metadata.namespace and selected:
                     yield store_key(each)
 
-    def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
+    def _keys_of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Return the deployment of a deleted or terminated pod, which can be the last pod that Recreate waits for."""
         if delta.kind != DELETED and not ended(delta.obj):
             return

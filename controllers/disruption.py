@@ -20,8 +20,9 @@ from pinnace.api.scalars import MAX_INT32, STRING, to_seconds, to_time
 from pinnace.api.selectors import NOTHING, LabelSelector, from_message
 from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
+from pinnace.client.workqueue import MAX_BACKOFF
 from pinnace.controllers.pods import PodFacts
-from pinnace.controllers.runtime import MAX_BACKOFF, Shared, Watch, controller_of, itself, scaled_value
+from pinnace.controllers.runtime import Shared, Watch, controller_of, itself, scaled_value
 from pinnace.controllers.writes import Expectations
 
 UNCONFIRMED = 120.0
@@ -145,9 +146,9 @@ class DisruptionController:
     def watches(self) -> Sequence[Watch[Any]]:
         return (
             Watch(POD_DISRUPTION_BUDGETS, itself),
-            Watch(PODS, self._of_pod),
-            Watch(REPLICA_SETS, self._of_workload),
-            Watch(DEPLOYMENTS, self._of_workload),
+            Watch(PODS, self._keys_of_pod),
+            Watch(REPLICA_SETS, self._keys_of_workload),
+            Watch(DEPLOYMENTS, self._keys_of_workload),
         )
 
     async def sync(self, key: str) -> float | None:
@@ -156,7 +157,7 @@ class DisruptionController:
         if budget is None:
             return None
         pods = self._pods.select(budget.metadata.namespace, selector_of(budget).matches)
-        scale = self._scale(pods) if needs_scale(budget) else Scale(0)
+        scale = self._expected_scale(pods) if needs_scale(budget) else Scale(0)
         facts = list(self._facts.of(pods))
         status, again = status_of(budget, facts, scale, self._clock.time())
         if status != budget.status:
@@ -173,7 +174,7 @@ class DisruptionController:
                 self._events.event(pod, "Warning", "NotDeleted", message)
         return again
 
-    def _scale(self, pods: Iterable[Pod]) -> Scale:
+    def _expected_scale(self, pods: Iterable[Pod]) -> Scale:
         """Return the total size of the pods' controllers. Pods without a controller do not count, as in Kubernetes."""
         sizes: dict[str, int] = {}
         seen, unmanaged = set[str](), False
@@ -196,16 +197,16 @@ class DisruptionController:
             sizes[owner.metadata.uid] = owner.spec.replicas
         return Scale(sum(sizes.values()), unmanaged=unmanaged)
 
-    def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
+    def _keys_of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Return the budgets that select the pod now or before the change."""
         labels = [obj.metadata.labels for obj in (delta.obj, delta.old) if obj is not None]
-        return self._that_select(delta.obj.metadata.namespace, labels)
+        return self._keys_of_budgets(delta.obj.metadata.namespace, labels)
 
-    def _of_workload(self, delta: Delta[ReplicaSet | Deployment]) -> Iterable[str]:
+    def _keys_of_workload(self, delta: Delta[ReplicaSet | Deployment]) -> Iterable[str]:
         """Return the budgets that select the pods of a workload whose size has changed."""
         if delta.old is not None and delta.old.spec.replicas == delta.obj.spec.replicas:
             return ()
-        return self._that_select(delta.obj.metadata.namespace, [delta.obj.spec.template.metadata.labels])
+        return self._keys_of_budgets(delta.obj.metadata.namespace, [delta.obj.spec.template.metadata.labels])
 
-    def _that_select(self, namespace: str, labels: Sequence[Any]) -> Iterable[str]:
+    def _keys_of_budgets(self, namespace: str, labels: Sequence[Any]) -> Iterable[str]:
         return {store_key(budget) for each in labels for budget in self._selecting.that_select(namespace, each)}

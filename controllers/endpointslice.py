@@ -26,9 +26,10 @@ from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.api.wellknown import SERVICE_LABEL, ZONE_LABEL
 from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
+from pinnace.client.workqueue import MAX_BACKOFF
 from pinnace.controllers.ownership import refers_to
 from pinnace.controllers.pods import node_of, ready
-from pinnace.controllers.runtime import MAX_BACKOFF, Shared, Watch, itself
+from pinnace.controllers.runtime import Shared, Watch, itself
 from pinnace.controllers.writes import Expectations
 
 

@@ -42,7 +42,8 @@ from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from pinnace.client.errors import NotFound, timed_out
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
-from pinnace.controllers.runtime import MAX_BACKOFF, Shared, Watch
+from pinnace.client.workqueue import MAX_BACKOFF
+from pinnace.controllers.runtime import Shared, Watch
 from pinnace.controllers.writes import Batcher
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import TimeSlice
@@ -350,14 +351,14 @@ class GarbageCollector:
         metadata = obj.metadata
         try:
             if deleting(metadata, ORPHAN_FINALIZER):
-                await self._know_dependents(obj)
+                await self._dependents_synced(obj)
                 await self._orphan(resource, obj)
             elif deleting(metadata, FOREGROUND_FINALIZER):
-                await self._know_dependents(obj)
+                await self._dependents_synced(obj)
                 if not await self._blocked(obj):
-                    await self._free(resource, obj, FOREGROUND_FINALIZER)
+                    await self._finish_deletion(resource, obj, FOREGROUND_FINALIZER)
             elif metadata.ownerReferences and not metadata.HasField("deletionTimestamp"):
-                return await self._judge(resource, obj)
+                return await self._process_object(resource, obj)
         except NotFound:
             return None
         except SearchDeferred as later:
@@ -366,12 +367,12 @@ class GarbageCollector:
 
     # --- an object and its owners
 
-    async def _judge(self, resource: Resource[Any], obj: Object) -> float | None:
+    async def _process_object(self, resource: Resource[Any], obj: Object) -> float | None:
         """Sync an object with owners. Return the delay until the next sync, or None if the informers report all changes."""
         metadata = obj.metadata
         owners, again = dict[str, Owner](), None
         for each in metadata.ownerReferences:
-            found = await self._find(each, metadata.namespace)
+            found = await self._find_object(each, metadata.namespace)
             owners[each.uid] = max(owners.get(each.uid, Owner.GONE), found.state)
             again = again if found.seen else UNSEEN
             if found.elsewhere:
@@ -385,7 +386,7 @@ class GarbageCollector:
                 await self._delete(resource, obj, policy)
         return again
 
-    async def _find(self, reference: OwnerReference, namespace: str) -> OwnerLookup:
+    async def _find_object(self, reference: OwnerReference, namespace: str) -> OwnerLookup:
         resource = by_kind(reference.kind, reference.apiVersion)
         if resource is None or resource not in self._stores:
             return OwnerLookup(Owner.STAYS)  # an unknown kind counts as existing
@@ -437,7 +438,7 @@ class GarbageCollector:
 
     # --- an owner and its dependents
 
-    async def _know_dependents(self, owner: Object) -> None:
+    async def _dependents_synced(self, owner: Object) -> None:
         """Wait until the informers have all dependents that were created before the deletion of the owner. Raise Timeout."""
         try:
             await self._informers.wait_for(int(owner.metadata.resourceVersion), INFORMER_TIMEOUT, WATCHED.values())
@@ -476,9 +477,9 @@ class GarbageCollector:
             for outcome in outcomes:
                 if isinstance(outcome, BaseException) and not isinstance(outcome, NotFound):
                     raise outcome
-        await self._free(resource, owner, ORPHAN_FINALIZER)
+        await self._finish_deletion(resource, owner, ORPHAN_FINALIZER)
 
-    async def _free(self, resource: Resource[Any], owner: Object, finalizer: str) -> None:
+    async def _finish_deletion(self, resource: Resource[Any], owner: Object, finalizer: str) -> None:
         changed = _copy(resource, owner)
         changed.metadata.finalizers.remove(finalizer)
         await self._client.of(resource).update(changed)
@@ -498,22 +499,22 @@ class GarbageCollector:
         keys = set()
         if delta.kind == DELETED:
             self._cycles.forget(metadata.uid)
-            keys |= self._of_dependents(metadata.uid)
+            keys |= self._keys_of_dependents(metadata.uid)
             if keys:
                 self._remember(OwnerKey(resource.plural, store_key(delta.obj), metadata.uid))
         else:
             if deleting(metadata, ORPHAN_FINALIZER) or _has_other_owners(delta):
                 keys.add(_key(resource, delta.obj))
             if deleting(metadata, FOREGROUND_FINALIZER):
-                keys |= {_key(resource, delta.obj), *self._of_dependents(metadata.uid)}
+                keys |= {_key(resource, delta.obj), *self._keys_of_dependents(metadata.uid)}
         for obj in filter(None, (delta.obj, delta.old)):
-            keys.update(self._of_waiting_owners(obj))
+            keys.update(self._keys_of_waiting_owners(obj))
         return keys
 
-    def _of_dependents(self, uid: str) -> set[str]:
+    def _keys_of_dependents(self, uid: str) -> set[str]:
         return {f"{place.resource.plural} {place.key}" for place in self._dependents.of(uid).values()}
 
-    def _of_waiting_owners(self, obj: Object) -> Iterable[str]:
+    def _keys_of_waiting_owners(self, obj: Object) -> Iterable[str]:
         namespace = obj.metadata.namespace
         for reference in obj.metadata.ownerReferences:
             resource = by_kind(reference.kind, reference.apiVersion)

@@ -35,10 +35,11 @@ from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
+from pinnace.client.workqueue import MAX_BACKOFF
 from pinnace.controllers.ownership import Claimer, keeper, kept_by
 from pinnace.controllers.podcontrol import BURST, PodControl, pod_from, those_that_lack, victims
 from pinnace.controllers.pods import active, facts_of, namespace_of, ready, terminating
-from pinnace.controllers.runtime import MAX_BACKOFF, Shared, Unfinished, Watch, controller_of, its_controller, itself
+from pinnace.controllers.runtime import Shared, Unfinished, Watch, controller_of, its_controller, itself
 from pinnace.controllers.writes import Expectations
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -323,9 +324,9 @@ def judge(job: Job, count: Count, pods: Iterable[Pod], now: float) -> None:
     status = count.status
     if judged(status):
         return
-    if (verdict := _failure(job, count, pods, now)) is not None:
+    if (verdict := _failure_reason(job, count, pods, now)) is not None:
         say(status, FAILURE, "True", verdict, now)
-    elif _succeeded(job, count):
+    elif _has_succeeded(job, count):
         verdict = ConditionReason("CompletionsReached", "Reached expected number of succeeded pods")
         say(status, SUCCESS, "True", verdict, now)
 
@@ -352,15 +353,15 @@ def time_left(job: Job, status: JobStatus, now: float) -> float | None:
     return to_seconds(status.startTime) + job.spec.activeDeadlineSeconds - now
 
 
-def _succeeded(job: Job, count: Count) -> bool:
+def _has_succeeded(job: Job, count: Count) -> bool:
     if job.spec.HasField("completions"):
         return count.succeeded >= job.spec.completions
     return count.succeeded > 0 and count.status.active == 0
 
 
-def _failure(job: Job, count: Count, pods: Iterable[Pod], now: float) -> ConditionReason | None:
+def _failure_reason(job: Job, count: Count, pods: Iterable[Pod], now: float) -> ConditionReason | None:
     spec = job.spec
-    if count.failed > spec.backoffLimit or _restless(job, pods):
+    if count.failed > spec.backoffLimit or _exceeds_restarts(job, pods):
         return ConditionReason("BackoffLimitExceeded", "Job has reached the specified backoff limit")
     left = time_left(job, count.status, now)
     if left is not None and left <= 0:
@@ -368,7 +369,7 @@ def _failure(job: Job, count: Count, pods: Iterable[Pod], now: float) -> Conditi
     return None
 
 
-def _restless(job: Job, pods: Iterable[Pod]) -> bool:
+def _exceeds_restarts(job: Job, pods: Iterable[Pod]) -> bool:
     """Return True if restarts exceed the backoff limit. With OnFailure, each restart of a container counts as a failure."""
     if job.spec.template.spec.restartPolicy != "OnFailure":
         return False
@@ -421,13 +422,13 @@ def plan(job: Job, pods: Sequence[Pod], now: float) -> JobPlan:
         made.delete = running
         finish(count, now)
         return made
-    wanted = _wanted(job, count)
-    made.delete = _superfluous(job, running, wanted, now)
+    wanted = _active_pods_needed(job, count)
+    made.delete = _pods_to_delete(job, running, wanted, now)
     left = [time_left(job, status, now)]
-    if missing := _missing(job, status, pods, wanted):
+    if missing := _pods_to_create(job, status, pods, wanted):
         wait = backoff([pod for pod in pods if concerns(job, pod)], now)
         left.append(wait or None)
-        made.create = _made(job, status, pods, missing) if not wait else []
+        made.create = _new_pods(job, status, pods, missing) if not wait else []
     made.again = min((each for each in left if each is not None), default=None)
     return made
 
@@ -438,8 +439,8 @@ def backoff(pods: Sequence[Pod], now: float) -> float:
     Pods that are being deleted do not count, because the job itself may have deleted them when it was suspended or scaled down.
     After the finalizer is removed, they cannot be distinguished from pods that other clients delete, which count as failed.
     """
-    succeeded = max((_ended_at(pod) for pod in pods if pod.status.phase == "Succeeded"), default=0.0)
-    ends = [end for pod in pods if _has_failed(pod) and (end := _ended_at(pod)) > succeeded]
+    succeeded = max((_pod_end_time(pod) for pod in pods if pod.status.phase == "Succeeded"), default=0.0)
+    ends = [end for pod in pods if _has_failed(pod) and (end := _pod_end_time(pod)) > succeeded]
     if not ends:
         return 0.0
     delay = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(len(ends) - 1, 10))
@@ -451,7 +452,7 @@ def _has_failed(pod: Pod) -> bool:
     return pod.status.phase == "Failed" and not pod.metadata.HasField("deletionTimestamp")
 
 
-def _ended_at(pod: Pod) -> float:
+def _pod_end_time(pod: Pod) -> float:
     """Return the end of the pod: the last end of a container, including sidecars, or the last change of a condition.
 
     For a pod that its node rejected, neither may be reported. Its creation time is used instead.
@@ -474,7 +475,7 @@ def _suspend_or_resume(job: Job, status: JobStatus, now: float) -> None:
         status.startTime.CopyFrom(to_time(now))
 
 
-def _wanted(job: Job, count: Count) -> int:
+def _active_pods_needed(job: Job, count: Count) -> int:
     """Return the number of pods that must be active now."""
     spec, done = job.spec, count.succeeded
     if spec.HasField("completions"):
@@ -482,7 +483,7 @@ def _wanted(job: Job, count: Count) -> int:
     return count.status.active if done else spec.parallelism
 
 
-def _superfluous(job: Job, running: Sequence[Pod], wanted: int, now: float) -> list[Pod]:
+def _pods_to_delete(job: Job, running: Sequence[Pod], wanted: int, now: float) -> list[Pod]:
     """Return the pods to delete.
 
     Pods without the finalizer are always included. An earlier sync selected them but did not delete them. If they were
@@ -495,14 +496,14 @@ def _superfluous(job: Job, running: Sequence[Pod], wanted: int, now: float) -> l
     return [*lost, *doubled, *victims(left, max(0, len(left) - wanted), left, now)][:BURST]
 
 
-def _missing(job: Job, status: JobStatus, pods: Sequence[Pod], wanted: int) -> int:
+def _pods_to_create(job: Job, status: JobStatus, pods: Sequence[Pod], wanted: int) -> int:
     there = status.active
     if only_ended_are_replaced(job):
         there += status.terminating
     return max(0, min(wanted - there, BURST))
 
 
-def _made(job: Job, status: JobStatus, pods: Sequence[Pod], missing: int) -> list[Pod]:
+def _new_pods(job: Job, status: JobStatus, pods: Sequence[Pod], missing: int) -> list[Pod]:
     pod = pod_from(job.spec.template, JOBS, job)
     pod.metadata.finalizers.append(FINALIZER)
     if not is_indexed(job):
@@ -554,44 +555,44 @@ class JobController:
     @property
     def watches(self) -> Sequence[Watch[Any]]:
         refused = those_that_lack(self._neighbours, lambda job: finish_condition(job) is None)
-        return (Watch(JOBS, itself), Watch(PODS, _of_pod), Watch(RESOURCE_QUOTAS, refused))
+        return (Watch(JOBS, itself), Watch(PODS, _keys_of_pod), Watch(RESOURCE_QUOTAS, refused))
 
     async def sync(self, key: str) -> float | None:
         await self._expectations.met(key)
         job = self._jobs.get(key)
-        await self._let_go(key, job)
+        await self._release_pods(key, job)
         if job is None:
             self._claimer.forget(key)
             self._control.forget(key)
             return None
         if (end := finish_condition(job)) is not None:
-            return await self._expire(job, end)
+            return await self._delete_expired_job(job, end)
         pods = await self._claimer.claim(key, job, from_message(job.spec.selector))
         wanted = plan(job, pods, self._clock.time())
         try:
-            await self._tell(key, job, wanted.status)
+            await self._write_status(key, job, wanted.status)
         except NotFound:
             return None
         try:
-            await self._carry_out(key, job, wanted)
+            await self._execute_plan(key, job, wanted)
         except ApiError as error:
             raise Unfinished(error, wanted.again) from error
         return wanted.again
 
-    async def _carry_out(self, key: str, job: Job, wanted: JobPlan) -> None:
-        await self._untrack(key, {pod.metadata.uid: pod for pod in (*wanted.release, *wanted.delete)}.values())
+    async def _execute_plan(self, key: str, job: Job, wanted: JobPlan) -> None:
+        await self._remove_finalizers(key, {pod.metadata.uid: pod for pod in (*wanted.release, *wanted.delete)}.values())
         error = await self._control.delete(key, job, wanted.delete) or await self._control.create(key, job, wanted.create)
         if error is not None:
             raise error
 
-    async def _let_go(self, key: str, job: Job | None) -> None:
+    async def _release_pods(self, key: str, job: Job | None) -> None:
         """Remove the finalizers of pods whose job is gone or finished, or no longer controls them."""
         ends = job is None or finish_condition(job) is not None
         its = kept_by(job) if job is not None else ""
         pods = self._tracked.under(key).values()
-        await self._untrack(key, [pod for pod in pods if ends or keeper(pod) != its])
+        await self._remove_finalizers(key, [pod for pod in pods if ends or keeper(pod) != its])
 
-    async def _untrack(self, key: str, pods: Iterable[Pod]) -> None:
+    async def _remove_finalizers(self, key: str, pods: Iterable[Pod]) -> None:
         limit = asyncio.Semaphore(AT_ONCE)
 
         async def one(pod: Pod) -> None:
@@ -607,15 +608,15 @@ class JobController:
             if outcome is not None:
                 raise outcome
 
-    async def _tell(self, key: str, job: Job, status: JobStatus) -> None:
+    async def _write_status(self, key: str, job: Job, status: JobStatus) -> None:
         if status == job.status:
             return
         changed = Job(metadata=job.metadata, spec=job.spec, status=status)
         stored = await self._client.update_status(changed)
         self._expectations.wrote(key, JOBS, stored.metadata.resourceVersion)
-        self._record(job, status)
+        self._record_events(job, status)
 
-    def _record(self, job: Job, status: JobStatus) -> None:
+    def _record_events(self, job: Job, status: JobStatus) -> None:
         """Record events for the changes of the status."""
         if condition(status, COMPLETE) is not None:
             self._events.event(job, "Normal", "Completed", "Job completed")
@@ -625,7 +626,7 @@ class JobController:
         if was != is_:
             self._events.event(job, "Normal", "Suspended" if is_ else "Resumed", "Job suspended" if is_ else "Job resumed")
 
-    async def _expire(self, job: Job, end: JobCondition) -> float | None:
+    async def _delete_expired_job(self, job: Job, end: JobCondition) -> float | None:
         """Delete an expired job. Only this version is deleted, because a later version may have a longer TTL."""
         metadata = job.metadata
         if not job.spec.HasField("ttlSecondsAfterFinished") or metadata.HasField("deletionTimestamp"):
@@ -638,7 +639,7 @@ class JobController:
         return None
 
 
-def _of_pod(delta: Delta[Pod]) -> Iterable[str]:
+def _keys_of_pod(delta: Delta[Pod]) -> Iterable[str]:
     """Return the pod's job, or the key of all pods in its namespace with a finalizer but without a job."""
     yield from its_controller(JOBS)(delta)
     if delta.kind != DELETED and (key := job_of(delta.obj)).endswith("/"):

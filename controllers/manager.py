@@ -47,15 +47,15 @@ class Manager:
             CONTROLLERS_ELECTION,
             name,
             self._informers,
-            lead=self._lead,
-            on_lost=self._on_lost,
-            find_stall=self._stuck,
+            lead=self._run_controllers,
+            on_lost=self._on_stopped_leading,
+            find_stall=self._find_stuck_controller,
             progress_timeout=patience,
             clock=clock,
         )
         guarded = client.guarded(lambda: self._standby.fence)
         self._controllers = build(Shared(guarded, self._informers, self._events, clock, COMPONENT))
-        self._working: Mapping[str, WorkerPool] = {}
+        self._worker_pools: Mapping[str, WorkerPool] = {}
         for controller in self._controllers:
             for watch in controller.watches:
                 self._informers.add_handler(watch.resource, partial(self._handle, controller.name, watch.keys))
@@ -78,18 +78,18 @@ class Manager:
             async with asyncio.timeout(1.0):
                 await self._events.flush()
 
-    def _on_lost(self) -> None:
-        self._working = {}
+    def _on_stopped_leading(self) -> None:
+        self._worker_pools = {}
 
-    def _stuck(self) -> str | None:
+    def _find_stuck_controller(self) -> str | None:
         """Return the problem of the first stuck controller, or None."""
-        return next((problem for each in self._working.values() if (problem := each.stuck()) is not None), None)
+        return next((problem for each in self._worker_pools.values() if (problem := each.stuck()) is not None), None)
 
-    async def _lead(self, token: int) -> None:
+    async def _run_controllers(self, token: int) -> None:
         working = {
             each.name: WorkerPool(each, lambda: self._standby.token == token, clock=self._clock) for each in self._controllers
         }
-        self._working = working
+        self._worker_pools = working
         log.info("token %d: %s", token, ", ".join(working))
         async with asyncio.TaskGroup() as group:
             for each in working.values():
@@ -97,5 +97,5 @@ class Manager:
                 group.create_task(unending(f"controller {each.name}", each.run))
 
     def _handle(self, controller: str, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
-        if (working := self._working.get(controller)) is not None:
+        if (working := self._worker_pools.get(controller)) is not None:
             working.handle(keys, deltas)

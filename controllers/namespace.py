@@ -58,14 +58,14 @@ class NamespaceController:
             return None
         if NAMESPACE_FINALIZER not in namespace.spec.finalizers:
             return None
-        pods, refused = await self._empty(PODS, key)
+        pods, refused = await self._delete_content(PODS, key)
         for resource in () if pods else OTHERS:
-            refused += (await self._empty(resource, key))[1]
+            refused += (await self._delete_content(resource, key))[1]
         if refused:
             raise refused[0]
-        return patience(namespace, self._clock.time()) if pods or not await self._end(namespace) else None
+        return patience(namespace, self._clock.time()) if pods or not await self._finalize(namespace) else None
 
-    async def _empty(self, resource: Resource[Any], namespace: str) -> tuple[bool, list[ApiError]]:
+    async def _delete_content(self, resource: Resource[Any], namespace: str) -> tuple[bool, list[ApiError]]:
         """Delete all objects of a kind. Return True if there may be remaining objects, and the errors of individual deletes.
 
         Raise ApiError for an error that concerns all kinds.
@@ -76,11 +76,11 @@ class NamespaceController:
             raise
         except ApiError as error:
             return True, [error]
-        errors = [_refusal(resource, each) for each in items if each.HasField("error")]
+        errors = [_item_error(resource, each) for each in items if each.HasField("error")]
         refused = [each for each in errors if not isinstance(each, NotFound)]
         return len(items) > len(errors) or bool(refused), refused
 
-    async def _end(self, namespace: Namespace) -> bool:
+    async def _finalize(self, namespace: Namespace) -> bool:
         """Delete the namespace. The API server rejects the request unless it is empty. Return True if the namespace is gone."""
         metadata = namespace.metadata
         try:
@@ -97,7 +97,7 @@ class NamespaceController:
         return there.metadata.uid != namespace.metadata.uid
 
 
-def _refusal(resource: Resource[Any], item: BatchItem) -> ApiError:
+def _item_error(resource: Resource[Any], item: BatchItem) -> ApiError:
     """Return the error with the name of the object, which the message of a webhook may not contain."""
     error = from_status(item.error)
     return from_refusal(replace(error.refusal, message=f'{resource.plural} "{item.name}": {error.message}'))

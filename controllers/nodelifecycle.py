@@ -107,22 +107,22 @@ class LeaseMonitor:
         self._leases = leases
         self._since: dict[str, float] = {}
 
-    def look(self, node: str, now: float) -> None:
+    def update_lease(self, node: str, now: float) -> None:
         """Handle an added or deleted node or lease."""
         if lease_key(node) in self._leases:
             self._since.pop(node, None)
         else:
             self._since.setdefault(node, now)
 
-    def restart(self, node: str, now: float) -> None:
+    def restart_timer(self, node: str, now: float) -> None:
         """Start the time of a silent node again."""
         if node in self._since:
             self._since[node] = now
 
-    def forget(self, node: str) -> None:
+    def remove_node(self, node: str) -> None:
         self._since.pop(node, None)
 
-    def lasts(self, node: str, now: float) -> float | None:
+    def seconds_without_lease(self, node: str, now: float) -> float | None:
         """Return the seconds since the node lost its lease, or None if it has one."""
         since = self._since.get(node)
         return None if since is None else now - since
@@ -289,19 +289,19 @@ class Zones:
         self._changed: set[str] = set()
         self._resumed = float("-inf")
 
-    def note(self, node: str, zone: str, healthy: bool, now: float, *, counts: bool = True) -> None:
+    def update_node(self, node: str, zone: str, healthy: bool, now: float, *, counts: bool = True) -> None:
         """Update a node. `counts` is True if it counts for the state of its zone."""
         if self._zone_of.get(node, zone) != zone:
-            self.forget(node, now)
+            self.remove_node(node, now)
         found = self._zones.setdefault(zone, Zone())
         if not found.put(node, healthy, counts):
             return
         self._zone_of[node] = zone
         if healthy:
             self._changed.update(found.give_back(node, now))
-        self._look(found, now)
+        self._update_disruption(found, now)
 
-    def forget(self, node: str, now: float) -> None:
+    def remove_node(self, node: str, now: float) -> None:
         zone = self._zone_of.pop(node, None)
         if zone is None:
             return
@@ -311,7 +311,7 @@ class Zones:
         self._changed.discard(node)
         if not found.nodes:
             del self._zones[zone]
-        self._look(found, now)
+        self._update_disruption(found, now)
 
     @property
     def disrupted(self) -> bool:
@@ -321,7 +321,7 @@ class Zones:
     def states(self) -> dict[str, State]:
         return {name: zone.state(self._rates.unhealthy) for name, zone in self._zones.items()}
 
-    def turn(self, node: str, now: float) -> float | None:
+    def seconds_until_eviction(self, node: str, now: float) -> float | None:
         """Return the seconds until the node may be evicted, or None if the state of its zone allows no evictions.
 
         The node keeps its turn unless it gets an earlier one.
@@ -333,7 +333,7 @@ class Zones:
             zone.turns[node] = zone.last_turn = max(now, self._resumed + RECOVERY, zone.last_turn + 1 / zone.rate)
         return max(0.0, zone.turns[node] - now)
 
-    def take_changed(self) -> set[str]:
+    def pop_changed_nodes(self) -> set[str]:
         """Return and clear the unhealthy nodes whose turns have changed, because the rate changed or a turn was returned."""
         changed, self._changed = self._changed, set()
         return changed
@@ -343,7 +343,7 @@ class Zones:
             return self._rates.eviction
         return self._rates.secondary if zone.size > self._rates.large else 0.0
 
-    def _look(self, changed: Zone, now: float) -> None:
+    def _update_disruption(self, changed: Zone, now: float) -> None:
         states = [zone.unhealthy == zone.size for zone in self._zones.values() if zone.size]
         disrupted = bool(states) and all(states)
         concerned = (changed,) if disrupted is self._disrupted else self._zones.values()
@@ -405,7 +405,7 @@ class NodeLifecycle:
         if node is None:
             return None
         now = self._clock.monotonic()
-        wait = left(node, self._silences.lasts(key, now), self._options.grace, self._options.startup)
+        wait = left(node, self._silences.seconds_without_lease(key, now), self._options.grace, self._options.startup)
         refused: Sequence[ApiError | None] = ()
         try:
             if wait == 0.0:
@@ -439,7 +439,7 @@ class NodeLifecycle:
     async def _taint(self, node: Node, now: float) -> float | None:
         """Write the taints. Return the seconds until the node's turn, or None if it needs no turn or its zone allows none."""
         marked = evicts(node) and not self._zones.disrupted
-        turn = self._zones.turn(node.metadata.name, now) if should_evict(node) and not marked else 0.0
+        turn = self._zones.seconds_until_eviction(node.metadata.name, now) if should_evict(node) and not marked else 0.0
         changed = tainted(node, turn == 0.0, self._clock.time())
         if changed is not None:
             await self._client.update(changed)
@@ -447,19 +447,19 @@ class NodeLifecycle:
 
     def _and_changed(self, keys: Keys[T]) -> Keys[T]:
         """Extend `keys` with the nodes whose turns changed in the handlers that ran before."""
-        return lambda delta: (*keys(delta), *self._zones.take_changed())
+        return lambda delta: (*keys(delta), *self._zones.pop_changed_nodes())
 
     def _nodes_changed(self, deltas: Sequence[Delta[Node]]) -> None:
         now = self._clock.monotonic()
         for delta in deltas:
             name = delta.obj.metadata.name
             if delta.kind == DELETED:
-                self._silences.forget(name)
-                self._zones.forget(name, now)
+                self._silences.remove_node(name)
+                self._zones.remove_node(name, now)
             else:
-                self._silences.look(name, now)
+                self._silences.update_lease(name, now)
                 if delta.old is not None and ready(delta.obj) == "True" != ready(delta.old):
-                    self._silences.restart(name, now)
+                    self._silences.restart_timer(name, now)
                 self._note(delta.obj, now)
 
     def _leases_changed(self, deltas: Sequence[Delta[Lease]]) -> None:
@@ -467,15 +467,15 @@ class NodeLifecycle:
         for delta in deltas:
             name = delta.obj.metadata.name
             if delta.obj.metadata.namespace == NODE_LEASE_NAMESPACE and (node := self._nodes.get(name)) is not None:
-                self._silences.look(name, now)
+                self._silences.update_lease(name, now)
                 self._note(node, now)
 
     def _note(self, node: Node, now: float) -> None:
         """Update the zone of a node. A silent node counts as unhealthy before it is marked, so that the zone's state is
         current."""
         name = node.metadata.name
-        healthy = ready(node) == "True" and self._silences.lasts(name, now) is None
-        self._zones.note(name, zone_of(node), healthy, now, counts=counts(node))
+        healthy = ready(node) == "True" and self._silences.seconds_without_lease(name, now) is None
+        self._zones.update_node(name, zone_of(node), healthy, now, counts=counts(node))
 
 
 def not_ready(pod: Pod, now: float) -> Pod | None:

@@ -17,10 +17,11 @@ from pinnace.api.selectors import LabelSelector, from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
+from pinnace.client.workqueue import MAX_BACKOFF
 from pinnace.controllers.ownership import Claimer, keeper, kept_by
 from pinnace.controllers.podcontrol import BURST, PodControl, pod_from, those_that_lack, victims
 from pinnace.controllers.pods import PodFacts, active, namespace_of
-from pinnace.controllers.runtime import MAX_BACKOFF, Shared, Unfinished, Watch, controller_of, its_controller, itself
+from pinnace.controllers.runtime import Shared, Unfinished, Watch, controller_of, its_controller, itself
 from pinnace.controllers.writes import Expectations
 
 AT_ONCE = 2
@@ -150,7 +151,7 @@ class ReplicaSetController:
     @property
     def watches(self) -> Sequence[Watch[Any]]:
         refused = those_that_lack(self._neighbours, lambda each: each.status.replicas < each.spec.replicas)
-        return (Watch(REPLICA_SETS, itself), Watch(PODS, self._of_pod), Watch(RESOURCE_QUOTAS, refused))
+        return (Watch(REPLICA_SETS, itself), Watch(PODS, self._keys_of_pod), Watch(RESOURCE_QUOTAS, refused))
 
     async def sync(self, key: str) -> float | None:
         await self._expectations.met(key)
@@ -162,15 +163,15 @@ class ReplicaSetController:
         own = await self._claimer.claim(key, replica_set, from_message(replica_set.spec.selector))
         pods = list(self._facts.of(own))
         now = self._clock.time()
-        wanted = plan(replica_set, pods, self._related(replica_set), now)
+        wanted = plan(replica_set, pods, self._related_replica_sets(replica_set), now)
         again = min((each for each in (available_in(replica_set, pods, now), wanted.wait) if each is not None), default=None)
         try:
-            await self._carry_out(key, replica_set, pods, wanted, now)
+            await self._execute_plan(key, replica_set, pods, wanted, now)
         except ApiError as error:
             raise Unfinished(error, again) from error
         return again
 
-    async def _carry_out(
+    async def _execute_plan(
         self, key: str, replica_set: ReplicaSet, pods: Sequence[PodFacts], wanted: ReplicaSetPlan, now: float
     ) -> None:
         if wanted.create:
@@ -181,11 +182,11 @@ class ReplicaSetController:
         failed = (
             ReplicaFailure("FailedCreate" if wanted.create else "FailedDelete", error.message) if error is not None else None
         )
-        await self._tell(key, replica_set, status_of(replica_set, pods, failed, now))
+        await self._write_status(key, replica_set, status_of(replica_set, pods, failed, now))
         if error is not None:
             raise error
 
-    async def _tell(self, key: str, replica_set: ReplicaSet, status: ReplicaSetStatus) -> None:
+    async def _write_status(self, key: str, replica_set: ReplicaSet, status: ReplicaSetStatus) -> None:
         """Write the status for the pods in the cache. Pods that were just created or deleted are counted in the next sync."""
         if status == replica_set.status:
             return
@@ -196,14 +197,14 @@ class ReplicaSetController:
             return
         self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
 
-    def _related(self, replica_set: ReplicaSet) -> Iterable[PodFacts]:
+    def _related_replica_sets(self, replica_set: ReplicaSet) -> Iterable[PodFacts]:
         """Yield the pods of all replica sets of the deployment."""
         deployment = keeper(replica_set)
         family = self._siblings.under(deployment).values() if deployment else (replica_set,)
         for each in family:
             yield from self._facts.of(self._pods.under(kept_by(each)).values())
 
-    def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
+    def _keys_of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Return the replica set of the pod, or the replica sets that would adopt it."""
         yield from its_controller(REPLICA_SETS)(delta)
         metadata = delta.obj.metadata

@@ -19,7 +19,7 @@ Work queue:
        +----> delayed ------+                 being synced, and dirty --done--> waiting for a worker
 
 Guarantees: a key that is added is synced afterwards, and two workers never sync the same key concurrently. The backoff of a key
-starts at BASE seconds and doubles with each failure, up to `maximum`, until `forget`. The semantics are client-go's,
+starts at BASE_BACKOFF seconds and doubles with each failure, up to `maximum`, until `forget`. The semantics are client-go's,
 https://pkg.go.dev/k8s.io/client-go/util/workqueue.
 
 Worker pool: after an API error or an unexpected exception, the key is retried with its backoff, so that one object does
@@ -30,13 +30,10 @@ not block others.
 """
 
 import asyncio
-import heapq
 import logging
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from types import FrameType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -51,12 +48,39 @@ from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, Conflict
 from pinnace.client.events import EventRecorder, Reporter
 from pinnace.client.informer import Delta
+from pinnace.client.workqueue import RateLimitingQueue
 from pinnace.controllers.informers import Informers
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import SyncAbandoned, SyncSlow, SyncTimedOut
 from pinnace.runtime.stalls import Culprit
 from pinnace.runtime.supervise import EndedEarly, describe, unending
-from pinnace.runtime.tasks import TimeSlice, in_slices, race
+from pinnace.runtime.tasks import TimeSlice, in_slices
+
+log = logging.getLogger(__name__)
+
+SYNCS = Counter("controllers_syncs", "Syncs of keys, by controller and result.", ["controller", "result"])
+DEPTH = Gauge("workqueue_depth", "Keys that wait for a worker.", ["name"])
+RETRIES = Counter("workqueue_retries", "Retries of keys after a failure.", ["name"])
+WORK = Histogram(
+    "workqueue_work_duration_seconds",
+    "Seconds per sync of a key.",
+    ["name"],
+    buckets=[0.0001 * 4**step for step in range(10)],  # 0.1 milliseconds to 26 seconds
+)
+
+
+SLOW = 30.0
+"""Seconds after which a sync is logged as slow. A successful sync takes less than a tenth of it."""
+DEADLINE = 300.0
+"""Maximum seconds per sync. The deletion of a large namespace, or of thousands of nodes, takes a minute on a slow cluster."""
+GRACE = 10.0
+"""Seconds for a sync to end after its cancellation."""
+WATCH = 1.0
+"""Seconds between checks of the workers."""
+MAX_LOST_WORKERS = 8
+"""Maximum number of workers that ignore their cancellation. Beyond it, the term ends."""
+WARN_FAILURES = 3
+"""Number of consecutive failures of a key after which they are logged as warnings. Most problems end earlier."""
 
 T = TypeVar("T", bound=Object)
 
@@ -166,129 +190,13 @@ def scaled_value(bound: IntOrString, total: int, *, up: bool) -> int:
     return -(-share // 100) if up else share // 100
 
 
-BASE = 0.005
-MAX_BACKOFF = 1000.0
-"""Default maximum backoff of a controller, in seconds."""
-_DOUBLINGS = 60
-"""Number of failures after which the backoff stops growing."""
-
-
-class WorkQueue:
-    """The work queue. `run` moves delayed keys. Times are monotonic seconds."""
-
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, base: float = BASE, maximum: float = MAX_BACKOFF) -> None:
-        self._clock = clock
-        self._base = base
-        self._maximum = maximum
-        self._waiting: asyncio.Queue[str] = asyncio.Queue()
-        self._wanted: set[str] = set()  # keys that wait for a worker, and dirty keys
-        self._busy: set[str] = set()
-        self._failures: dict[str, int] = {}
-        self._asleep: dict[str, float] = {}
-        self._heap: list[tuple[float, int, str]] = []  # may contain outdated entries, whose time differs from `_asleep`
-        self._order = count()
-        self._earlier = asyncio.Event()
-
-    def __len__(self) -> int:
-        """Return the number of keys that wait for a worker."""
-        return self._waiting.qsize()
-
-    def add(self, key: str) -> None:
-        if key not in self._wanted:
-            self._wanted.add(key)
-            if key not in self._busy:
-                self._waiting.put_nowait(key)
-
-    def add_after(self, key: str, seconds: float) -> None:
-        """Add the key after `seconds`. Of several calls, the earliest time counts."""
-        if seconds <= 0:
-            self.add(key)
-            return
-        time = self._clock.monotonic() + seconds
-        if time < self._asleep.get(key, math.inf):
-            self._asleep[key] = time
-            heapq.heappush(self._heap, (time, next(self._order), key))
-            if self._heap[0][2] == key:
-                self._earlier.set()
-
-    def add_rate_limited(self, key: str) -> float:
-        """Add the key after its backoff. Return the backoff in seconds."""
-        failures = self._failures.get(key, 0)
-        self._failures[key] = min(failures + 1, _DOUBLINGS)
-        delay = min(self._maximum, self._base * 2.0**failures)
-        self.add_after(key, delay)
-        return delay
-
-    def failures(self, key: str) -> int:
-        """Return the number of consecutive failures of the key."""
-        return self._failures.get(key, 0)
-
-    def forget(self, key: str) -> None:
-        """Reset the backoff of the key."""
-        self._failures.pop(key, None)
-
-    async def get(self) -> str:
-        """Wait for a key. No other worker gets it until `done`."""
-        key = await self._waiting.get()
-        self._wanted.discard(key)
-        self._busy.add(key)
-        return key
-
-    def done(self, key: str) -> None:
-        self._busy.discard(key)
-        if key in self._wanted:
-            self._waiting.put_nowait(key)
-
-    async def run(self) -> None:
-        """Run until cancelled."""
-        while True:
-            now = self._clock.monotonic()
-            while self._heap and self._heap[0][0] <= now:
-                time, _, key = heapq.heappop(self._heap)
-                if self._asleep.get(key) == time:
-                    del self._asleep[key]
-                    self.add(key)
-            self._earlier.clear()
-            if self._heap:
-                await race(self._earlier.wait(), self._clock.sleep(self._heap[0][0] - now))
-            else:
-                await self._earlier.wait()
-
-
-SYNCS = Counter("controllers_syncs", "Syncs of keys, by controller and result.", ["controller", "result"])
-DEPTH = Gauge("workqueue_depth", "Keys that wait for a worker.", ["name"])
-RETRIES = Counter("workqueue_retries", "Retries of keys after a failure.", ["name"])
-WORK = Histogram(
-    "workqueue_work_duration_seconds",
-    "Seconds per sync of a key.",
-    ["name"],
-    buckets=[0.0001 * 4**step for step in range(10)],  # 0.1 milliseconds to 26 seconds
-)
-
-
-log = logging.getLogger(__name__)
-
-SLOW = 30.0
-"""Seconds after which a sync is logged as slow. A successful sync takes less than a tenth of it."""
-DEADLINE = 300.0
-"""Maximum seconds per sync. The deletion of a large namespace, or of thousands of nodes, takes a minute on a slow cluster."""
-GRACE = 10.0
-"""Seconds for a sync to end after its cancellation."""
-WATCH = 1.0
-"""Seconds between checks of the workers."""
-MAX_LOST_WORKERS = 8
-"""Maximum number of workers that ignore their cancellation. Beyond it, the term ends."""
-WARN_FAILURES = 3
-"""Number of consecutive failures of a key after which they are logged as warnings. Most problems end earlier."""
-
-
 @dataclass(slots=True)
-class _Look:
+class _RunningSync:
     """A running sync of one key. Times are monotonic seconds."""
 
     key: str
-    began: float
-    told: bool = False
+    started: float
+    reported: bool = False
     cancelled: float | None = None
 
 
@@ -299,11 +207,11 @@ class WorkerPool:
         self._controller = controller
         self._leads = leads
         self._clock = clock
-        self._queue = WorkQueue(clock=clock, maximum=controller.max_backoff)
-        self._turn = TimeSlice(clock)
-        self._looks: dict[asyncio.Task[None], _Look] = {}
+        self._queue = RateLimitingQueue(clock=clock, maximum=controller.max_backoff)
+        self._time_slice = TimeSlice(clock)
+        self._running_syncs: dict[asyncio.Task[None], _RunningSync] = {}
         """Running syncs by worker."""
-        self._lost: set[asyncio.Task[None]] = set()
+        self._lost_workers: set[asyncio.Task[None]] = set()
         """Workers that ignore their cancellation."""
 
     @property
@@ -313,11 +221,11 @@ class WorkerPool:
     def stuck(self) -> str | None:
         """Return the problem if all workers are stuck, else None."""
         now = self._clock.monotonic()
-        slow = [look for look in self._looks.values() if now - look.began >= SLOW]
+        slow = [running for running in self._running_syncs.values() if now - running.started >= SLOW]
         if len(slow) < self._controller.workers:
             return None
-        oldest = min(slow, key=lambda look: look.began)
-        return f"controller {self.name}: all of its workers are stuck; {oldest.key} for {now - oldest.began:.0f} s"
+        oldest = min(slow, key=lambda running: running.started)
+        return f"controller {self.name}: all of its workers are stuck; {oldest.key} for {now - oldest.started:.0f} s"
 
     async def begin(self, stores: Callable[[Resource[Any]], Mapping[str, Any]]) -> None:
         """Handle every existing object as added.
@@ -327,9 +235,9 @@ class WorkerPool:
         """
         for watch in self._controller.watches:
             found = list(stores(watch.resource).values())
-            await in_slices(partial(self._added, watch.keys), found, self._clock)
+            await in_slices(partial(self._handle_existing, watch.keys), found, self._clock)
 
-    def _added(self, keys: Keys[Any], obj: Any) -> None:
+    def _handle_existing(self, keys: Keys[Any], obj: Any) -> None:
         self.handle(keys, (Delta(ADDED, obj, None),))
 
     def handle(self, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
@@ -344,103 +252,108 @@ class WorkerPool:
         DEPTH.labels(name).set_function(partial(len, self._queue))
         async with asyncio.TaskGroup() as group:
             group.create_task(unending(f"queue of {name}", self._queue.run))
-            group.create_task(unending(f"watch over {name}", partial(self._watch, group)))
+            group.create_task(unending(f"watch over {name}", partial(self._watch_workers, group)))
             for _ in range(self._controller.workers):
-                self._hire(group)
+                self._start_worker(group)
 
-    def _hire(self, group: asyncio.TaskGroup) -> None:
-        group.create_task(self._work(), name=self.name)
+    def _start_worker(self, group: asyncio.TaskGroup) -> None:
+        group.create_task(self._run_worker(), name=self.name)
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         while True:
             key = await self._queue.get()
             if not self._leads():
                 return
-            look = self._looks[task] = _Look(key, self._clock.monotonic())
+            running = self._running_syncs[task] = _RunningSync(key, self._clock.monotonic())
             try:
-                await self._look(key, task)
+                await self._sync_key(key, task)
             finally:
-                if task not in self._lost:
+                if task not in self._lost_workers:
                     self._queue.done(key)
-                self._looks.pop(task, None)
-                WORK.labels(self.name).observe(self._clock.monotonic() - look.began)
-            if task in self._lost:
-                self._lost.discard(task)
+                self._running_syncs.pop(task, None)
+                WORK.labels(self.name).observe(self._clock.monotonic() - running.started)
+            if task in self._lost_workers:
+                self._lost_workers.discard(task)
                 return
-            await self._turn.end()  # thousands of syncs may complete without waiting
+            await self._time_slice.end()  # thousands of syncs may complete without waiting
 
-    async def _watch(self, group: asyncio.TaskGroup) -> None:
+    async def _watch_workers(self, group: asyncio.TaskGroup) -> None:
         """Cancel syncs that exceed DEADLINE."""
         while True:
             await self._clock.sleep(WATCH)
             now = self._clock.monotonic()
-            for task, look in list(self._looks.items()):
-                if now - look.began >= SLOW and not look.told:
-                    look.told = True
-                    lasted = now - look.began
-                    slow = SyncSlow(self.name, look.key, lasted).extra
-                    log.warning("%s: the sync of %s has not ended for %.0f s", self.name, look.key, lasted, extra=slow)
-                if look.cancelled is None and now - look.began >= DEADLINE:
-                    look.cancelled = now
+            for task, running in list(self._running_syncs.items()):
+                if now - running.started >= SLOW and not running.reported:
+                    running.reported = True
+                    lasted = now - running.started
+                    slow = SyncSlow(self.name, running.key, lasted).extra
+                    log.warning("%s: the sync of %s has not ended for %.0f s", self.name, running.key, lasted, extra=slow)
+                if running.cancelled is None and now - running.started >= DEADLINE:
+                    running.cancelled = now
                     task.cancel()
-                elif look.cancelled is not None and now - look.cancelled >= GRACE:
-                    self._replace(task, look, group)
+                elif running.cancelled is not None and now - running.cancelled >= GRACE:
+                    self._replace_worker(task, running, group)
 
-    def _replace(self, task: asyncio.Task[None], look: _Look, group: asyncio.TaskGroup) -> None:
+    def _replace_worker(self, task: asyncio.Task[None], running: _RunningSync, group: asyncio.TaskGroup) -> None:
         """Replace a worker that ignores its cancellation. Its key is retried while the old sync continues."""
-        abandoned = SyncAbandoned(self.name, look.key).extra
-        log.error("%s: the sync of %s ignores its cancellation; the worker is replaced", self.name, look.key, extra=abandoned)
-        del self._looks[task]
-        self._lost.add(task)
-        if len(self._lost) > MAX_LOST_WORKERS:
-            raise EndedEarly(f"controller {self.name}: {len(self._lost)} workers are lost, the latest with {look.key}")
-        self._retry(look.key, "bug", TimeoutError(f"it did not end within {DEADLINE + GRACE:.0f} s"))
-        self._queue.done(look.key)
-        self._hire(group)
+        key = running.key
+        abandoned = SyncAbandoned(self.name, key).extra
+        log.error(
+            "%s: the sync of %s ignores its cancellation; the worker is replaced", self.name, running.key, extra=abandoned
+        )
+        del self._running_syncs[task]
+        self._lost_workers.add(task)
+        if len(self._lost_workers) > MAX_LOST_WORKERS:
+            raise EndedEarly(
+                f"controller {self.name}: {len(self._lost_workers)} workers are lost, the latest with {running.key}"
+            )
+        self._requeue_rate_limited(key, "bug", TimeoutError(f"it did not end within {DEADLINE + GRACE:.0f} s"))
+        self._queue.done(key)
+        self._start_worker(group)
 
-    async def _look(self, key: str, task: asyncio.Task[None]) -> None:
+    async def _sync_key(self, key: str, task: asyncio.Task[None]) -> None:
         name, before = self.name, task.cancelling()
         try:
             again = await _sync(self._controller, key)
         except asyncio.CancelledError as error:
-            look = self._looks.get(task)
-            if look is not None and look.cancelled is not None and task.uncancel() <= before:
+            running = self._running_syncs.get(task)
+            if running is not None and running.cancelled is not None and task.uncancel() <= before:
                 timed_out = SyncTimedOut(name, key).extra
                 log.error("%s: the sync of %s was cancelled after %.0f s", name, key, DEADLINE, extra=timed_out)
-                self._retry(key, "bug", TimeoutError(f"it did not end within {DEADLINE:.0f} s"))
+                self._requeue_rate_limited(key, "bug", TimeoutError(f"it did not end within {DEADLINE:.0f} s"))
             elif task.cancelling() > before:
                 raise
             else:
                 log.exception("%s: the sync of %s failed unexpectedly: cancelled by itself", name, key)
-                self._retry(key, "bug", error)
+                self._requeue_rate_limited(key, "bug", error)
         except ApiError as error:
-            self._refused(key, error)
+            self._retry_after_api_error(key, error)
         except Unfinished as error:
-            self._refused(key, error.cause)
-            self._again(key, error.again)
+            self._retry_after_api_error(key, error.cause)
+            self._requeue_after(key, error.again)
         except BaseException as error:  # SystemExit and similar exceptions would end the process silently
             log.exception("%s: the sync of %s failed unexpectedly", name, key)
-            self._retry(key, "bug", error)
+            self._requeue_rate_limited(key, "bug", error)
         else:
             SYNCS.labels(name, "done").inc()
             self._queue.forget(key)
-            self._again(key, again)
+            self._requeue_after(key, again)
 
-    def _again(self, key: str, seconds: float | None) -> None:
+    def _requeue_after(self, key: str, seconds: float | None) -> None:
         if seconds is not None:
             self._queue.add_after(key, seconds)
 
-    def _refused(self, key: str, error: ApiError) -> None:
-        self._retry(key, "conflict" if isinstance(error, Conflict) else "error", error)
+    def _retry_after_api_error(self, key: str, error: ApiError) -> None:
+        self._requeue_rate_limited(key, "conflict" if isinstance(error, Conflict) else "error", error)
 
-    def _retry(self, key: str, result: str, error: BaseException) -> None:
+    def _requeue_rate_limited(self, key: str, result: str, error: BaseException) -> None:
         name = self._controller.name
         delay = self._queue.add_rate_limited(key)
         SYNCS.labels(name, result).inc()
         RETRIES.labels(name).inc()
-        level = logging.WARNING if self._queue.failures(key) >= WARN_FAILURES else logging.DEBUG
+        level = logging.WARNING if self._queue.num_requeues(key) >= WARN_FAILURES else logging.DEBUG
         log.log(level, "%s: %s: %s; retry in %.3g s", name, key, describe(error), delay)
 
 

@@ -62,7 +62,7 @@ class TaintEviction:
         """By node, and by taint key and UID: the start of the pod's time, in monotonic seconds."""
         self._to_go: dict[str, set[str]] = {}
         """By node: UIDs of pods that will be deleted later."""
-        shared.informers.add_handler(NODES, self._forget)
+        shared.informers.add_handler(NODES, self._forget_pod)
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
@@ -73,7 +73,7 @@ class TaintEviction:
         taints = evicting(node) if node is not None else []
         to_go = self._to_go.pop(key, set())
         if not taints:
-            self._spare(key, to_go)
+            self._cancel_eviction(key, to_go)
             return None
         now = self._clock.monotonic()
         before, since = self._since.get(key, {}), dict[tuple[str, str], float]()
@@ -92,13 +92,13 @@ class TaintEviction:
                 doomed.append(pod)
             elif left < math.inf:
                 waits[uid] = left
-        self._spare(key, to_go - waits.keys() - {pod.metadata.uid for pod in doomed})
+        self._cancel_eviction(key, to_go - waits.keys() - {pod.metadata.uid for pod in doomed})
         if waits:
             self._to_go[key] = set(waits)
-        refused = await self._evict(doomed)
+        refused = await self._evict_pod(doomed)
         return unless_refused(min(waits.values(), default=None), refused, but=(NotFound, Conflict))
 
-    def _forget(self, deltas: Sequence[Delta[Node]]) -> None:
+    def _forget_pod(self, deltas: Sequence[Delta[Node]]) -> None:
         for delta in deltas:
             name = delta.obj.metadata.name
             there = set(map(_trouble, evicting(delta.obj))) if delta.kind != DELETED else set()
@@ -108,7 +108,7 @@ class TaintEviction:
             if delta.kind == DELETED:
                 self._to_go.pop(name, None)
 
-    def _spare(self, node: str, uids: Iterable[str]) -> None:
+    def _cancel_eviction(self, node: str, uids: Iterable[str]) -> None:
         """Record an event for each remaining pod whose deletion is cancelled."""
         pods = self._pods.under(node)
         for pod in filter(None, map(pods.get, uids)):
@@ -116,7 +116,7 @@ class TaintEviction:
                 key = f"{pod.metadata.namespace}/{pod.metadata.name}"
                 self._events.event(pod, "Normal", "TaintManagerEviction", f"Cancelling deletion of Pod {key}")
 
-    async def _evict(self, pods: Sequence[Pod]) -> Sequence[ApiError | None]:
+    async def _evict_pod(self, pods: Sequence[Pod]) -> Sequence[ApiError | None]:
         """Record an event for each pod and delete it. Return the result of each delete."""
         requests = []
         for pod in pods:

@@ -85,7 +85,7 @@ def preempted(pod: Pod, others: Iterable[Pod], lacking: Amounts) -> Sequence[Pod
     while kinds:
         _, candidates = kinds.popitem()  # the most important pods first
         spared = [each for kind in kinds.values() for each in kind]
-        nearest = _nearest(candidates, _left(lacking, [*chosen, *spared]))
+        nearest = _fewest_pods_for(candidates, _still_lacking(lacking, [*chosen, *spared]))
         if nearest is None:
             return None
         chosen += nearest
@@ -101,30 +101,30 @@ def not_enough(lacking: Amounts) -> str:
     )
 
 
-def _nearest(pods: Iterable[Pod], lacking: Amounts) -> list[Pod] | None:
+def _fewest_pods_for(pods: Iterable[Pod], lacking: Amounts) -> list[Pod] | None:
     left, chosen, candidates = lacking, list[Pod](), {each.metadata.uid: each for each in pods}
     while left:
         if not candidates:
             return None
-        uid = min(candidates, key=lambda uid: (*_rank(_requests(candidates[uid]), left), uid))
+        uid = min(candidates, key=lambda uid: (*_distance_to_lacking(_amounts_of(candidates[uid]), left), uid))
         chosen.append(candidates.pop(uid))
-        left = _left(left, chosen[-1:])
+        left = _still_lacking(left, chosen[-1:])
     return chosen
 
 
-def _rank(requests: Amounts, lacking: Amounts) -> tuple[float, int, int]:
+def _distance_to_lacking(requests: Amounts, lacking: Amounts) -> tuple[float, int, int]:
     """The sum of the relative shortages of all resources; then the size of the pod."""
     shares = (max(0, amount - requests.get(resource, 0)) / amount for resource, amount in lacking.items())
     return sum(share**2 for share in shares), requests.get("memory", 0), requests.get("cpu", 0)
 
 
-def _left(lacking: Amounts, pods: Sequence[Pod]) -> Amounts:
-    freed = [_requests(each) for each in pods]
+def _still_lacking(lacking: Amounts, pods: Sequence[Pod]) -> Amounts:
+    freed = [_amounts_of(each) for each in pods]
     left = {resource: amount - sum(each.get(resource, 0) for each in freed) for resource, amount in lacking.items()}
     return {resource: amount for resource, amount in left.items() if amount > 0}
 
 
-def _requests(pod: Pod) -> Amounts:
+def _amounts_of(pod: Pod) -> Amounts:
     return dict(pod_requests(pod).amounts)
 
 
@@ -266,7 +266,7 @@ class Admission:
     def retry_resizes(self, node: str) -> None:
         """Pending resizes of the node, in the order of priority, then QoS class, then waiting time."""
         if waiting := self._pending.get(node):
-            for uid, _ in sorted(waiting.items(), key=lambda each: _order(each[1])):
+            for uid, _ in sorted(waiting.items(), key=lambda each: _resize_order(each[1])):
                 self._wake(uid)
 
     def _forget_resize(self, pod: Pod) -> None:
@@ -297,6 +297,6 @@ def needs_volumes(pod: Pod) -> bool:
     )
 
 
-def _order(record: PodRecord) -> tuple[int, bool, float]:
+def _resize_order(record: PodRecord) -> tuple[int, bool, float]:
     spec = record.pod.spec
     return (-spec.priority, qos_class(spec) != "Guaranteed", record.resize.since if record.resize is not None else 0.0)

@@ -81,7 +81,7 @@ class NodeOwnership:
         self._clock = clock
         self._nodes: set[str] = set()
         self._absent: set[str] = set()
-        self._some = asyncio.Event()
+        self._has_nodes = asyncio.Event()
 
     def __contains__(self, node: str) -> bool:
         return node in self._nodes
@@ -89,16 +89,20 @@ class NodeOwnership:
     def add(self, nodes: Collection[str]) -> None:
         self._nodes.update(nodes)
         self._absent.difference_update(nodes)
-        self._some.set()
+        self._has_nodes.set()
 
     async def run(self) -> None:
         """Runs until cancelled. Makes no calls while no node is held by another session."""
         await supervise(
-            "nodes of other fleets", self._look, retry_on=(ApiError,), backoff=Backoff(maximum=INTERVAL), clock=self._clock
+            "nodes of other fleets",
+            self._find_free_nodes,
+            retry_on=(ApiError,),
+            backoff=Backoff(maximum=INTERVAL),
+            clock=self._clock,
         )
 
-    async def _look(self) -> None:
-        await self._some.wait()
+    async def _find_free_nodes(self) -> None:
+        await self._has_nodes.wait()
         await self._clock.sleep(INTERVAL)
         asked = self._nodes.copy()
         names = f"metadata.name in ({','.join(sorted(asked))})"
@@ -109,7 +113,7 @@ class NodeOwnership:
         if free:
             self._nodes -= free
             if not self._nodes:
-                self._some.clear()
+                self._has_nodes.clear()
             again = NodesReclaimed(len(free)).extra
             log.warning(
                 "%d nodes, such as %s, are no longer held by another fleet: running them again",
@@ -146,9 +150,9 @@ class Fleet:
         self._clock = clock
         self._services = services
         self._recorder = EventRecorder(client.events, "kubelet", name, clock=clock)
-        self._session = NodeSession(client.connection, name, own, on_taken_over=self._taken_over_by, clock=clock)
+        self._session = NodeSession(client.connection, name, own, on_taken_over=self._yield_nodes, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
-        self._informer.add_handler(self._nodes_changed)
+        self._informer.add_handler(self._handle_node_updates)
         self._nodes = VirtualNodes(local=machine.local)
         self._pods = PodManager(
             self._nodes,
@@ -160,7 +164,7 @@ class Fleet:
             clock=clock,
             tracer=tracer,
         )
-        self._eviction_manager = EvictionManager(self._nodes, self._pods, on_change=self._look_at, clock=clock)
+        self._eviction_manager = EvictionManager(self._nodes, self._pods, on_change=self._queue_nodes, clock=clock)
         self.stats = Stats(self._nodes, self._pods.what_runs, self._eviction_manager.beside, meter or Declared(clock), clock)
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
         self._registration = Registration(
@@ -168,14 +172,14 @@ class Fleet:
             own,
             self._informer.store,
             pressures=self._eviction_manager.pressures,
-            on_due=self._look_at,
+            on_due=self._queue_nodes,
             clock=clock,
         )
-        self._played: set[str] = set()
-        self._ownership = NodeOwnership(client.leases, is_ours=self._session.holds, on_free=self._look_at, clock=clock)
-        self._touched: set[str] = set()  # nodes that have changed since their last reconciliation
+        self._running_nodes: set[str] = set()
+        self._ownership = NodeOwnership(client.leases, is_ours=self._session.holds, on_free=self._queue_nodes, clock=clock)
+        self._changed_nodes: set[str] = set()  # nodes that have changed since their last reconciliation
         self._work = asyncio.Event()
-        metrics.NODES.set_function(lambda: len(self._played))
+        metrics.NODES.set_function(lambda: len(self._running_nodes))
         metrics.PODS.set_function(lambda: len(self._pods))
         metrics.RUNNING.set_function(lambda: self._pods.running)
         metrics.UNREPORTED.set_function(lambda: self._pods.unreported)
@@ -185,7 +189,7 @@ class Fleet:
         """The checks of /readyz."""
         checks: dict[str, Callable[[], str | None]] = {
             "session": lambda: self._session.healthy,
-            "nodes": self._nodes_healthy,
+            "nodes": self._check_nodes,
             "pods": lambda: self._watch.healthy,
         }
         if (services := self._services) is not None:
@@ -211,7 +215,7 @@ class Fleet:
         """The pod as it is now. None: it is unknown, or its node is frozen or off."""
         return self._pods.find_pod(uid)
 
-    def _nodes_healthy(self) -> str | None:
+    def _check_nodes(self) -> str | None:
         if not self._registration.tried:
             return "the fleet's nodes are not registered yet"
         return self._informer.healthy or self._registration.healthy
@@ -220,61 +224,61 @@ class Fleet:
         """Ends the session, so that other components see immediately that the nodes do not run any more."""
         await self._session.close()
 
-    def _nodes_changed(self, deltas: Sequence[Delta[Node]]) -> None:
+    def _handle_node_updates(self, deltas: Sequence[Delta[Node]]) -> None:
         for delta in deltas:
             node = delta.obj
             name = node.metadata.name
-            if delta.kind != DELETED and name in self._played and name not in self._ownership and fault_of(node) is None:
+            if delta.kind != DELETED and name in self._running_nodes and name not in self._ownership and fault_of(node) is None:
                 # immediately: reconciliation can wait for the API server, and pods are bound to the current node
-                self._learn(node)
-        self._look_at([delta.obj.metadata.name for delta in deltas])
+                self._update_node(node)
+        self._queue_nodes([delta.obj.metadata.name for delta in deltas])
 
-    def _taken_over_by(self, names: Sequence[str], holder: str) -> None:
+    def _yield_nodes(self, names: Sequence[str], holder: str) -> None:
         log.warning("%d nodes were taken over by %s", len(names), holder, extra=NodesYielded(holder, len(names)).extra)
         self._ownership.add(names)
-        self._look_at(names)
+        self._queue_nodes(names)
 
-    def _look_at(self, names: Collection[str]) -> None:
+    def _queue_nodes(self, names: Collection[str]) -> None:
         """Reconciles these nodes after a change of the object or the owner."""
-        self._touched.update(names)
+        self._changed_nodes.update(names)
         self._work.set()
 
     async def _reconcile(self) -> None:
-        while self._session.healthy is not None or not self._informer.revision or not self._services_known:
+        while self._session.healthy is not None or not self._informer.revision or not self._services_synced:
             await self._clock.sleep(SESSION_POLL)
         while True:
-            touched, self._touched = self._touched, set()
-            self._play(touched)
+            touched, self._changed_nodes = self._changed_nodes, set()
+            self._update_running_nodes(touched)
             if self._session.healthy is not None:  # otherwise two writers of the condition Ready would alternate
-                self._touched |= touched
+                self._changed_nodes |= touched
                 await self._clock.sleep(SESSION_POLL)
                 continue
             try:
-                await self._registration.make_ready(touched, touched & self._played)
+                await self._registration.make_ready(touched, touched & self._running_nodes)
                 await self._registration.create()
             except ApiError:
-                self._touched |= touched
+                self._changed_nodes |= touched
                 raise
-            if not (self._touched or self._registration.pending):
+            if not (self._changed_nodes or self._registration.pending):
                 self._work.clear()
                 await self._work.wait()
 
     @property
-    def _services_known(self) -> bool:
+    def _services_synced(self) -> bool:
         return self._services is None or self._services.synced
 
-    def _learn(self, node: Node) -> None:
+    def _update_node(self, node: Node) -> None:
         self._pods.set_node(node)
         self._eviction_manager.learn(node)
 
-    def _play(self, touched: set[str]) -> None:
+    def _update_running_nodes(self, touched: set[str]) -> None:
         """Starts the existing nodes of the fleet, and stops other nodes."""
         nodes = self._informer.store
         there = {name: fault_of(nodes[name]) for name in touched if name in nodes and name not in self._ownership}
         played = {name for name, fault in there.items() if fault is None}
         for name in played:
-            self._learn(nodes[name])
-        if new := played - self._played:
+            self._update_node(nodes[name])
+        if new := played - self._running_nodes:
             self._session.add(sorted(new.difference(self._session.nodes)))
         silent = touched - played
         self._session.release(silent)
@@ -284,8 +288,8 @@ class Fleet:
             self._pods.power_off(failed)
         if gone := silent - there.keys():
             self._pods.drop_nodes(gone)
-            if lost := gone & self._played:
+            if lost := gone & self._running_nodes:
                 dropped = NodesDropped(len(lost)).extra
                 log.warning("%d nodes, such as %s, are no longer run", len(lost), min(lost), extra=dropped)
-        self._played = (self._played | played) - silent
-        self._watch.follow(self._played)
+        self._running_nodes = (self._running_nodes | played) - silent
+        self._watch.follow(self._running_nodes)

@@ -62,7 +62,7 @@ class VirtualNode:
         self._host = host_ip(node.metadata.name, local=local)
         self._room = Room(allocatable(node))
         self._network = self._network_of(node)
-        self._addresses = self._pool(node)
+        self._addresses = self._new_address_pool(node)
         self._node = node
         self._taints = evicting(node)
         self._pods_by_uid: dict[str, tuple[Requests, str]] = {}
@@ -74,7 +74,7 @@ class VirtualNode:
         self._room.allocatable = allocatable(node)
         if (network := self._network_of(node)) != self._network:  # the node had no pod capacity when it was added
             self._network = network
-            self._addresses = self._pool(node)
+            self._addresses = self._new_address_pool(node)
             for _, address in self._pods_by_uid.values():
                 self._addresses.reserve(address)
 
@@ -84,7 +84,7 @@ class VirtualNode:
             return node.spec.podCIDR
         return pod_cidr(node.metadata.name, self._room.allocatable.get(PODS, 0), local=self._local)
 
-    def _pool(self, node: Node) -> AddressPool:
+    def _new_address_pool(self, node: Node) -> AddressPool:
         try:
             return AddressPool(self._network)
         except ValueError as error:
@@ -110,7 +110,7 @@ class VirtualNode:
         address = self._new_address(template)
         if not address:
             return Refusal(POD_IPS, 1, self._addresses.size, self._addresses.size)
-        return self._settle(uid, template, address)
+        return self._count_pod(uid, template, address)
 
     def lacking(self, template: Template, leaving: Iterable[str]) -> Mapping[str, int] | None:
         """The resources that a pod lacks after the pods `leaving` (uids) have ended. None: ending pods does not help."""
@@ -143,13 +143,13 @@ class VirtualNode:
         """Counts a pod that an earlier process admitted, even if it does not fit. The pod keeps its address, if it is free."""
         if address:
             self._addresses.reserve(address)
-        return self._settle(uid, template, address or self._new_address(template))
+        return self._count_pod(uid, template, address or self._new_address(template))
 
     def _new_address(self, template: Template) -> str:
         """Empty when there is none left."""
         return self._host if template.host_network else self._addresses.take()
 
-    def _settle(self, uid: str, template: Template, address: str) -> Addresses:
+    def _count_pod(self, uid: str, template: Template, address: str) -> Addresses:
         self._room.add(template.requests)
         self._pods_by_uid[uid] = template.requests, address
         return Addresses(self._host, address)
@@ -307,46 +307,46 @@ class EvictionManager:
         self._pods_by_uid = tenants
         self._on_change = on_change
         self._clock = clock
-        self._told: dict[str, dict[Kind, int | None]] = {}
-        self._until: dict[str, dict[Kind, float]] = {}  # monotonic
+        self._shortages: dict[str, dict[Kind, int | None]] = {}
+        self._pressure_until: dict[str, dict[Kind, float]] = {}  # monotonic
 
     def pressures(self, node: str) -> Sequence[Kind]:
-        held = self._until.get(node, {})
+        held = self._pressure_until.get(node, {})
         return [kind for kind in Kind if kind in held]
 
     def beside(self, node: str) -> int:
         """Bytes of memory that are used outside of the node's pods."""
-        return self._told.get(node, {}).get(Kind.MEMORY) or 0
+        return self._shortages.get(node, {}).get(Kind.MEMORY) or 0
 
     def learn(self, node: Node) -> None:
         """A node was added or has changed."""
         name, told = node.metadata.name, shortages(node)
-        if told == self._told.get(name, {}):
+        if told == self._shortages.get(name, {}):
             return
-        self._told[name] = told
+        self._shortages[name] = told
         if not told:
-            del self._told[name]
-        self._until.pop(name, None)  # the annotation has changed
-        self._look(name, evict=False)
+            del self._shortages[name]
+        self._pressure_until.pop(name, None)  # the annotation has changed
+        self._update_pressure(name, evict=False)
 
     def forget(self, nodes: Collection[str]) -> None:
         for name in nodes:
-            self._told.pop(name, None)
-            self._until.pop(name, None)
+            self._shortages.pop(name, None)
+            self._pressure_until.pop(name, None)
 
     async def run(self) -> None:
         """Runs until cancelled."""
         while True:
             await self._clock.sleep(MONITORING_INTERVAL)
-            concerned = {*self._told, *self._until, *self._nodes.consuming}
-            changed = [name for name in sorted(concerned) if self._look(name, evict=True)]
+            concerned = {*self._shortages, *self._pressure_until, *self._nodes.consuming}
+            changed = [name for name in sorted(concerned) if self._update_pressure(name, evict=True)]
             if changed:
                 self._on_change(changed)
 
-    def _look(self, name: str, *, evict: bool) -> bool:
+    def _update_pressure(self, name: str, *, evict: bool) -> bool:
         """Updates the pressure. Returns whether it has changed."""
         before, now = self.pressures(name), self._clock.monotonic()
-        held = {kind: until for kind, until in self._until.get(name, {}).items() if until > now}
+        held = {kind: until for kind, until in self._pressure_until.get(name, {}).items() if until > now}
         pods = self._pods_by_uid.staying(name)
         gone: str | None = None
         for pod in pods if evict else ():
@@ -354,20 +354,20 @@ class EvictionManager:
                 self._pods_by_uid.evict(pod.metadata.uid, message, disrupts=False)
                 gone = pod.metadata.uid
         for kind in Kind:
-            short, left = self._short(name, kind, pods)
+            short, left = self._check_pressure(name, kind, pods)
             if short:
                 held[kind] = now + PRESSURE_TRANSITION_PERIOD
                 if evict and gone is None:
-                    gone = self._evict_one(kind, pods, left)
-        self._until[name] = held
+                    gone = self._evict_pod(kind, pods, left)
+        self._pressure_until[name] = held
         if not held:
-            del self._until[name]
+            del self._pressure_until[name]
         self._nodes.press(name, self.pressures(name))
         return self.pressures(name) != before
 
-    def _short(self, name: str, kind: Kind, pods: Sequence[Pod]) -> tuple[bool, int | None]:
+    def _check_pressure(self, name: str, kind: Kind, pods: Sequence[Pod]) -> tuple[bool, int | None]:
         """Whether there is pressure, and the available bytes if they are known."""
-        told, capacity = self._told.get(name, {}), self._nodes.allocatable(name).get(RESOURCES[kind])
+        told, capacity = self._shortages.get(name, {}), self._nodes.allocatable(name).get(RESOURCES[kind])
         if kind in told and told[kind] is None:
             return True, None
         if capacity is None:
@@ -375,7 +375,7 @@ class EvictionManager:
         left = available((used(pod, kind) for pod in pods), capacity, told.get(kind) or 0)
         return left < THRESHOLD, left
 
-    def _evict_one(self, kind: Kind, pods: Sequence[Pod], left: int | None) -> str | None:
+    def _evict_pod(self, kind: Kind, pods: Sequence[Pod], left: int | None) -> str | None:
         uid = victim(kind, (consumer(pod, kind) for pod in pods))
         for pod in pods:
             if pod.metadata.uid == uid:

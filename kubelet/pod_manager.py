@@ -41,6 +41,7 @@ from pinnace.api.pods import EVICTED
 from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.client.client import PodClient
 from pinnace.client.informer import Delta, Informer
+from pinnace.client.workqueue import REJECTED_BASE_BACKOFF, REJECTED_MAX_BACKOFF, DelayingQueue
 from pinnace.kubelet import lifecycle, metrics
 from pinnace.kubelet.admission import PREEMPTED, PREEMPTING, Admission
 from pinnace.kubelet.eviction import declares_usage
@@ -54,7 +55,6 @@ from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
 from pinnace.kubelet.stats import Running
 from pinnace.kubelet.status import adopted
 from pinnace.kubelet.status_manager import PodWriter, StatusManager
-from pinnace.kubelet.workqueue import FIRST_PAUSE, LONGEST_PAUSE, DelayQueue
 from pinnace.runtime.backoff import Backoffs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import describe, unending
@@ -65,30 +65,30 @@ log = logging.getLogger(__name__)
 
 
 class PanicIsolation:
-    """`tell`: records an event (pod, type, reason, message). `queue`: of the uids of pods to sync."""
+    """`record_event`: records an event (pod, type, reason, message). `queue`: of the uids of pods to sync."""
 
-    def __init__(self, tell: Callable[[Pod, str, str, str], None], queue: DelayQueue, clock: Clock) -> None:
-        self._tell = tell
+    def __init__(self, record_event: Callable[[Pod, str, str, str], None], queue: DelayingQueue, clock: Clock) -> None:
+        self._record_event = record_event
         self._queue = queue
         self._clock = clock
-        self._pauses = Backoffs(FIRST_PAUSE, LONGEST_PAUSE)
+        self._backoffs = Backoffs(REJECTED_BASE_BACKOFF, REJECTED_MAX_BACKOFF)
 
-    def failed(self, pod: Pod, error: Exception) -> None:
-        """The sync of the pod, or the handling of its update, has raised an unexpected exception."""
+    def retry_pod(self, pod: Pod, error: Exception) -> None:
+        """Sync the pod again after a backoff, because its sync or the handling of its update raised an exception."""
         uid = pod.metadata.uid
-        pause = self._pauses.next(uid)
+        pause = self._backoffs.next(uid)
         metrics.TRIPPED.inc()
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         log.error("unexpected error while syncing pod %s; retrying in %.3g s", name, pause, exc_info=error)
-        self._tell(pod, "Warning", "FailedSync", f"Error syncing pod, it is tried again: {describe(error)}")
+        self._record_event(pod, "Warning", "FailedSync", f"Error syncing pod, it is tried again: {describe(error)}")
         self._queue.add_at(uid, self._clock.monotonic() + pause)
 
-    def over(self, uid: str) -> None:
-        """The pod has been synced without an exception, or is gone."""
-        self._pauses.forget(uid)
+    def reset_backoff(self, uid: str) -> None:
+        """Reset the backoff of a pod that was synced without an exception, or is gone."""
+        self._backoffs.forget(uid)
 
 
-STOP_AGAIN = 1.0
+STOP_RETRY_DELAY = 1.0
 """Seconds until the retry of a failed stop request."""
 STEPS_PER_TURN = 256
 """Pods that are synced before other tasks of the event loop run: some milliseconds."""
@@ -122,28 +122,30 @@ class PodManager:
         self._events = events
         self._clock = clock
         self._records: dict[str, PodRecord] = {}
-        self._returning: dict[str, Pod] = {}  # accepted by an earlier process and not adopted yet
-        self._arriving: dict[str, Pod] = {}  # new and not admitted yet
-        self._queue = DelayQueue(clock)
-        self._isolation = PanicIsolation(self._event, self._queue, clock)
+        self._pods_to_adopt: dict[str, Pod] = {}  # accepted by an earlier process
+        self._pods_to_admit: dict[str, Pod] = {}  # new
+        self._queue = DelayingQueue(clock)
+        self._panic_isolation = PanicIsolation(self._record_event, self._queue, clock)
         self._volumes = volumes or FakeVolumes()
-        self._volumes.listen(self._volumes_progress, self._event)
+        self._volumes.listen(self._handle_volume_progress, self._record_event)
         self._admission = Admission(
             self._nodes,
             runtime,
             self._volumes,
             nodes_known,
             self.staying,
-            self._preempt,
+            self._preempt_pod,
             self._can_end,
             self._queue.add,
-            self._event,
+            self._record_event,
         )
         runtime.listen(self._queue.add)
-        self._reports = StatusManager(writer, self._records, self._nodes.is_silenced, self._forget, self._traces, clock)
+        self._status_manager = StatusManager(
+            writer, self._records, self._nodes.is_silenced, self._forget_pod, self._traces, clock
+        )
 
     def __len__(self) -> int:
-        return len(self._records) + len(self._returning) + len(self._arriving)
+        return len(self._records) + len(self._pods_to_adopt) + len(self._pods_to_admit)
 
     @property
     def running(self) -> int:
@@ -154,14 +156,14 @@ class PodManager:
     @property
     def unreported(self) -> int:
         """Pods with a status write in flight."""
-        return self._reports.pending
+        return self._status_manager.pending
 
     async def run(self) -> None:
         """Runs until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(unending("reports", self._reports.run))
-                group.create_task(unending("steps of pods", self._step_all))
+                group.create_task(unending("reports", self._status_manager.run))
+                group.create_task(unending("steps of pods", self._sync_due_pods))
                 group.create_task(unending("volumes", self._volumes.run))
         finally:
             self._runtime.close()
@@ -170,7 +172,7 @@ class PodManager:
         """Adds or updates a node."""
         name = node.metadata.name
         if self._nodes.set(node):
-            self._thaw(name)
+            self._thaw_node(name)
         for uid in self._admission.undecided(name):
             self._queue.add(uid)
         self._admission.retry_resizes(name)
@@ -178,9 +180,9 @@ class PodManager:
     def drop_nodes(self, names: Collection[str]) -> None:
         """Forgets these nodes and their pods. They belong to another fleet, or have been deleted."""
         self._nodes.drop(names)
-        for uid, pod in self._all():
+        for uid, pod in self._all_pods():
             if pod.spec.nodeName in names:
-                self._forget(uid)
+                self._forget_pod(uid)
 
     def power_off(self, names: Collection[str]) -> None:
         """Powers off these nodes; `set_node` boots them."""
@@ -188,10 +190,10 @@ class PodManager:
         self._nodes.power_off(names)
         self._runtime.retain(names, ())
 
-    def _thaw(self, name: str) -> None:
+    def _thaw_node(self, name: str) -> None:
         for uid, record in self._records.items():
             if record.pod.spec.nodeName == name:
-                self._reports.thawed(uid, record)
+                self._status_manager.resume_pod(uid, record)
 
     def staying(self, node: str) -> list[Pod]:
         """The pods of the node that are counted and not terminating."""
@@ -217,44 +219,44 @@ class PodManager:
         record = self._records[uid]
         if record.state is not None:
             record.state = lifecycle.evict(record.state, EVICTED, message, read(self._clock), disrupts=disrupts)
-            self._event(record.pod, "Warning", EVICTED, message)
+            self._record_event(record.pod, "Warning", EVICTED, message)
             self._queue.add(uid)
 
     def _can_end(self, uid: str) -> bool:
         """False if the sync of the pod raises exceptions."""
         return self._records[uid].state is not None
 
-    def _preempt(self, uid: str) -> None:
+    def _preempt_pod(self, uid: str) -> None:
         record = self._records[uid]
         if record.state is not None:
             grace = record.template.plan.grace
             record.state = lifecycle.evict(record.state, PREEMPTING, PREEMPTED, read(self._clock), grace=grace)
-            self._event(record.pod, "Warning", PREEMPTING, PREEMPTED)
+            self._record_event(record.pod, "Warning", PREEMPTING, PREEMPTED)
             self._queue.add(uid)
 
     def handle(self, deltas: Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
             try:
-                self._hear(delta)
+                self._handle_update(delta)
             except Exception as error:
-                self._isolation.failed(delta.obj, error)
+                self._panic_isolation.retry_pod(delta.obj, error)
 
-    def _hear(self, delta: Delta[Pod]) -> None:
+    def _handle_update(self, delta: Delta[Pod]) -> None:
         pod = delta.obj
         uid = pod.metadata.uid
         record = self._records.get(uid)
         if self._nodes.is_silenced(pod):
             return
         if delta.kind == DELETED:
-            self._forget(uid)
+            self._forget_pod(uid)
         elif record is not None:
-            self._refresh(uid, record, pod)
+            self._refresh_record(uid, record, pod)
         elif pod.spec.nodeName in self._nodes:
-            self._arriving.pop(uid, None)
+            self._pods_to_admit.pop(uid, None)
             if lifecycle.accepted(pod):
-                self._returning[uid] = rebooted(pod, self._clock.time()) if self._nodes.has_booted(pod) else pod
+                self._pods_to_adopt[uid] = rebooted(pod, self._clock.time()) if self._nodes.has_booted(pod) else pod
             else:
-                self._arriving[uid] = pod
+                self._pods_to_admit[uid] = pod
                 self._traces.arrived(pod)
             self._queue.add(uid)
 
@@ -263,28 +265,28 @@ class PodManager:
         free. New pods are admitted in the order of their creation, as in Kubernetes, because lists are sorted by name.
         """
         uids = {pod.metadata.uid for pod in pods}
-        for uid, pod in self._all():
+        for uid, pod in self._all_pods():
             if uid not in uids and not self._nodes.is_silenced(pod):
-                self._forget(uid)
+                self._forget_pod(uid)
         self._runtime.retain(set(nodes) - self._nodes.frozen, uids)
         by_age = sorted(pods, key=lambda pod: pod.metadata.creationTimestamp.seconds)
         self.handle([Delta(ADDED, pod, None) for pod in by_age])
         self._nodes.settle(nodes)
 
-    def _all(self) -> list[tuple[str, Pod]]:
+    def _all_pods(self) -> list[tuple[str, Pod]]:
         known = [(uid, record.pod) for uid, record in self._records.items()]
-        return [*known, *self._returning.items(), *self._arriving.items()]
+        return [*known, *self._pods_to_adopt.items(), *self._pods_to_admit.items()]
 
-    def _refresh(self, uid: str, record: PodRecord, pod: Pod) -> None:
+    def _refresh_record(self, uid: str, record: PodRecord, pod: Pod) -> None:
         before, generation = record.want, record.pod.metadata.generation
         if not record.refresh(pod):
             return
         if record.is_anothers:
-            self._forget(uid)
-            self._returning[uid] = pod
+            self._forget_pod(uid)
+            self._pods_to_adopt[uid] = pod
             self._queue.add(uid)
             return
-        self._reports.heard(uid, record)
+        self._status_manager.handle_update(uid, record)
         if record.want is not before:
             self._queue.add(uid)
         if pod.spec.volumes:
@@ -293,11 +295,11 @@ class PodManager:
         if moved and record.state is not None:  # the steps of a deletion are reported anyway
             if not record.state.phase.final:
                 self._runtime.resize(record.granted)
-            self._resize(uid, record, read(self._clock))
-            self._reports.changed(uid, record)
-        self._obey(uid, pod)
+            self._resize_pod(uid, record, read(self._clock))
+            self._status_manager.mark_changed(uid, record)
+        self._apply_annotations(uid, pod)
 
-    def _volumes_progress(self, uid: str, progress: Progress) -> None:
+    def _handle_volume_progress(self, uid: str, progress: Progress) -> None:
         """Containers can start, or are held for other reasons."""
         record = self._records.get(uid)
         if record is None:
@@ -305,10 +307,10 @@ class PodManager:
         mounted_at = read(self._clock).monotonic if progress.mounted else math.inf
         record.want = record.want._replace(mounted_at=mounted_at, held=progress.held)
         if record.state is not None:
-            self._reports.changed(uid, record)
+            self._status_manager.mark_changed(uid, record)
         self._queue.add(uid)
 
-    def _obey(self, uid: str, pod: Pod) -> None:
+    def _apply_annotations(self, uid: str, pod: Pod) -> None:
         """Applies the annotations of a running pod. If this raises an exception, the pod runs without them."""
         if not pod.metadata.annotations:
             return
@@ -319,62 +321,62 @@ class PodManager:
                 self._runtime.crash(uid, container, attempt, code, read(self._clock))
                 self._queue.add(uid)
         except Exception as error:
-            self._isolation.failed(pod, error)
+            self._panic_isolation.retry_pod(pod, error)
 
-    def _forget(self, uid: str) -> None:
+    def _forget_pod(self, uid: str) -> None:
         self._queue.discard(uid)
-        self._returning.pop(uid, None)
-        self._arriving.pop(uid, None)
-        self._isolation.over(uid)
+        self._pods_to_adopt.pop(uid, None)
+        self._pods_to_admit.pop(uid, None)
+        self._panic_isolation.reset_backoff(uid)
         self._traces.forget(uid)
         if (record := self._records.pop(uid, None)) is not None:
             self._admission.forget(record.pod)
             self._admission.vacate(record)  # first, so that every counted pod has a record, even after an exception below
             self._runtime.remove(uid)
 
-    async def _step_all(self) -> None:
+    async def _sync_due_pods(self) -> None:
         while True:
-            due = await self._queue.take(STEPS_PER_TURN)
-            await self._adopt_all()
+            due = await self._queue.get_batch(STEPS_PER_TURN)
+            await self._adopt_accepted_pods()
             now = read(self._clock)
             for uid in due:
-                self._look(uid, now)
+                self._sync_pod(uid, now)
             await asyncio.sleep(0)
 
-    async def _adopt_all(self) -> None:
+    async def _adopt_accepted_pods(self) -> None:
         """Adopts pods before any pod is admitted, so that their resources are counted."""
-        while self._returning:
+        while self._pods_to_adopt:
             now = read(self._clock)
-            for uid in list(islice(self._returning, STEPS_PER_TURN)):
-                self._arriving[uid] = self._returning.pop(uid)
+            for uid in list(islice(self._pods_to_adopt, STEPS_PER_TURN)):
+                self._pods_to_admit[uid] = self._pods_to_adopt.pop(uid)
                 with suppress(Exception):  # the pod is also in the queue: the exception will be raised and reported there
-                    self._take_up(uid, now)
+                    self._ensure_record(uid, now)
             await asyncio.sleep(0)
 
-    def _look(self, uid: str, now: Instant) -> None:
+    def _sync_pod(self, uid: str, now: Instant) -> None:
         try:
-            if (record := self._take_up(uid, now)) is not None:
-                self._step(uid, record, now)
+            if (record := self._ensure_record(uid, now)) is not None:
+                self._advance_pod(uid, record, now)
         except Exception as error:
             known = self._records.get(uid)
-            pod = known.pod if known is not None else self._arriving[uid]
+            pod = known.pod if known is not None else self._pods_to_admit[uid]
             if known is not None and known.state is None and not lifecycle.accepted(pod):
                 self._admission.vacate(known)  # an admitted pod is admitted again; an adopted pod remains counted
-            self._isolation.failed(pod, error)
+            self._panic_isolation.retry_pod(pod, error)
         else:
-            self._isolation.over(uid)
+            self._panic_isolation.reset_backoff(uid)
 
-    def _take_up(self, uid: str, now: Instant) -> PodRecord | None:
+    def _ensure_record(self, uid: str, now: Instant) -> PodRecord | None:
         """The record of a pod, created if missing. A pod that an earlier process accepted is adopted."""
-        if (pod := self._arriving.get(uid)) is not None:
+        if (pod := self._pods_to_admit.get(uid)) is not None:
             self._records[uid] = PodRecord.of(pod)
-            del self._arriving[uid]
+            del self._pods_to_admit[uid]
         record = self._records.get(uid)
         if record is not None and record.state is None and lifecycle.accepted(record.pod):
-            self._adopt(uid, record, now)
+            self._adopt_pod(uid, record, now)
         return record
 
-    def _adopt(self, uid: str, record: PodRecord, now: Instant) -> None:
+    def _adopt_pod(self, uid: str, record: PodRecord, now: Instant) -> None:
         pod = record.pod
         state = lifecycle.adopt(pod, record.template.plan, now)
         if state.phase.final:
@@ -384,12 +386,12 @@ class PodManager:
                 record.set_resize(resize)
             self._admission.readmit(record)
             self._runtime.adopt(record.granted, now)
-            self._obey(uid, pod)
+            self._apply_annotations(uid, pod)
             record.containers = self._runtime.observe(uid, now)
             self._admission.remount(record, now)
         record.state = state
 
-    def _resize(self, uid: str, record: PodRecord, now: Instant) -> None:
+    def _resize_pod(self, uid: str, record: PodRecord, now: Instant) -> None:
         """Allocates the resources of the spec, if the node has room."""
         state, before = record.state, record.resize
         if before is None or state is None or state.phase.final or state.ending is not None:
@@ -400,16 +402,18 @@ class PodManager:
         resize = record.resize
         if resize is not None and resize.reason:
             if (resize.reason, resize.message) != (before.reason, before.message):
-                self._event(record.pod, "Warning", f"Resize{resize.reason}", f"Pod resize {resize.reason}: {resize.message}")
+                self._record_event(
+                    record.pod, "Warning", f"Resize{resize.reason}", f"Pod resize {resize.reason}: {resize.message}"
+                )
         else:
             self._runtime.resize(record.pod)
             if resize is None:
-                self._event(record.pod, "Normal", "ResizeCompleted", "Pod resize completed")
+                self._record_event(record.pod, "Normal", "ResizeCompleted", "Pod resize completed")
             else:
-                self._event(record.pod, "Normal", "ResizeStarted", "Pod resize started")
+                self._record_event(record.pod, "Normal", "ResizeStarted", "Pod resize started")
                 views = {view.name: view for view in containers}
                 record.state = lifecycle.restart(state, record.template.plan, views, resize.restarting.keys(), now)
-        self._reports.changed(uid, record)
+        self._status_manager.mark_changed(uid, record)
         self._queue.add(uid)
 
     def _observe_resize(self, uid: str, record: PodRecord) -> None:
@@ -420,43 +424,43 @@ class PodManager:
         record.resize = after
         self._admission.recount(record)
         if after is None or not after.restarting:
-            self._event(record.pod, "Normal", "ResizeCompleted", "Pod resize completed")
-        self._reports.changed(uid, record)
+            self._record_event(record.pod, "Normal", "ResizeCompleted", "Pod resize completed")
+        self._status_manager.mark_changed(uid, record)
 
-    def _step(self, uid: str, record: PodRecord, now: Instant) -> None:
+    def _advance_pod(self, uid: str, record: PodRecord, now: Instant) -> None:
         """Advances a pod until no action remains."""
         if record.resize is not None and (record.resize.reason or record.resize.unseen):
-            self._resize(uid, record, now)
+            self._resize_pod(uid, record, now)
         before = record.state
-        state = before or self._admit(uid, record, now)
+        state = before or self._admit_pod(uid, record, now)
         if state is None:
             return
         while True:
             containers = self._runtime.observe(uid, now)
             step = lifecycle.advance(record.want, state, containers, now)
             state = step.state
-            if not self._carry_out(uid, record, step, now):
+            if not self._execute_actions(uid, record, step, now):
                 break
         told = before is not None and (state is before or state.told == before.told)
         if not told or [view.past for view in containers] != [view.past for view in record.containers]:
-            self._changed(uid, record, state, containers)
+            self._report_change(uid, record, state, containers)
         record.state, record.containers = state, containers
         self._observe_resize(uid, record)
         if step.wake_at is not None:
             self._queue.add_at(uid, step.wake_at)
-        self._reports.over(uid, record)
+        self._status_manager.delete_if_finished(uid, record)
 
-    def _admit(self, uid: str, record: PodRecord, now: Instant) -> PodState | None:
+    def _admit_pod(self, uid: str, record: PodRecord, now: Instant) -> PodState | None:
         """Executes one step. None: sync the pod again first."""
         decided = self._admission.admit(record, now)
         if isinstance(decided, float):
             self._queue.add_at(uid, decided)
             return None
         if not decided.refused:
-            self._obey(uid, record.pod)
+            self._apply_annotations(uid, record.pod)
         return decided
 
-    def _carry_out(self, uid: str, record: PodRecord, step: Step, now: Instant) -> bool:
+    def _execute_actions(self, uid: str, record: PodRecord, step: Step, now: Instant) -> bool:
         """False: the actions do not change containers, so another step would have the same result."""
         touched = False
         for action in step.actions:
@@ -465,44 +469,44 @@ class PodManager:
                     self._runtime.start(uid, container, attempt, now)
                     touched = True
                 case Stop(container, grace):
-                    touched = self._stop(uid, record, container, grace, now) or touched
+                    touched = self._stop_container(uid, record, container, grace, now) or touched
                 case BeginCall(container, call):
                     self._runtime.call(uid, container, call, now)
                     touched = True
                 case RecordEvent(type_, reason, message):
-                    self._event(record.pod, type_, reason, message)
+                    self._record_event(record.pod, type_, reason, message)
                 case RemovePod():
                     record.over = True
         return touched
 
-    def _stop(self, uid: str, record: PodRecord, container: str, grace: float, now: Instant) -> bool:
+    def _stop_container(self, uid: str, record: PodRecord, container: str, grace: float, now: Instant) -> bool:
         """False: the disk is full, and the stop must be requested again. The state of the ending pod is kept."""
         try:
             self._runtime.stop(uid, container, grace, now)
         except OSError as error:
-            self._event(record.pod, "Warning", "FailedKillPod", f"error killing container {container}: {error}")
-            self._queue.add_at(uid, now.monotonic + STOP_AGAIN)
+            self._record_event(record.pod, "Warning", "FailedKillPod", f"error killing container {container}: {error}")
+            self._queue.add_at(uid, now.monotonic + STOP_RETRY_DELAY)
             return False
         return True
 
-    def _changed(self, uid: str, record: PodRecord, state: PodState, containers: Sequence[ContainerView]) -> None:
+    def _report_change(self, uid: str, record: PodRecord, state: PodState, containers: Sequence[ContainerView]) -> None:
         before = record.state
-        self._reports.changed(uid, record)
+        self._status_manager.mark_changed(uid, record)
         self._traces.changed(uid, state.phase)
         if state.phase.final and not (before and before.phase.final):
             self._admission.vacate(record)
-            self._tell(record.pod, state, containers)
+            self._record_end_event(record.pod, state, containers)
 
-    def _tell(self, pod: Pod, state: PodState, containers: Sequence[ContainerView]) -> None:
+    def _record_end_event(self, pod: Pod, state: PodState, containers: Sequence[ContainerView]) -> None:
         """Records an event for a container that ended unexpectedly."""
         if state.refused:
             metrics.REFUSED.labels(state.reason).inc()
-            self._event(pod, "Warning", state.reason, state.message)
+            self._record_event(pod, "Warning", state.reason, state.message)
         elif state.phase is Phase.FAILED and state.ending is None:
             codes = ", ".join(f"{view.name} with code {view.exit.code}" for view in containers if view.exit)
-            self._event(pod, "Warning", "Failed", f"Containers exited: {codes}")
+            self._record_event(pod, "Warning", "Failed", f"Containers exited: {codes}")
 
-    def _event(self, pod: Pod, type_: str, reason: str, message: str) -> None:
+    def _record_event(self, pod: Pod, type_: str, reason: str, message: str) -> None:
         if not self._nodes.is_silenced(pod):
             self._events.event(pod, type_, reason, message)
 
@@ -519,10 +523,10 @@ class PodWatch:
         self._pods = pods
         self._clock = clock
         self._nodes: frozenset[str] = frozenset()
-        self._opened: frozenset[str] = frozenset()
+        self._watched_nodes: frozenset[str] = frozenset()
         self._synced = False
         self._informer: Informer[Pod] | None = None
-        self._grown = asyncio.Event()
+        self._nodes_added = asyncio.Event()
 
     @property
     def healthy(self) -> str | None:
@@ -535,34 +539,34 @@ class PodWatch:
     def follow(self, nodes: Collection[str]) -> None:
         """Sets the nodes to watch. A node that was removed and added again is new."""
         self._nodes = frozenset(nodes)
-        self._opened &= self._nodes
-        if not self._nodes <= self._opened:
-            self._grown.set()
+        self._watched_nodes &= self._nodes
+        if not self._nodes <= self._watched_nodes:
+            self._nodes_added.set()
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        await self._grown.wait()
+        await self._nodes_added.wait()
         while True:
-            self._grown.clear()
-            self._opened, self._synced = self._nodes, False
-            selector = f"spec.nodeName in ({','.join(sorted(self._opened))})"
+            self._nodes_added.clear()
+            self._watched_nodes, self._synced = self._nodes, False
+            selector = f"spec.nodeName in ({','.join(sorted(self._watched_nodes))})"
             informer = self._informer = Informer(self._client, fields=selector, clock=self._clock)
-            informer.add_handler(self._hear)
-            await race(informer.run(), self._until_grown(informer))
+            informer.add_handler(self._handle_updates)
+            await race(informer.run(), self._relist_until_nodes_added(informer))
 
-    def _hear(self, deltas: Sequence[Delta[Pod]]) -> None:
+    def _handle_updates(self, deltas: Sequence[Delta[Pod]]) -> None:
         """Events before the initial state are already in the store."""
         if self._synced:
             self._pods.handle(deltas)
 
-    async def _until_grown(self, informer: Informer[Pod]) -> None:
+    async def _relist_until_nodes_added(self, informer: Informer[Pod]) -> None:
         while not self._synced:
             try:
                 await informer.wait_synced(SYNC_TIMEOUT)
                 self._synced = True
             except TimeoutError as error:
                 log.warning("%s", error)
-        self._pods.relist(self._opened, list(informer.store.values()))
-        log.info("watching the pods of %d nodes: %d", len(self._opened), len(informer.store))
-        await self._grown.wait()
+        self._pods.relist(self._watched_nodes, list(informer.store.values()))
+        log.info("watching the pods of %d nodes: %d", len(self._watched_nodes), len(informer.store))
+        await self._nodes_added.wait()
         await self._clock.sleep(GATHER)

@@ -45,11 +45,11 @@ from pinnace.api.wellknown import (
 from pinnace.api.wire import portions
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Exhausted, NotFound, Unavailable, error_of
 from pinnace.client.resource import ResourceClient
+from pinnace.client.workqueue import RejectedQueue
 from pinnace.fit import allocatable
 from pinnace.fit.requests import PODS
 from pinnace.kubelet.addresses import host_ip, pod_cidr
 from pinnace.kubelet.eviction import CONDITIONS, Kind
-from pinnace.kubelet.workqueue import RetryQueue
 from pinnace.runtime.build import version
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -335,13 +335,13 @@ class Registrar:
         refused: Refusals = {}
         done = 0
         for chunk in portions((new_node(name, self._fleet, self._machine, self._clock.time()) for name in names), CHUNK):
-            refused |= await _sent(self._client.create_batch, chunk)
+            refused |= await _send_batch(self._client.create_batch, chunk)
             done += len(chunk)
             log.info("registered %d of %d nodes", done, len(names))
         existing = [name for name, error in refused.items() if isinstance(error, AlreadyExists)]
         for name in existing:
             del refused[name]
-        return refused | await _each({name: self._take_over(name) for name in existing})
+        return refused | await _run_all({name: self._adopt_node(name) for name in existing})
 
     async def make_ready(self, present: Iterable[Node], pressures: Callable[[str], Collection[Kind]] = no_pressure) -> Refusals:
         """Writes the status of nodes with a difference, otherwise their spec. A new node takes two passes, because the second
@@ -358,25 +358,25 @@ class Registrar:
         before = {node.metadata.name: node for node in unready}
         refused: Refusals = {}
         for chunk in portions(reports, CHUNK):
-            refused |= await _sent(self._client.update_status_batch, chunk)
+            refused |= await _send_batch(self._client.update_status_batch, chunk)
             for node in chunk:
                 if node.metadata.name not in refused:
-                    self._tell(before[node.metadata.name], node)
-        refused |= await _each({node.metadata.name: self._free(node) for node in held_back})
+                    self._record_condition_events(before[node.metadata.name], node)
+        refused |= await _run_all({node.metadata.name: self._write_spec(node) for node in held_back})
         return {name: error for name, error in refused.items() if not isinstance(error, Conflict | NotFound)}
 
-    def _tell(self, before: Node, after: Node) -> None:
+    def _record_condition_events(self, before: Node, after: Node) -> None:
         """Kubernetes' message."""
         for reason in changes(before, after):
             self._events.event(after, "Normal", reason, f"Node {after.metadata.name} status is now: {reason}")
 
-    async def _take_over(self, name: str) -> None:
+    async def _adopt_node(self, name: str) -> None:
         def change(node: Node) -> None:
             node.CopyFrom(with_spec(node, self._fleet, self._machine))
 
         await self._client.modify(name, "", change)
 
-    async def _free(self, node: Node) -> None:
+    async def _write_spec(self, node: Node) -> None:
         await self._client.update(with_spec(node, self._fleet, self._machine))
 
 
@@ -396,65 +396,67 @@ class Registration:
         clock: Clock,
     ) -> None:
         self._registrar = registrar
-        self._own = own
-        self._there = there
+        self._own_nodes = own
+        self._existing_nodes = there
         self._pressures = pressures
         self._on_due = on_due
-        self._due = set(own)  # to create now
+        self._nodes_to_create = set(own)  # to create now
         self._uncreated: set[str] = set()  # to retry later
-        self._refused = RetryQueue(clock, LONGEST_PAUSE)
+        self._rejected = RejectedQueue(clock, LONGEST_PAUSE)
         self.tried = not own
         """Whether each own node exists or was rejected."""
 
     @property
     def pending(self) -> bool:
         """Whether `create` has work."""
-        return bool(self._due)
+        return bool(self._nodes_to_create)
 
     @property
     def healthy(self) -> str | None:
         """None, or the problem, for /readyz."""
-        refused = self._refused.told()
+        refused = self._rejected.describe_errors()
         return f"the API server rejects nodes: {refused}" if refused else None
 
     async def make_ready(self, touched: Set[str], played: Set[str]) -> None:
         """`touched`: changed nodes; `played`: those that exist and belong to the fleet. Raises Unavailable."""
-        self._uncreated = {name for name in self._uncreated if name not in self._there}  # another client has created them
+        self._uncreated = {
+            name for name in self._uncreated if name not in self._existing_nodes
+        }  # another client has created them
         tried = touched - self._uncreated
-        nodes = [self._there[name] for name in sorted(played)]
-        self._tell(tried, await self._registrar.make_ready(nodes, self._pressures))
+        nodes = [self._existing_nodes[name] for name in sorted(played)]
+        self._record_results(tried, await self._registrar.make_ready(nodes, self._pressures))
 
     async def create(self) -> None:
         """Creates own nodes that are due and do not exist. Raises Unavailable."""
-        due = [name for name in self._own if name in self._due] if self._due else []
-        missing = [name for name in due if name not in self._there]
+        due = [name for name in self._own_nodes if name in self._nodes_to_create] if self._nodes_to_create else []
+        missing = [name for name in due if name not in self._existing_nodes]
         refused = await self._registrar.create(missing)
-        self._due.difference_update(due)
+        self._nodes_to_create.difference_update(due)
         self._uncreated = self._uncreated.difference(missing) | refused.keys()
-        self._tell(missing, refused)
+        self._record_results(missing, refused)
         self.tried = True
 
     async def run(self) -> None:
         """Schedules retries of rejected nodes until cancelled."""
         while True:
-            names = set(await self._refused.take(CHUNK))
-            self._due |= names & self._uncreated
+            names = set(await self._rejected.get_batch(CHUNK))
+            self._nodes_to_create |= names & self._uncreated
             self._on_due(names - self._uncreated)
 
-    def _tell(self, tried: Iterable[str], refused: Refusals) -> None:
+    def _record_results(self, tried: Iterable[str], refused: Refusals) -> None:
         for name in tried:
             if name in refused:
-                self._refused.add(name, refused[name])
+                self._rejected.add_rate_limited(name, refused[name])
             else:
-                self._refused.settle(name)
+                self._rejected.forget(name)
         if refused:
             exhausted = all(isinstance(error, Exhausted) for error in refused.values())
             # an etcd that is out of space is not an error of this kubelet
             level = logging.WARNING if exhausted else logging.ERROR
-            log.log(level, "the API server rejected %d nodes, retrying: %s", len(refused), self._refused.told())
+            log.log(level, "the API server rejected %d nodes, retrying: %s", len(refused), self._rejected.describe_errors())
 
 
-async def _sent(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]], chunk: Sequence[Node]) -> Refusals:
+async def _send_batch(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]], chunk: Sequence[Node]) -> Refusals:
     """The rejections: all nodes if the whole call failed."""
     try:
         items = await send(chunk)
@@ -466,7 +468,7 @@ async def _sent(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]]
     return {node.metadata.name: error for node, error in both if error is not None}
 
 
-async def _each(calls: Mapping[str, Coroutine[Any, Any, None]]) -> Refusals:
+async def _run_all(calls: Mapping[str, Coroutine[Any, Any, None]]) -> Refusals:
     """Executes all calls with limited concurrency. Returns rejections. Other errors are raised after all calls."""
     free = asyncio.Semaphore(CONCURRENCY)
 

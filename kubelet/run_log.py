@@ -50,22 +50,22 @@ class RunLog:
     def __exit__(self, *_: object) -> None:
         if self._beating is not None:
             self._beating.cancel()
-        self._flush()
+        self._write_runs()
         self._file.close()
 
     def __call__(self, ran: Ran) -> None:
         loop = asyncio.get_running_loop()
         if not self._lines:
-            loop.call_soon(self._flush)
+            loop.call_soon(self._write_runs)
         self._lines.append(encode(replace(ran, process=self._process)))
         if self._beating is None:
-            self._beating = loop.call_later(BEAT, self._beat)
+            self._beating = loop.call_later(BEAT, self._write_heartbeat)
 
-    def _beat(self) -> None:
+    def _write_heartbeat(self) -> None:
         self._beating = None
         self(Ran(self._clock.monotonic(), "", "", "", "alive"))
 
-    def _flush(self) -> None:
+    def _write_runs(self) -> None:
         if self._lines:
             self._file.write("".join(self._lines).encode())
             self._lines.clear()
@@ -120,12 +120,12 @@ class LoggedRuntime:
 
     def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
         containers = self._runtime.observe(uid, now)
-        self._note(uid, any(view.exit is None for view in containers), now.monotonic)
+        self._log_run(uid, any(view.exit is None for view in containers), now.monotonic)
         return containers
 
     def remove(self, uid: str) -> None:
         self._runtime.remove(uid)
-        self._note(uid, False, self._clock.monotonic())
+        self._log_run(uid, False, self._clock.monotonic())
         self._pods.pop(uid, None)
 
     def end(self, uid: str) -> None:
@@ -137,7 +137,7 @@ class LoggedRuntime:
     def close(self) -> None:
         self._runtime.close()
 
-    def _note(self, uid: str, running: bool, at: float) -> None:
+    def _log_run(self, uid: str, running: bool, at: float) -> None:
         pod = self._pods.get(uid)
         if pod is not None and pod.running != running:
             pod.running = running

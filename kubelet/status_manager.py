@@ -32,10 +32,10 @@ from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
 from pinnace.api.wire import MAX_BYTES
 from pinnace.client.errors import ApiError, from_status
 from pinnace.client.resource import delete_request
+from pinnace.client.workqueue import DelayingQueue, RejectedQueue
 from pinnace.kubelet import metrics
 from pinnace.kubelet.metrics import PodTraces
 from pinnace.kubelet.pod_record import PodRecord
-from pinnace.kubelet.workqueue import DelayQueue, RetryQueue
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise, unending
 
@@ -67,90 +67,90 @@ class BatchWriter(Generic[M]):
         self._name = name
         self._build = build
         self._send = send
-        self._settle = settle
+        self._handle_result = settle
         self._size = size
         self._senders = senders
         self._clock = clock
         self._dirty: OrderedDict[str, None] = OrderedDict()
-        self._flying: set[str] = set()
-        self._again: set[str] = set()  # marked during the call
-        self._refused = RetryQueue(clock)
+        self._in_flight: set[str] = set()
+        self._marked_in_flight: set[str] = set()  # marked during the call
+        self._rejected = RejectedQueue(clock)
         self._work = asyncio.Event()
 
     def mark(self, key: str) -> None:
-        if key in self._flying:
-            self._again.add(key)
+        if key in self._in_flight:
+            self._marked_in_flight.add(key)
             return
         self._dirty[key] = None
         self._work.set()
-        self._refused.tried(key)
+        self._rejected.cancel_retry(key)
 
     @property
     def pending(self) -> int:
         """Pending keys."""
-        return len(self._dirty) + len(self._flying) + self._refused.waiting
+        return len(self._dirty) + len(self._in_flight) + self._rejected.num_waiting
 
     async def run(self) -> None:
         """Sends until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._senders):
-                attempt = supervise(self._name, self._loop, retry_on=(ApiError,), clock=self._clock)
+                attempt = supervise(self._name, self._send_batches, retry_on=(ApiError,), clock=self._clock)
                 group.create_task(attempt)
-            group.create_task(unending(self._name, self._repeat))
+            group.create_task(unending(self._name, self._retry_rejected_keys))
 
-    async def _repeat(self) -> None:
+    async def _retry_rejected_keys(self) -> None:
         while True:
-            for key in await self._refused.take(self._size):
+            for key in await self._rejected.get_batch(self._size):
                 self.mark(key)
 
-    async def _loop(self) -> None:
+    async def _send_batches(self) -> None:
         while True:
             if not self._dirty:
                 self._work.clear()
                 await self._work.wait()
                 continue
-            await self._write(self._take())
+            await self._send_batch(self._take_batch())
 
-    def _take(self) -> dict[str, M]:
+    def _take_batch(self) -> dict[str, M]:
         batch: dict[str, M] = {}
         room = MAX_BYTES  # the last item may exceed the limit: servers accept larger messages
         while self._dirty and len(batch) < self._size and room > 0:
             key, _ = self._dirty.popitem(last=False)
             message = self._build(key)
             if message is None:
-                self._refused.settle(key)
+                self._rejected.forget(key)
                 continue
             batch[key] = message
             room -= message.ByteSize()
-        self._flying.update(batch)
+        self._in_flight.update(batch)
         return batch
 
-    async def _write(self, batch: dict[str, M]) -> None:
+    async def _send_batch(self, batch: dict[str, M]) -> None:
         """Raises the first error that requires a retry."""
         items: Sequence[BatchItem] = ()
         try:
             if batch:
                 items = await self._send(list(batch.values()))
         finally:
-            self._flying.difference_update(batch)
+            self._in_flight.difference_update(batch)
             for key in list(batch)[len(items) :]:  # the call failed or was cancelled
-                self._again.add(key)
-            trouble = [self._land(key, item) for key, item in zip(batch, items, strict=False)]
-            for key in [key for key in batch if key in self._again]:
-                self._again.discard(key)
+                self._marked_in_flight.add(key)
+            trouble = [self._handle_item(key, item) for key, item in zip(batch, items, strict=False)]
+            for key in [key for key in batch if key in self._marked_in_flight]:
+                self._marked_in_flight.discard(key)
                 self.mark(key)
         for error in trouble:
             if error is not None:
                 raise error
 
-    def _land(self, key: str, item: BatchItem) -> Exception | None:
+    def _handle_item(self, key: str, item: BatchItem) -> Exception | None:
         if item.HasField("error") and item.error.code in TRANSIENT:
-            self._again.add(key)
+            self._marked_in_flight.add(key)
             return from_status(item.error)
-        if self._settle(key, item):
-            self._refused.add(key, from_status(item.error))
+        if self._handle_result(key, item):
+            self._rejected.add_rate_limited(key, from_status(item.error))
         else:
-            self._refused.settle(key)
+            self._rejected.forget(key)
         return None
 
 
@@ -191,12 +191,16 @@ class StatusManager:
     ) -> None:
         self._records = records
         self._silenced = silenced
-        self._gone = gone
+        self._forget_pod = gone
         self._traces = traces
-        self._reports = BatchWriter("pod status", self._report, writer.update_status_batch, self._reported, clock=clock)
+        self._reports = BatchWriter(
+            "pod status", self._build_report, writer.update_status_batch, self._handle_report_result, clock=clock
+        )
         self._clock = clock
-        self._later = DelayQueue(clock)
-        self._removals = BatchWriter("pod removal", self._removal, writer.delete_batch, self._removed, clock=clock)
+        self._delayed_corrections = DelayingQueue(clock)
+        self._removals = BatchWriter(
+            "pod removal", self._build_delete_request, writer.delete_batch, self._handle_delete_result, clock=clock
+        )
 
     @property
     def pending(self) -> int:
@@ -208,64 +212,64 @@ class StatusManager:
         async with asyncio.TaskGroup() as group:
             group.create_task(unending("pod status", self._reports.run))
             group.create_task(unending("pod removal", self._removals.run))
-            group.create_task(unending("contradictions", self._contradict_later))
+            group.create_task(unending("contradictions", self._correct_delayed_statuses))
 
-    def changed(self, uid: str, record: PodRecord) -> None:
+    def mark_changed(self, uid: str, record: PodRecord) -> None:
         """The status has changed."""
         record.changes += 1
         self._reports.mark(uid)
 
-    def heard(self, uid: str, record: PodRecord) -> None:
+    def handle_update(self, uid: str, record: PodRecord) -> None:
         """The informer has received a newer version of the pod."""
         if record.waiting:
             record.waiting = False
             self._reports.mark(uid)
-        self._contradict(uid, record)
+        self._correct_overwritten_status(uid, record)
 
-    def _contradict(self, uid: str, record: PodRecord) -> None:
+    def _correct_overwritten_status(self, uid: str, record: PodRecord) -> None:
         """Reports the status again if another client has overwritten it."""
         if not record.foreign:
             return
         now = self._clock.monotonic()
         if now < record.patient_until:
-            self._later.add_at(uid, record.patient_until)
+            self._delayed_corrections.add_at(uid, record.patient_until)
         elif record.is_contradicted():
             record.patient_until = now + OVERWRITE_INTERVAL
-            self.changed(uid, record)
+            self.mark_changed(uid, record)
 
-    async def _contradict_later(self) -> None:
+    async def _correct_delayed_statuses(self) -> None:
         while True:
-            for uid in await self._later.take(STEPS):
+            for uid in await self._delayed_corrections.get_batch(STEPS):
                 if (record := self._records.get(uid)) is not None:
-                    self._contradict(uid, record)
+                    self._correct_overwritten_status(uid, record)
             await asyncio.sleep(0)
 
-    def thawed(self, uid: str, record: PodRecord) -> None:
+    def resume_pod(self, uid: str, record: PodRecord) -> None:
         """The pod's node can be written again."""
         if not record.reported:
             self._reports.mark(uid)
-        self.over(uid, record)
+        self.delete_if_finished(uid, record)
 
-    def over(self, uid: str, record: PodRecord) -> None:
+    def delete_if_finished(self, uid: str, record: PodRecord) -> None:
         """Deletes the pod if it has finished and everything is reported."""
         if record.over and record.reported:
             self._removals.mark(uid)
 
-    def _report(self, uid: str) -> Pod | None:
+    def _build_report(self, uid: str) -> Pod | None:
         record = self._records.get(uid)
         return record.report() if record is not None and not self._silenced(record.pod) else None
 
-    def _reported(self, uid: str, item: BatchItem) -> bool:
+    def _handle_report_result(self, uid: str, item: BatchItem) -> bool:
         record = self._records.get(uid)
         if record is None:
             return False
         if not item.HasField("error"):
             record.acknowledge(item.resourceVersion)
             self._traces.reported(uid)
-            self._contradict(uid, record)
-            self.over(uid, record)
+            self._correct_overwritten_status(uid, record)
+            self.delete_if_finished(uid, record)
         elif item.error.code == Code.NOT_FOUND:
-            self._gone(uid)
+            self._forget_pod(uid)
         elif item.error.code != Code.ABORTED:
             report_rejected_write("UpdateStatus", record.pod, item)
             return True
@@ -275,14 +279,14 @@ class StatusManager:
             self._reports.mark(uid)
         return False
 
-    def _removal(self, uid: str) -> DeleteRequest | None:
+    def _build_delete_request(self, uid: str) -> DeleteRequest | None:
         record = self._records.get(uid)
         if record is None or self._silenced(record.pod):
             return None
         metadata = record.pod.metadata
         return delete_request(metadata.name, metadata.namespace, grace=0, uid=uid)
 
-    def _removed(self, uid: str, item: BatchItem) -> bool:
+    def _handle_delete_result(self, uid: str, item: BatchItem) -> bool:
         """The informer receives the result: a deletion, or another pod of the same name."""
         record = self._records.get(uid)
         if record is None or not item.HasField("error") or item.error.code in (Code.NOT_FOUND, Code.ABORTED):

@@ -74,14 +74,14 @@ class AddressIndex:
     def follow_services(self, deltas: Sequence[Delta[Service]]) -> None:
         """A handler of the informer."""
         for delta in deltas:
-            self._change(delta, _service_addresses)
+            self._update_addresses(delta, _service_addresses)
 
     def follow_slices(self, deltas: Sequence[Delta[EndpointSlice]]) -> None:
         """A handler of the informer."""
         for delta in deltas:
-            self._change(delta, _slice_addresses)
+            self._update_addresses(delta, _slice_addresses)
 
-    def _change(self, delta: Delta[Any], addresses: Any) -> None:
+    def _update_addresses(self, delta: Delta[Any], addresses: Any) -> None:
         if delta.old is not None:
             for name, address in addresses(delta.old):
                 counts = self._names[address]
@@ -155,15 +155,15 @@ class Resolver:
         if not self._source.synced:
             return Answer(Rcode.SERVFAIL)
         if labels[-1:] == ("arpa",):
-            return self._reverse(labels, kind)
-        if not self._has(labels) or kind in (Kind.AXFR, Kind.IXFR):
+            return self._resolve_address(labels, kind)
+        if not self._name_exists(labels) or kind in (Kind.AXFR, Kind.IXFR):
             return Answer(Rcode.REFUSED)
-        return self._forward(labels, kind, DNS_CNAMES)
+        return self._resolve_name(labels, kind, DNS_CNAMES)
 
-    def _has(self, labels: Sequence[str]) -> bool:
+    def _name_exists(self, labels: Sequence[str]) -> bool:
         return tuple(labels[-len(self._zone) :]) == self._zone
 
-    def _forward(self, labels: Sequence[str], kind: int, names: int) -> Answer:
+    def _resolve_name(self, labels: Sequence[str], kind: int, names: int) -> Answer:
         name, rest = ".".join(labels), tuple(labels[: -len(self._zone)])
         if rest == ("dns-version",):
             return Answer(records=[Record(name, Kind.TXT, b"\x051.1.0")]) if kind in (Kind.TXT, Kind.ANY) else EMPTY
@@ -176,9 +176,9 @@ class Resolver:
             return EMPTY
         if len(prefix) == 1:
             return EMPTY if prefix[-1] in self._source.namespaces else NOTHING
-        return self._service(name, prefix, kind, names) if branch == "svc" else self._pod(name, prefix, kind)
+        return self._resolve_service(name, prefix, kind, names) if branch == "svc" else self._resolve_pod(name, prefix, kind)
 
-    def _pod(self, name: str, labels: Sequence[str], kind: int) -> Answer:
+    def _resolve_pod(self, name: str, labels: Sequence[str], kind: int) -> Answer:
         """Names of pods contain the address, so that no pod is looked up."""
         dashed, namespace = labels[0], labels[-1]
         dots = dashed.count("-") == 3 and "--" not in dashed
@@ -190,18 +190,18 @@ class Resolver:
             return NOTHING
         return Answer(records=_addresses(name, [str(address)], kind))
 
-    def _service(self, name: str, labels: Sequence[str], kind: int, names: int) -> Answer:
+    def _resolve_service(self, name: str, labels: Sequence[str], kind: int, names: int) -> Answer:
         *prefix, service_name, namespace = labels
         key = f"{namespace}/{service_name}"
         service = self._source.services.get(key) or (self._gateway if key == _GATEWAY else None)
         if service is None or len(prefix) > 2:
             return NOTHING
         if service.spec.type == "ExternalName":
-            return self._external(name, service, kind, names) if len(prefix) != 1 else NOTHING
+            return self._resolve_external_name(name, service, kind, names) if len(prefix) != 1 else NOTHING
         port, protocol = (part.removeprefix("_") for part in prefix) if len(prefix) == 2 else ("", "")
         if len(prefix) == 1 or service.spec.clusterIP == "None":
             endpoint = prefix[0] if len(prefix) == 1 else ""
-            backends = list(self._endpoints(key, endpoint, port, protocol))
+            backends = list(self._resolve_endpoints(key, endpoint, port, protocol))
         else:
             backends = [
                 _Backend(address, each.port, self._name(key))
@@ -222,18 +222,18 @@ class Resolver:
             records=records, extra=[one for target, address in extra for one in _addresses(target, [address], Kind.ANY)]
         )
 
-    def _external(self, name: str, service: Service, kind: int, names: int) -> Answer:
+    def _resolve_external_name(self, name: str, service: Service, kind: int, names: int) -> Answer:
         target = service.spec.externalName.rstrip(".").lower()
         if _is_address(target):
             return NOTHING
         records = [Record(name, Kind.CNAME, target=target)]
         labels = tuple(target.split("."))
-        if kind != Kind.CNAME and self._has(labels) and names > 1:
-            more = self._forward(labels, kind, names - 1)
+        if kind != Kind.CNAME and self._name_exists(labels) and names > 1:
+            more = self._resolve_name(labels, kind, names - 1)
             return Answer(records=[*records, *more.records], extra=more.extra)
         return Answer(records=records)
 
-    def _endpoints(self, key: str, hostname: str, port: str, protocol: str) -> Iterator[_Backend]:
+    def _resolve_endpoints(self, key: str, hostname: str, port: str, protocol: str) -> Iterator[_Backend]:
         """Yield the ready endpoints of a service. Empty arguments match all."""
         for part in tuple(self._source.slices_of(key).values()):
             ports = [each.port for each in part.ports if _matches(each, port, protocol)]
@@ -247,7 +247,7 @@ class Resolver:
                     if hostname in ("", name):
                         yield from (_Backend(address, number, f"{name}.{self._name(key)}") for number in ports)
 
-    def _reverse(self, labels: Sequence[str], kind: int) -> Answer:
+    def _resolve_address(self, labels: Sequence[str], kind: int) -> Answer:
         address = _reversed(labels)
         if address is None:
             return NOTHING
@@ -259,7 +259,7 @@ class Resolver:
             if address in _cluster_ips(service):
                 targets[self._name(key)] = None
             elif service.spec.clusterIP == "None":
-                targets |= {each.name: None for each in self._endpoints(key, "", "", "") if each.address == address}
+                targets |= {each.name: None for each in self._resolve_endpoints(key, "", "", "") if each.address == address}
         if not targets:
             return NOTHING
         name = ".".join(labels)

@@ -133,7 +133,7 @@ class Handover:
                 peer, _ = await loop.sock_accept(listener)
                 self._idle.clear()
                 try:
-                    if _user(peer) == os.geteuid() and await self._pass(peer):
+                    if _user(peer) == os.geteuid() and await self._pass_sockets(peer):
                         listener.close()
                         return
                 finally:
@@ -146,7 +146,7 @@ class Handover:
             async with asyncio.timeout(timeout):
                 await self._idle.wait()
 
-    async def _pass(self, peer: socket.socket) -> bool:
+    async def _pass_sockets(self, peer: socket.socket) -> bool:
         """Return whether the successor has taken over."""
         await self._suspend()
         copies = {frontend: os.dup(each) for frontend, each in self._listeners().items()}

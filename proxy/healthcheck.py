@@ -29,25 +29,25 @@ class HealthChecks:
         for service, rules in changes.items():
             check, known = rules.health_check, self._servers.get(service)
             if known is not None and (check is None or check.port != known[0].port):
-                await self._stop(service)
+                await self._stop_server(service)
                 known = None
             if check is None:
                 self._counts.pop(service, None)
                 continue
             self._counts[service] = check.local_endpoints
             if known is None:
-                await self._start(service, check)
+                await self._start_server(service, check)
 
     async def close(self) -> None:
         for service in list(self._servers):
-            await self._stop(service)
+            await self._stop_server(service)
 
-    async def _stop(self, service: str) -> None:
+    async def _stop_server(self, service: str) -> None:
         _, server, runner = self._servers.pop(service)
         server.close()
         await runner.cleanup()
 
-    async def _start(self, service: str, check: HealthCheck) -> None:
+    async def _start_server(self, service: str, check: HealthCheck) -> None:
         async def answer(request: web.Request) -> web.Response:
             count = self._counts.get(service, 0)
             namespace, _, name = service.partition("/")

@@ -209,7 +209,7 @@ class NfTables:
         after = {**self._rules, **changes}
         if not self._built:
             self._owners, self._waiting, self._applied = {}, {}, {}
-        own = self._own(changes, after) if self._built else self._own(after, after)
+        own = self._claim_frontends(changes, after) if self._built else self._claim_frontends(after, after)
         commands: list[str] = []
         counts: dict[int, Counter[str]] = {}
         for version in FAMILIES:
@@ -239,7 +239,9 @@ class NfTables:
                 self._applied.pop(key, None)
         await self._end_flows(old, own)
 
-    def _own(self, changes: Mapping[str, ServiceRules], after: Mapping[str, ServiceRules]) -> dict[str, ServiceRules]:
+    def _claim_frontends(
+        self, changes: Mapping[str, ServiceRules], after: Mapping[str, ServiceRules]
+    ) -> dict[str, ServiceRules]:
         """Return the rules without frontends that belong to other services. Services that inherit frontends are added."""
         found = dict(changes)
         for key, rules in changes.items():

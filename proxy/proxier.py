@@ -93,7 +93,7 @@ class Proxier:
         self._nodes: Informer[Node] | None = None
         if node is not None:
             self._nodes = Informer(client.of(NODES), fields=f"metadata.name={node}", clock=clock)
-            self._nodes.add_handler(self._node_changed)
+            self._nodes.add_handler(self._handle_node_updates)
         self._namespaces: Informer[Namespace] | None = None
         if watch_namespaces:
             self._namespaces = Informer(client.of(NAMESPACES), clock=clock)
@@ -102,8 +102,8 @@ class Proxier:
         ]
         self._by_service: Index[EndpointSlice] = Index(service_of)
         self._slices.add_handler(self._by_service.follow)
-        self._slices.add_handler(self._slices_changed)
-        self._services.add_handler(self._services_changed)
+        self._slices.add_handler(self._handle_slice_updates)
+        self._services.add_handler(self._handle_service_updates)
         self._addresses = AddressIndex()
         self._services.add_handler(self._addresses.follow_services)
         self._slices.add_handler(self._addresses.follow_slices)
@@ -114,7 +114,7 @@ class Proxier:
 
     @property
     def checks(self) -> Mapping[str, Check]:
-        return {"informers": lambda: first_problem(self._all_informers), "rules": self._problem}
+        return {"informers": lambda: first_problem(self._all_informers), "rules": self._find_problem}
 
     @property
     def _all_informers(self) -> Sequence[Informer[Any]]:
@@ -154,12 +154,12 @@ class Proxier:
                 )
             )
 
-    def _problem(self) -> str | None:
+    def _find_problem(self) -> str | None:
         return self._backend.problem if self._synced else "the rules have not been applied yet"
 
     async def _sync_changes(self) -> None:
         if not self._synced:
-            await self._first_sync()
+            await self._sync_all_services()
         while True:
             try:
                 async with asyncio.timeout(RETRY_INTERVAL if self._backend.problem else None):
@@ -169,7 +169,7 @@ class Proxier:
                 continue
             await self._sync()
 
-    async def _first_sync(self) -> None:
+    async def _sync_all_services(self) -> None:
         for informer in self._informers:
             while True:
                 try:
@@ -217,7 +217,7 @@ class Proxier:
         for key in changes:
             metrics.PROGRAMMING_DURATION.observe(now - dirty[key])
 
-    def _changed(self, keys: set[str]) -> None:
+    def _queue_services(self, keys: set[str]) -> None:
         now = self._clock.monotonic()
         for key in keys:
             self._dirty.setdefault(key, now)
@@ -225,17 +225,17 @@ class Proxier:
             metrics.LAST_QUEUED.set(time.time())
             self._work.set()
 
-    def _services_changed(self, deltas: Sequence[Delta[Service]]) -> None:
+    def _handle_service_updates(self, deltas: Sequence[Delta[Service]]) -> None:
         metrics.SERVICE_CHANGES.inc(len(deltas))
-        self._changed({store_key(each.obj) for each in deltas})
+        self._queue_services({store_key(each.obj) for each in deltas})
 
-    def _slices_changed(self, deltas: Sequence[Delta[EndpointSlice]]) -> None:
+    def _handle_slice_updates(self, deltas: Sequence[Delta[EndpointSlice]]) -> None:
         metrics.ENDPOINT_CHANGES.inc(len(deltas))
         keys = {service_of(each) for delta in deltas for each in (delta.obj, delta.old) if each is not None}
-        self._changed(keys - {""})
+        self._queue_services(keys - {""})
 
-    def _node_changed(self, deltas: Sequence[Delta[Node]]) -> None:
+    def _handle_node_updates(self, deltas: Sequence[Delta[Node]]) -> None:
         zone = deltas[-1].obj.metadata.labels.get(ZONE_LABEL, "")
         if zone != self._zone:
             self._zone = zone
-            self._changed(set(self._services.store))
+            self._queue_services(set(self._services.store))

@@ -110,14 +110,14 @@ class Userspace:
         self._owners: dict[Frontend, str] = {}
         self._failed: dict[Frontend, str] = {}
         """Listeners that could not be opened, with the error."""
-        self._waiting: dict[Frontend, dict[str, Rule]] = {}
+        self._claims: dict[Frontend, dict[str, Rule]] = {}
         """Rules of services whose frontend another service has, by service."""
         self._connections: set[Forwarding] = set()
         self._connecting = 0
         self._idle = asyncio.Event()
         """Set when the last connection ends."""
         self._warned: dict[str, float] = {}
-        self._sweeping = self._loop.call_later(SWEEP_INTERVAL, self._sweep)
+        self._sweeping = self._loop.call_later(SWEEP_INTERVAL, self._end_idle_connections)
 
     @property
     def services(self) -> Mapping[str, ServiceRules]:
@@ -130,7 +130,7 @@ class Userspace:
             return None
         frontend, why = next(iter(self._failed.items()))
         more = f" (and {len(self._failed) - 1} more)" if len(self._failed) > 1 else ""
-        return f"cannot listen on {_text(frontend)}: {why}{more}"
+        return f"cannot listen on {_format_frontend(frontend)}: {why}{more}"
 
     @property
     def descriptors(self) -> dict[Frontend, int]:
@@ -145,28 +145,28 @@ class Userspace:
         """Replace the rules of these services. Frontends are closed first, because an address may move to another service."""
         wanted: list[tuple[str, Frontend, Rule]] = []
         for service, rules in changes.items():
-            before = self._expand(self._rules.get(service, NO_RULES))
-            after = self._expand(rules)
+            before = self._expand_node_ports(self._rules.get(service, NO_RULES))
+            after = self._expand_node_ports(rules)
             for frontend in before.keys() - after.keys():
-                self._release(service, frontend)
+                self._release_frontend(service, frontend)
             wanted += [(service, frontend, rule) for frontend, rule in after.items()]
             if rules == NO_RULES:
                 self._rules.pop(service, None)
             else:
                 self._rules[service] = rules
         for service, frontend, rule in wanted:
-            self._set(service, frontend, rule)
+            self._set_rule(service, frontend, rule)
         metrics.LISTENERS.set(len(self._listeners))
 
     async def retry(self) -> None:
         """Open the listeners that failed."""
         for frontend in list(self._failed):
             service = self._owners.get(frontend)
-            rule = self._expand(self._rules.get(service, NO_RULES)).get(frontend) if service else None
+            rule = self._expand_node_ports(self._rules.get(service, NO_RULES)).get(frontend) if service else None
             if service is None or rule is None:
                 del self._failed[frontend]
             else:
-                self._set(service, frontend, rule)
+                self._set_rule(service, frontend, rule)
 
     async def close(self, grace: float = 0.0) -> None:
         """Close all listeners. Let connections finish, and forward the answers of UDP flows, for `grace` seconds."""
@@ -186,12 +186,12 @@ class Userspace:
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace):
                     await self._idle.wait()
-        for each in answering:
-            each.close()
+        for listener in answering:
+            listener.close()
         for connection in list(self._connections):
             connection.close()
 
-    def _expand(self, rules: ServiceRules) -> dict[Frontend, Rule]:
+    def _expand_node_ports(self, rules: ServiceRules) -> dict[Frontend, Rule]:
         """Replace node ports by addresses of the node."""
         found: dict[Frontend, Rule] = {}
         for frontend, rule in rules.rules.items():
@@ -201,23 +201,23 @@ class Userspace:
                 found[frontend] = rule
         return found
 
-    def _release(self, service: str, frontend: Frontend) -> None:
+    def _release_frontend(self, service: str, frontend: Frontend) -> None:
         if self._owners.get(frontend) != service:
-            self._waiting.get(frontend, {}).pop(service, None)
+            self._claims.get(frontend, {}).pop(service, None)
             return
         del self._owners[frontend]
         self._failed.pop(frontend, None)
         if listener := self._listeners.pop(frontend, None):
             listener.close()
-        heirs = self._waiting.pop(frontend, {})
+        heirs = self._claims.pop(frontend, {})
         for heir, rule in heirs.items():
-            self._set(heir, frontend, rule)
+            self._set_rule(heir, frontend, rule)
 
-    def _set(self, service: str, frontend: Frontend, rule: Rule) -> None:
+    def _set_rule(self, service: str, frontend: Frontend, rule: Rule) -> None:
         if (owner := self._owners.setdefault(frontend, service)) != service:
-            if service not in self._waiting.setdefault(frontend, {}):
-                log.warning("%s of service %s belongs to service %s", _text(frontend), service, owner)
-            self._waiting[frontend][service] = rule
+            if service not in self._claims.setdefault(frontend, {}):
+                log.warning("%s of service %s belongs to service %s", _format_frontend(frontend), service, owner)
+            self._claims[frontend][service] = rule
             return
         listener = self._listeners.get(frontend)
         if not rule.endpoints:
@@ -235,49 +235,49 @@ class Userspace:
             except OSError as error:
                 why = error.strerror or str(error)
                 if self._failed.get(frontend) != why:
-                    log.warning("cannot listen on %s of service %s: %s; retrying", _text(frontend), service, why)
+                    log.warning("cannot listen on %s of service %s: %s; retrying", _format_frontend(frontend), service, why)
                 self._failed[frontend] = why
             else:
                 self._failed.pop(frontend, None)
 
-    def take(self, frontend: Frontend) -> socket.socket | None:
+    def take_inherited_socket(self, frontend: Frontend) -> socket.socket | None:
         """Take the socket that the previous process left for this frontend."""
         found = self._inherited.pop(frontend, None)
         if found is not None:
             found.setblocking(False)
         return found
 
-    def admit(self) -> bool:
+    def admit_connection(self) -> bool:
         """Return False if there are too many connections."""
         if self.open_connections < (limit := self._budget.connections):
             return True
         metrics.REJECTED.inc()
-        self.warn("limit", f"{limit} connections are open: closing new ones; raise the limit of open files (ulimit -n)")
+        self.warn_rarely("limit", f"{limit} connections are open: closing new ones; raise the limit of open files (ulimit -n)")
         return False
 
-    def connecting(self, change: int) -> None:
+    def change_connecting(self, change: int) -> None:
         self._connecting += change
         self.flows.make_room()
-        self._count()
+        self._update_connection_count()
 
-    def _count(self) -> None:
+    def _update_connection_count(self) -> None:
         metrics.CONNECTIONS.set(self.open_connections)
         if not self.open_connections:
             self._idle.set()
 
-    def established(self, client: socket.socket, server: socket.socket) -> None:
-        made = Forwarding(self._loop, client, server, self._ended)
+    def start_forwarding(self, client: socket.socket, server: socket.socket) -> None:
+        made = Forwarding(self._loop, client, server, self._remove_connection)
         self._connections.add(made)
         try:
             made.start()
         except OSError:  # a side has closed
             made.close(reset=True)
 
-    def _ended(self, each: Forwarding) -> None:
-        self._connections.discard(each)
-        self._count()
+    def _remove_connection(self, connection: Forwarding) -> None:
+        self._connections.discard(connection)
+        self._update_connection_count()
 
-    def warn(self, kind: str, message: str) -> None:
+    def warn_rarely(self, kind: str, message: str) -> None:
         """Log a warning, at most once per WARN_INTERVAL and kind."""
         now = self._loop.time()
         if now - self._warned.get(kind, -WARN_INTERVAL) >= WARN_INTERVAL:
@@ -286,24 +286,24 @@ class Userspace:
             self._warned[kind] = now
             log.warning("%s", message)
 
-    def _sweep(self) -> None:
+    def _end_idle_connections(self) -> None:
         """End half-closed connections without data for HALF_CLOSE_TIMEOUT, and idle flows."""
         now = self._loop.time()
-        for each in [each for each in self._connections if each.half_closed]:
-            if each.moved != each.seen:
-                each.seen, each.since = each.moved, now
-            elif now - each.since >= HALF_CLOSE_TIMEOUT:
-                each.close(reset=True)
+        for connection in [connection for connection in self._connections if connection.half_closed]:
+            if connection.moved != connection.seen:
+                connection.seen, connection.since = connection.moved, now
+            elif now - connection.since >= HALF_CLOSE_TIMEOUT:
+                connection.close(reset=True)
         self.flows.end_idle(now - UDP_IDLE)
-        self._sweeping = self._loop.call_later(SWEEP_INTERVAL, self._sweep)
+        self._sweeping = self._loop.call_later(SWEEP_INTERVAL, self._end_idle_connections)
 
 
-def _text(frontend: Frontend) -> str:
+def _format_frontend(frontend: Frontend) -> str:
     host = f"[{frontend.address}]" if ":" in frontend.address else frontend.address
     return f"{host}:{frontend.port}/{frontend.protocol}"
 
 
-def _bind(frontend: Frontend, kind: socket.SocketKind) -> socket.socket:
+def _bind_socket(frontend: Frontend, kind: socket.SocketKind) -> socket.socket:
     """Raises OSError, also for an invalid address."""
     try:
         family = family_of(frontend.address)
@@ -325,7 +325,7 @@ class _TcpListener:
         """Raises OSError."""
         self._proxy, self._loop = proxy, loop
         self.balancer = Balancer(rule, proxy.clock, proxy.random)
-        self._socket = proxy.take(frontend) or _bind(frontend, socket.SOCK_STREAM)
+        self._socket = proxy.take_inherited_socket(frontend) or _bind_socket(frontend, socket.SOCK_STREAM)
         self._socket.listen(BACKLOG)
         loop.add_reader(self._socket, self._accept)
 
@@ -351,13 +351,15 @@ class _TcpListener:
                 return count
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._proxy.warn("accept", f"cannot accept connections: {error.strerror}; raise the limit of open files")
+                    self._proxy.warn_rarely(
+                        "accept", f"cannot accept connections: {error.strerror}; raise the limit of open files"
+                    )
                     self._loop.remove_reader(self._socket)
                     self._loop.call_later(0.1, self._resume)
                     return 0
                 continue  # the client has disconnected
             client.setblocking(False)
-            if self._proxy.admit():
+            if self._proxy.admit_connection():
                 _Connecting(self._proxy, self._loop, self.balancer, client, address[0]).next()
             else:
                 reset(client)
@@ -382,7 +384,7 @@ class _Connecting:
         self._server: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._now: Endpoint | None = None
-        proxy.connecting(1)
+        proxy.change_connecting(1)
 
     def next(self) -> None:
         for endpoint in self._left:
@@ -399,7 +401,7 @@ class _Connecting:
                 self._loop.add_writer(self._server, self._connected)
                 return None
             self._discard(errno.errorcode.get(code, str(code)))
-        self._proxy.connecting(-1)
+        self._proxy.change_connecting(-1)
         metrics.FAILED.inc()
         reset(self._client)
         return None
@@ -418,8 +420,8 @@ class _Connecting:
         if self._timer is not None:
             self._timer.cancel()
         self._balancer.connected(self._address, self._now)
-        self._proxy.established(self._client, self._server)
-        self._proxy.connecting(-1)
+        self._proxy.start_forwarding(self._client, self._server)
+        self._proxy.change_connecting(-1)
 
     def _failed(self, why: str) -> None:
         if self._timer is not None:
@@ -432,7 +434,7 @@ class _Connecting:
     def _discard(self, why: str) -> None:
         assert self._now is not None
         service = self._balancer.rule.service
-        self._proxy.warn(
+        self._proxy.warn_rarely(
             f"{service} {self._now}", f"endpoint {self._now.address}:{self._now.port} of service {service} failed: {why}"
         )
         metrics.RETRIES.inc()
@@ -447,7 +449,7 @@ class _UdpListener:
         self._proxy, self._loop = proxy, loop
         self._flows = proxy.flows
         self.balancer = Balancer(rule, proxy.clock, proxy.random)
-        self._socket = proxy.take(frontend) or _bind(frontend, socket.SOCK_DGRAM)
+        self._socket = proxy.take_inherited_socket(frontend) or _bind_socket(frontend, socket.SOCK_DGRAM)
         loop.add_reader(self._socket, self._from_clients)
 
     @property
@@ -502,7 +504,9 @@ class _UdpListener:
             try:
                 flow = Flow(self, service, client, endpoint, self._ended, self._loop.time())
             except OSError as error:
-                self._proxy.warn("udp", f"cannot open a UDP flow to {endpoint.address}:{endpoint.port}: {error.strerror}")
+                self._proxy.warn_rarely(
+                    "udp", f"cannot open a UDP flow to {endpoint.address}:{endpoint.port}: {error.strerror}"
+                )
                 continue
             self._flows.add(flow)
             self.balancer.connected(client[0], endpoint)

@@ -78,7 +78,7 @@ async def test_kubernetes_29846_kubelet_frees_resources_before_it_reports_comple
     """Pods failed with OutOfcpu: the scheduler reused the resources of finished pods before the kubelet had freed them:
     https://github.com/kubernetes/kubernetes/issues/29846, and again /issues/106884
 
-    Here: the same. Guard: the kubelet frees the resources of a pod before it reports the end (`PodManager._changed`)."""
+    Here: the same. Guard: the kubelet frees the resources of a pod before it reports the end (`PodManager._report_change`)."""
 
     def job(name: str) -> PodBuilder:
         return make_pod(name).req(cpu=4).restart_policy("Never").annotation("pinnace.io/run-seconds", "3")

@@ -27,12 +27,12 @@ from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod
 from pinnace.api.references import CLAIM, CONFIG_MAP, SECRET, Reference, pod_references
 from pinnace.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 from pinnace.client.errors import ApiError, NotFound, unavailable
+from pinnace.client.workqueue import DelayingQueue
 from pinnace.kubelet.runtime.interface import Instant, Progress, Unsupported
 from pinnace.kubelet.runtime.process.atomic_writer import write_atomically
 from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects, config_error, has_files, volume_files
 from pinnace.kubelet.runtime.process.plan import make_volumes, places, unsupported_volume
 from pinnace.kubelet.runtime.process.root import Root
-from pinnace.kubelet.workqueue import DelayQueue
 from pinnace.runtime.backoff import Backoffs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -82,7 +82,7 @@ class PodVolumes:
         self._read_object = read
         self._clock = clock
         self._pods: dict[str, _Mounts] = {}
-        self._queue = DelayQueue(clock)
+        self._queue = DelayingQueue(clock)
         self._pauses = Backoffs(FIRST_RETRY, SYNC_PERIOD)
         self._calls = asyncio.Semaphore(CALLS)
         self._report: Callable[[str, Progress], None] = lambda uid, progress: None
@@ -122,7 +122,7 @@ class PodVolumes:
     async def run(self) -> None:
         """Runs until cancelled."""
         while True:
-            uids = await self._queue.take(PODS_PER_ROUND)
+            uids = await self._queue.get_batch(PODS_PER_ROUND)
             round_ = {uid: mounts for uid in uids if (mounts := self._pods.get(uid)) is not None}
             errors = await self._read_all(round_.values())
             for uid, mounts in round_.items():

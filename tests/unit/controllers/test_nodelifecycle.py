@@ -44,15 +44,15 @@ def taints(node: Node | None) -> set[tuple[str, str]] | None:
 def test_node_is_silent_while_its_lease_is_missing() -> None:
     leases = {lease_key("n"): Lease()}
     silences = LeaseMonitor(leases)
-    silences.look("n", 1.0)
-    assert silences.lasts("n", 5.0) is None
+    silences.update_lease("n", 1.0)
+    assert silences.seconds_without_lease("n", 5.0) is None
     del leases[lease_key("n")]
-    silences.look("n", 5.0)
-    silences.look("n", 6.0)
-    assert silences.lasts("n", 7.5) == 2.5
+    silences.update_lease("n", 5.0)
+    silences.update_lease("n", 6.0)
+    assert silences.seconds_without_lease("n", 7.5) == 2.5
     leases[lease_key("n")] = Lease()
-    silences.look("n", 8.0)
-    assert silences.lasts("n", 9.0) is None
+    silences.update_lease("n", 8.0)
+    assert silences.seconds_without_lease("n", 9.0) is None
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def zones(rates: Rates = Rates(), **healthy: bool) -> Zones:  # noqa: B008 (immu
     """Zones with these nodes. The name of a node begins with its zone, a letter."""
     made = Zones(rates)
     for name, well in healthy.items():
-        made.note(name, name[0], well, NOW)
+        made.update_node(name, name[0], well, NOW)
     return made
 
 
@@ -178,7 +178,7 @@ def many(zone: str, well: int, ill: int) -> dict[str, bool]:
 
 
 def turns(found: Zones, names: list[str], now: float = NOW) -> list[float | None]:
-    return [None if (turn := found.turn(name, now)) is None else round(turn, 6) for name in names]
+    return [None if (turn := found.seconds_until_eviction(name, now)) is None else round(turn, 6) for name in names]
 
 
 def test_nodes_of_a_zone_get_stable_turns() -> None:
@@ -208,36 +208,36 @@ def test_evictions_stop_while_all_zones_are_down_and_during_recovery() -> None:
     found = zones(**many("a", 0, 3), **many("b", 0, 3))
     assert found.disrupted and turns(found, ["a0"]) == [None]
     for name in ("b0", "b1", "b2"):
-        found.note(name, "b", True, NOW + 1)
+        found.update_node(name, "b", True, NOW + 1)
     assert not found.disrupted and turns(found, ["a0"], NOW + 1) == [RECOVERY]
 
 
 def test_zone_state_change_reassigns_turns() -> None:
     found = zones(Rates(eviction=0.1), **many("a", 4, 4))
     assert turns(found, ["a4", "a5", "a6"]) == [0.0, 10.0, 20.0]
-    found.note("a0", "a", False, NOW)
+    found.update_node("a0", "a", False, NOW)
     assert turns(found, ["a6"]) == [None]
-    found.note("a0", "a", True, NOW)
+    found.update_node("a0", "a", True, NOW)
     assert turns(found, ["a6"], NOW + 1) == [0.0]
 
 
 def test_released_turn_goes_to_the_node_with_the_last_turn() -> None:
     found = zones(Rates(eviction=0.1), **many("a", 6, 4))
     assert turns(found, ["a6", "a7", "a8", "a9"]) == [0.0, 10.0, 20.0, 30.0]
-    found.take_changed()
-    found.note("a7", "a", True, NOW)
-    assert found.take_changed() == {"a9"}
+    found.pop_changed_nodes()
+    found.update_node("a7", "a", True, NOW)
+    assert found.pop_changed_nodes() == {"a9"}
     assert turns(found, ["a6", "a8", "a9"]) == [0.0, 20.0, 10.0]
-    found.forget("a8", NOW)
-    assert found.take_changed() == set(), "the node had the last turn"
-    found.note("a7", "a", False, NOW)
+    found.remove_node("a8", NOW)
+    assert found.pop_changed_nodes() == set(), "the node had the last turn"
+    found.update_node("a7", "a", False, NOW)
     assert turns(found, ["a9", "a7"]) == [10.0, 20.0]
 
 
 def test_turn_that_has_started_is_not_released() -> None:
     found = zones(Rates(eviction=0.1), **many("a", 6, 4))
     assert turns(found, ["a6", "a7"]) == [0.0, 10.0]
-    found.note("a6", "a", True, NOW + 1)
+    found.update_node("a6", "a", True, NOW + 1)
     assert turns(found, ["a7", "a8"], NOW + 1) == [9.0, 19.0]
 
 
@@ -246,38 +246,38 @@ def test_node_that_fails_after_a_recovery_is_not_delayed() -> None:
     silent = [f"a{i}" for i in range(100, 200)]
     assert turns(found, silent)[-1] == 990.0
     for name in silent:
-        found.note(name, "a", True, NOW + 4)
-    found.note("a0", "a", False, NOW + 100)
+        found.update_node(name, "a", True, NOW + 4)
+    found.update_node("a0", "a", False, NOW + 100)
     assert turns(found, ["a0"], NOW + 100) == [0.0]
 
 
 def test_moved_or_deleted_node_leaves_its_zone() -> None:
     found = zones(**many("a", 1, 1))
-    found.note("a1", "b", False, NOW)
+    found.update_node("a1", "b", False, NOW)
     assert found.states() == {"a": State.NORMAL, "b": State.FULL}
-    found.forget("a1", NOW)
+    found.remove_node("a1", NOW)
     assert found.states() == {"a": State.NORMAL}
 
 
 def test_excluded_nodes_do_not_count_for_the_zone_state_and_get_turns() -> None:
     found = zones(Rates(eviction=0.1), **many("a", 2, 2))
     for name in ("x", "y", "z"):
-        found.note(name, "a", False, NOW, counts=False)
+        found.update_node(name, "a", False, NOW, counts=False)
     assert found.states() == {"a": State.NORMAL}
     assert turns(found, ["a2", "x", "y"]) == [0.0, 10.0, 20.0]
-    found.note("x", "a", False, NOW)  # the label is removed
+    found.update_node("x", "a", False, NOW)  # the label is removed
     assert found.states() == {"a": State.PARTIAL}
-    found.note("x", "a", True, NOW, counts=False)
-    found.forget("y", NOW)
+    found.update_node("x", "a", True, NOW, counts=False)
+    found.remove_node("y", NOW)
     assert found.states() == {"a": State.NORMAL}
 
 
 def test_excluded_node_does_not_end_a_full_disruption() -> None:
     found = zones(**many("a", 0, 2), **many("b", 1, 0))
-    found.note("b0", "b", True, NOW, counts=False)
+    found.update_node("b0", "b", True, NOW, counts=False)
     assert found.disrupted
-    found.forget("a0", NOW)
-    found.forget("a1", NOW)
+    found.remove_node("a0", NOW)
+    found.remove_node("a1", NOW)
     assert not found.disrupted, "no node counts"
 
 

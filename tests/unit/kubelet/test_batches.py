@@ -10,8 +10,8 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wire import MAX_BYTES
 from pinnace.client.errors import from_refusal
+from pinnace.client.workqueue import REJECTED_BASE_BACKOFF, REJECTED_MAX_BACKOFF
 from pinnace.kubelet.status_manager import BatchWriter
-from pinnace.kubelet.workqueue import FIRST_PAUSE, LONGEST_PAUSE
 from tests.clock import FakeClock
 
 
@@ -179,22 +179,22 @@ async def refuse(server: Server, call: int, pause: float) -> None:
 
 async def test_refused_key_backs_off_and_blocks_no_other(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, a="a1")
-    await refuse(server, 0, FIRST_PAUSE / 4)
+    await refuse(server, 0, REJECTED_BASE_BACKOFF / 4)
     assert writer.pending == 1
     await server.mark(writer, b="b1")
     server.calls[1].succeed()
-    await server.clock.advance(FIRST_PAUSE)
+    await server.clock.advance(REJECTED_BASE_BACKOFF)
     for call in range(2, 10):
         assert server.calls[call].messages == ["a1"]
-        await refuse(server, call, LONGEST_PAUSE)
-    await refuse(server, 10, LONGEST_PAUSE / 4)
+        await refuse(server, call, REJECTED_MAX_BACKOFF)
+    await refuse(server, 10, REJECTED_MAX_BACKOFF / 4)
     assert len(server.calls) == 11, "the pauses grow"
-    await server.clock.advance(LONGEST_PAUSE)
+    await server.clock.advance(REJECTED_MAX_BACKOFF)
     server.calls[11].succeed()
-    await server.clock.advance(2 * LONGEST_PAUSE)
+    await server.clock.advance(2 * REJECTED_MAX_BACKOFF)
     assert (len(server.calls), writer.pending) == (12, 0)
     await server.mark(writer, a="a2")
-    await refuse(server, 12, FIRST_PAUSE)
+    await refuse(server, 12, REJECTED_BASE_BACKOFF)
     assert server.calls[13].messages == ["a2"], "the pause is reset"
 
 
@@ -204,5 +204,5 @@ async def test_change_after_a_refusal_is_sent_once_immediately(server: Server, w
     await server.mark(writer, a="a2")
     assert server.calls[1].messages == ["a2"]
     server.calls[1].succeed()
-    await server.clock.advance(LONGEST_PAUSE)
+    await server.clock.advance(REJECTED_MAX_BACKOFF)
     assert (len(server.calls), writer.pending) == (2, 0)

@@ -10,8 +10,8 @@ from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.api.machines import MachineShape
 from pinnace.api.resources import SERVICES
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client import workqueue
 from pinnace.client.client import Client
-from pinnace.kubelet import workqueue
 from pinnace.kubelet.fleet import Fleet
 from pinnace.kubelet.registration import Machine
 from pinnace.kubelet.runtime.fake import FakeRuntime
@@ -86,7 +86,7 @@ class World:
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(workqueue, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(workqueue, "REJECTED_BASE_BACKOFF", 0.02)
     async with serving(MemoryStorage()) as address:
         client = Client(connect(address))
         yield World(client, monkeypatch)

@@ -8,11 +8,11 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code
 from pinnace.api.wellknown import CRASH_ANNOTATION
+from pinnace.client.workqueue import REJECTED_MAX_BACKOFF
 from pinnace.kubelet.lifecycle import Phase
 from pinnace.kubelet.runtime.fake import FakeRuntime
 from pinnace.kubelet.runtime.interface import Instant
 from pinnace.kubelet.runtime.stages import parse
-from pinnace.kubelet.workqueue import LONGEST_PAUSE
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -308,7 +308,7 @@ async def test_rejected_status_or_deletion_is_retried(api: FakeApi, verb: str, c
     await api.clock.advance(1.0)
     assert "deleted" not in api.phases("a")
     api.refuses.clear()
-    await api.clock.advance(LONGEST_PAUSE)
+    await api.clock.advance(REJECTED_MAX_BACKOFF)
     assert api.phases("a") == ["Failed", "deleted"]
 
 
@@ -514,7 +514,7 @@ class TestPodThatTriggersABug:
         assert set(api.events) == {("odd", "FailedSync")}
         assert 5 <= len(api.events) <= 15, "the retries back off"
         monkeypatch.undo()
-        await api.clock.advance(LONGEST_PAUSE)
+        await api.clock.advance(REJECTED_MAX_BACKOFF)
         api.create(make_pod("b").req(cpu="1900m"))
         api.create(make_pod("c").req(cpu="1m"))
         await api.clock.advance(0.0)
@@ -529,7 +529,7 @@ class TestPodThatTriggersABug:
         await api.clock.advance(1.0)
         api.remove("odd")
         api.create(make_pod("a").req(cpu="4"))
-        await api.clock.advance(LONGEST_PAUSE)
+        await api.clock.advance(REJECTED_MAX_BACKOFF)
         assert api.phases("a") == ["Running"], "the removed pod uses no resources"
         assert len(api.fleet) == 1
 
@@ -544,7 +544,7 @@ class TestPodThatTriggersABug:
         await api.clock.advance(10.0)
         assert api.pod("a").status.reason == "OutOfcpu"
         monkeypatch.undo()
-        await api.clock.advance(LONGEST_PAUSE)
+        await api.clock.advance(REJECTED_MAX_BACKOFF)
         api.delete("odd")
         await api.clock.advance(1.0)
         assert api.phases("odd") == ["Running", "Succeeded", "deleted"]

@@ -76,7 +76,7 @@ async def test_first_sync_applies_all_services_and_removes_unknown_ones(backend:
     backend.services["default/gone"] = plan_service(make_service("gone"), [], proxier.NodeInfo())
     it = Fed(backend)
     it.feed(services(), slices())
-    await it._first_sync()
+    await it._sync_all_services()
     assert set(backend.services) == {"default/a", "default/b", "default/c"}
     assert it.synced and it.checks["rules"]() is None
 
@@ -84,7 +84,7 @@ async def test_first_sync_applies_all_services_and_removes_unknown_ones(backend:
 async def test_change_is_planned_for_its_service_only(backend: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     it = Fed(backend)
     it.feed(services(), slices())
-    await it._first_sync()
+    await it._sync_all_services()
     planned: list[str] = []
 
     def plan(service: Any, *arguments: Any) -> ServiceRules:
@@ -103,7 +103,7 @@ async def test_change_is_planned_for_its_service_only(backend: Recorder, monkeyp
 async def test_failed_sync_is_repeated_with_later_changes(backend: Recorder) -> None:
     it = Fed(backend)
     it.feed(services(), slices())
-    await it._first_sync()
+    await it._sync_all_services()
     backend.fails = True
     it.feed(services(), slices("127.0.0.3", version="2"))
     with pytest.raises(BackendError):
@@ -126,7 +126,7 @@ async def test_changed_zone_of_the_node_plans_all_services(backend: Recorder) ->
     it = Fed(backend, "n1")
     node = make_node("n1").label("topology.kubernetes.io/zone", "a").build()
     it.feed(services()[:1], hinted, [node])
-    await it._first_sync()
+    await it._sync_all_services()
     (rule,) = backend.services["default/a"].rules.values()
     assert [each.address for each in rule.endpoints] == ["127.0.0.2"]
     moved = make_node("n1").label("topology.kubernetes.io/zone", "b").build()

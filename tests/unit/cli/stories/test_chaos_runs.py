@@ -14,7 +14,7 @@ from pinnace.cluster.links import HelperError
 from pinnace.history.verdict import Status
 from pinnace.verification.chaos import ChaosError
 from pinnace.verification.chaos.load import LoadError
-from pinnace.verification.chaos.scenarios.base import PlayError
+from pinnace.verification.chaos.scenarios.base import ScenarioError
 from pinnace.verification.chaos.stage import JOURNAL, STORED
 
 
@@ -79,7 +79,7 @@ def test_folder_that_was_named_stays(folder: Path) -> None:
         LoadError("the load cannot begin"),
         HelperError("the links are gone"),
         ClusterError("kubelet-0 did not start again"),
-        PlayError("waited in vain"),
+        ScenarioError("waited in vain"),
         Unavailable(Refusal(Code.UNAVAILABLE, "", "no answer")),
     ],
 )

@@ -1,9 +1,9 @@
 """The workers that generate the load. A worker executes one step of one to three calls at a time. A failed step is recorded and
 not retried.
 
-    PodOwner      creates, reads, relabels and deletes its own pods, whose number is bounded
-    ContestingWriter      one of several workers that write the same objects through different API servers without coordination
-    Adversary  attempts calls that must be refused, as made by a deposed or faulty leader or a client with stale data
+    PodOwner          creates, reads, relabels and deletes its own pods, whose number is bounded
+    ContestingWriter  one of several workers that write the same objects through different API servers without coordination
+    Adversary         attempts calls that must be refused, as made by a deposed or faulty leader or a client with stale data
 
 Each attempt of the adversary is a call in the history, so the checkers verify it. `counts` summarizes the attempts:
 

@@ -158,7 +158,7 @@ class FakeAttacker:
     def __init__(self, outcomes: Counter[str]) -> None:
         self._outcomes = outcomes
 
-    async def undo(self) -> Counter[str]:
+    async def end_attack(self) -> Counter[str]:
         return self._outcomes
 
     def kill(self) -> None:

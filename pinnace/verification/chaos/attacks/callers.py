@@ -63,7 +63,7 @@ async def create_attackers(cluster: Cluster, client: Client) -> Path:
 
 
 def create_tls_contexts(folder: Path) -> Mapping[str, ssl.SSLContext]:
-    """Return the TLS create_tls_contexts of the attackers and of callers without a certificate."""
+    """Return the TLS contexts of the attackers and of callers without a certificate."""
     found = {user: ssl.create_default_context(cafile=str(folder / "ca.crt")) for user in (ANONYMOUS, *ATTACKERS)}
     for user in ATTACKERS:
         tls = certificates.files(folder, user)

@@ -109,15 +109,15 @@ class Connection:
 
 
 class AttackTarget:
-    """The gateway as attackers see it. `create_tls_contexts`: the TLS contexts of the users, by name. `outcomes`: the number of
+    """The gateway as attackers see it. `contexts`: the TLS contexts of the users, by name. `outcomes`: the number of
     outcomes."""
 
-    def __init__(self, address: str, create_tls_contexts: Mapping[str, ssl.SSLContext]) -> None:
+    def __init__(self, address: str, contexts: Mapping[str, ssl.SSLContext]) -> None:
         host, _, port = address.rpartition(":")
         self.outcomes: Counter[str] = Counter()
         self._host = host
         self._port = int(port)
-        self._contexts = create_tls_contexts
+        self._contexts = contexts
         self._handshakes = asyncio.Semaphore(AT_ONCE)
 
     async def connect(self, user: str | None, *, receive_buffer: int = 0) -> Connection:

@@ -64,7 +64,7 @@ def new_folder(save: Path | None, prefix: str) -> Path:
     return save.resolve()
 
 
-def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
+def finish_run(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
     """Return the report of the run. Deletes the folder, unless `keep` is set, the verdict is bad or the run failed. An error
     names the folder that is kept. Raises Failure, and ClusterError if the cluster did not start."""
     try:
@@ -155,9 +155,9 @@ def _play(settings: Settings, scenario: Scenario, output: str, seed: int, save: 
         story = Story(settings, steps)
         if output == "text":
             story.chapter(scenario.title, scenario.story)
-        found = judged(perform(scenario, folder, steps, seed), folder, keep=save is not None)
+        found = finish_run(perform(scenario, folder, steps, seed), folder, keep=save is not None)
         if output == "text":
-            _tell(story, found)
+            _print_verdict(story, found)
     if output == "json":
         click.echo(json.dumps(found.to_json(), indent=2))
         _link(found)
@@ -165,7 +165,7 @@ def _play(settings: Settings, scenario: Scenario, output: str, seed: int, save: 
         raise Failure(f"the verdict is {found.status}", hint=f"history and logs are in {found.kept}", code=ExitCode.VERDICT)
 
 
-def _tell(story: Story, found: ScenarioReport) -> None:
+def _print_verdict(story: Story, found: ScenarioReport) -> None:
     story.line("")
     for moment in found.moments:
         story.line(moment_line(moment), "bold" if moment.hit else "")
@@ -291,7 +291,7 @@ def run_verb(
     options = Options(spec, chosen(names), names != "all", minutes * 60, seed, repeat)
     folder = new_folder(save, f"pinnace-chaos-{seed}-")
     with running.translated(), Steps(settings) as steps:
-        report = judged(run_chaos(options, folder, steps, steps.line), folder, keep=save is not None)
+        report = finish_run(run_chaos(options, folder, steps, steps.line), folder, keep=save is not None)
     text = report.to_junit() if output == "junit" else json.dumps(report.to_json(), indent=2) if output == "json" else None
     click.echo(report.to_text() if text is None else text)
     if text is not None:

@@ -7,7 +7,7 @@ import pytest
 
 from pinnace.api.status import Code, Refusal
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.verbs.chaos import judged
+from pinnace.cli.verbs.chaos import finish_run
 from pinnace.client.errors import Unavailable
 from pinnace.cluster.errors import ClusterError, StartFailed
 from pinnace.cluster.links import HelperError
@@ -42,7 +42,7 @@ def play(folder: Path, end: BaseException | FakeReport, *, keep: bool = False) -
             raise end
         return end
 
-    return judged(run(), folder, keep=keep)
+    return finish_run(run(), folder, keep=keep)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def explain(error: BaseException) -> Report | None:
     """Return the report of an error of the client library, a manifest or a selector; None for any other error."""
     match error:
         case errors.ApiError():
-            return _refusal(error)
+            return _explain_refusal(error)
         case ManifestError():
             return Report(
                 error.problems, "nothing was changed: correct the errors and try again", ExitCode.INVALID, speaks=True
@@ -50,10 +50,10 @@ def explain(error: BaseException) -> Report | None:
     return None
 
 
-def _refusal(error: errors.ApiError) -> Report:
+def _explain_refusal(error: errors.ApiError) -> Report:
     code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.SERVER)
     if not error.reason and isinstance(error, errors.Unavailable):  # an error of the client, not of the server
-        return Report((error.message,), _hint(error), code)
+        return Report((error.message,), _hint_for_error(error), code)
     head, *each = error.message, *(f"  {violation}" for violation in error.violations)
     if error.reason == APPLY_CONFLICT:  # the message contains all conflicts
         each = []
@@ -62,11 +62,14 @@ def _refusal(error: errors.ApiError) -> Report:
     else:
         each = []
     return Report(
-        (f"Error from server ({error.reason or type(error).__name__}): {head}", *each), _hint(error), code, speaks=True
+        (f"Error from server ({error.reason or type(error).__name__}): {head}", *each),
+        _hint_for_error(error),
+        code,
+        speaks=True,
     )
 
 
-def _hint(error: errors.ApiError) -> str:
+def _hint_for_error(error: errors.ApiError) -> str:
     if error.reason in _HINTS:
         return _HINTS[error.reason]
     if (told := dict(error.metadata).get("hint")) is not None:

@@ -39,7 +39,7 @@ class Verb(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            return super().parse_args(ctx, args if ctx.resilient_parsing else list(_plain(ctx, args)))
+            return super().parse_args(ctx, args if ctx.resilient_parsing else list(_translate_kubectl_forms(ctx, args)))
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # click does not set the context of every error
             raise
@@ -72,7 +72,7 @@ class Verb(click.Command):
                     formatter.write_dl(records)
 
 
-def _plain(ctx: click.Context, args: Sequence[str], ends: Container[str] = ("--",)) -> Iterator[str]:
+def _translate_kubectl_forms(ctx: click.Context, args: Sequence[str], ends: Container[str] = ("--",)) -> Iterator[str]:
     """Convert the arguments before one of `ends` from the forms that kubectl accepts to those of click. "-n=team" becomes
     "-nteam". "--wait=true" and "--wait=false" become the flag and its opposite; a false flag without an opposite is omitted."""
     options = {name: each for each in ctx.command.params if isinstance(each, click.Option) for name in each.opts}
@@ -84,7 +84,7 @@ def _plain(ctx: click.Context, args: Sequence[str], ends: Container[str] = ("--"
             yield arg
             yield from words
         elif option is None or not option.is_flag:
-            yield _attached(options, arg)
+            yield _strip_attached_sign(options, arg)
             yield from islice(words, 1 if _needs_value(options, arg) else 0)
         elif value.lower() not in BOOLEANS:
             raise click.BadParameter(f'"{value}" is neither true nor false', ctx, option)
@@ -94,7 +94,7 @@ def _plain(ctx: click.Context, args: Sequence[str], ends: Container[str] = ("--"
             yield from option.secondary_opts[:1]
 
 
-def _attached(options: Mapping[str, click.Option], arg: str) -> str:
+def _strip_attached_sign(options: Mapping[str, click.Option], arg: str) -> str:
     """Remove the sign from "-n=team" and from combined flags, as in "-wn=team". Other arguments are returned unmodified."""
     word, _, value = arg.partition("=")
     letters = word.removeprefix("-")
@@ -167,7 +167,7 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ends = {"--", *self.list_commands(ctx)}
-        return super().parse_args(ctx, args if ctx.resilient_parsing else list(_plain(ctx, args, ends)))
+        return super().parse_args(ctx, args if ctx.resilient_parsing else list(_translate_kubectl_forms(ctx, args, ends)))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*(verb for verbs in OURS.values() for verb in verbs), LOGS]
@@ -175,7 +175,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        with _kept():
+        with _freeze_garbage_collection():
             module = import_module(f"{self._package}.{self._modules.get(cmd_name, cmd_name)}")
         return next(each for each in vars(module).values() if isinstance(each, click.Command) and each.name == cmd_name)
 
@@ -197,7 +197,7 @@ class LazyGroup(click.Group):
 
 
 @contextmanager
-def _kept() -> Iterator[None]:
+def _freeze_garbage_collection() -> Iterator[None]:
     """Exclude the objects of an import from garbage collection, now and at exit. A collection would take a quarter of the run
     time of a short command."""
     was_on = gc.isenabled()

@@ -22,11 +22,11 @@ def complete(words: list[str]) -> None:
     verb = before[at] if at < len(before) else ""
     try:
         if verb in table.OUR_VERBS:
-            _ours(before, incomplete)
+            _complete_own_verbs(before, incomplete)
         elif not verb and not incomplete.startswith("-") and before[-1:] not in [[flag] for flag in table.VALUED]:
-            _verbs(request, line, incomplete)
+            _complete_verbs(request, line, incomplete)
         elif verb == table.LOGS and not incomplete.startswith("-"):
-            _logs(request, line, incomplete)
+            _complete_logs(request, line, incomplete)
         else:
             kubectl.hand_over([request, *(word for index, word in enumerate(line) if (index, word) != (at, table.KUBECTL))])
     except kubectl.HandOverError:  # completion does not report errors
@@ -34,7 +34,7 @@ def complete(words: list[str]) -> None:
     sys.exit(0)
 
 
-def _verbs(request: str, line: list[str], incomplete: str) -> None:
+def _complete_verbs(request: str, line: list[str], incomplete: str) -> None:
     ours = {verb: text for section in table.OURS.values() for verb, text in section.items()}
     ours[table.KUBECTL] = "Run kubectl."
     _print(ours, incomplete)
@@ -45,7 +45,7 @@ def _verbs(request: str, line: list[str], incomplete: str) -> None:
     print("\n".join(each for each in lines if each.partition("\t")[0] not in ours))
 
 
-def _logs(request: str, line: list[str], incomplete: str) -> None:
+def _complete_logs(request: str, line: list[str], incomplete: str) -> None:
     """The pods of kubectl, and the components of the local cluster."""
     from pinnace.client.config import ConfigError, load
 
@@ -59,7 +59,7 @@ def _logs(request: str, line: list[str], incomplete: str) -> None:
     print(kubectl.answer([request, *line]), end="")
 
 
-def _ours(before: list[str], incomplete: str) -> None:
+def _complete_own_verbs(before: list[str], incomplete: str) -> None:
     from click.shell_completion import ShellComplete
 
     from pinnace.cli.main import cli

@@ -32,10 +32,10 @@ def guarded(command: Callable[[], object], settings: Settings) -> int:
     except (KeyboardInterrupt, click.Abort):
         return ExitCode.INTERRUPTED
     except Exception as error:
-        return told(error, settings)
+        return report_error(error, settings)
 
 
-def told(error: Exception, settings: Settings) -> ExitCode:
+def report_error(error: Exception, settings: Settings) -> ExitCode:
     """Print the error, unless it is already reported, and return its exit code."""
     if isinstance(error, Reported):
         return error.code
@@ -50,11 +50,11 @@ def told(error: Exception, settings: Settings) -> ExitCode:
 
 def tell(report: Report, where: str = "") -> None:
     """Print a report to stderr. `where` is a position, such as "pods.yaml:14", or an object."""
-    tell_lines(report, where)
-    tell_hint(report.hint)
+    print_report_lines(report, where)
+    print_hint(report.hint)
 
 
-def tell_lines(report: Report, where: str = "") -> None:
+def print_report_lines(report: Report, where: str = "") -> None:
     """Print the lines of a report without its hint."""
     place = f"{where}: " if where else ""
     first, later = (place, place) if report.speaks else (f"error: {place}", "  ")
@@ -62,7 +62,7 @@ def tell_lines(report: Report, where: str = "") -> None:
         err((later if number else first) + line)
 
 
-def tell_hint(hint: str) -> None:
+def print_hint(hint: str) -> None:
     if hint:
         err(f"hint: {hint}")
 

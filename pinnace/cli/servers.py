@@ -47,7 +47,7 @@ async def reach(config: ClientConfig) -> None:
         secure = config.tls.context() if config.tls is not None else None
     except Unusable as error:
         assert config.tls is not None
-        if (ended := _ended(config)) is not None:
+        if (ended := _stopped_cluster_error(config)) is not None:
             raise ended from None
         why = unusable(config.tls, error)
         raise Failure(f"the certificates cannot be used: {why}", hint=CERTIFICATES, code=ExitCode.USAGE) from None
@@ -60,10 +60,10 @@ async def reach(config: ClientConfig) -> None:
         for task in attempts:
             task.cancel()
     met = [trouble for task in attempts if (trouble := task.result()) is not None]
-    if (ended := _ended(config)) is not None and not any(trouble.distrust for trouble in met):
+    if (ended := _stopped_cluster_error(config)) is not None and not any(trouble.distrust for trouble in met):
         raise ended
     tried = ", ".join(f"{endpoint} ({trouble.what})" for endpoint, trouble in zip(endpoints, met, strict=True))
-    hint = _trust(tried) if all(trouble.distrust for trouble in met) else _way_out(config, tried)
+    hint = _untrusted_hint(tried) if all(trouble.distrust for trouble in met) else _unreachable_hint(config, tried)
     raise Failure(f"no API server answers at {tried}", hint=hint, code=ExitCode.UNAVAILABLE)
 
 
@@ -80,12 +80,12 @@ async def version_of(endpoint: str, tls: TlsFiles | None, timeout: float) -> str
         await connection.close()
 
 
-def _trust(tried: str) -> str:
+def _untrusted_hint(tried: str) -> str:
     """Return the hint for servers that are reachable but not trusted."""
     return next((hint for said, hint in BETTER if said in tried), CERTIFICATES)
 
 
-def _ended(config: ClientConfig) -> Failure | None:
+def _stopped_cluster_error(config: ClientConfig) -> Failure | None:
     """Return the error if the local cluster of this configuration does not exist or has no running process; otherwise None."""
     from pinnace.cluster.errors import FolderError  # only needed for errors
     from pinnace.cluster.folder import Folder
@@ -109,7 +109,7 @@ def _ended(config: ClientConfig) -> Failure | None:
     return Failure(f"no cluster is running at {data_dir}: {how}", hint=hint, code=ExitCode.UNAVAILABLE)
 
 
-def _way_out(config: ClientConfig, tried: str) -> str:
+def _unreachable_hint(config: ClientConfig, tried: str) -> str:
     """Return the hint for servers that do not respond."""
     from pinnace.cluster.errors import FolderError  # only needed for errors
     from pinnace.cluster.folder import Folder

@@ -9,7 +9,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
-from pinnace.cli.errors import explain, tell_hint, tell_lines
+from pinnace.cli.errors import explain, print_hint, print_report_lines
 from pinnace.cli.outcomes import ExitCode, Failure, Report, Reported, first, usage, worst
 from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
@@ -79,14 +79,14 @@ class Session:
         report = explain(error)
         if report is None:
             raise error
-        tell_lines(report, where)
+        print_report_lines(report, where)
         self._failures.append(report)
 
     def finish(self) -> None:
         """Print each distinct hint once, and raise Reported with the worst exit code, if any item failed."""
         if self._failures:
             for hint in dict.fromkeys(report.hint for report in self._failures):
-                tell_hint(hint)
+                print_hint(hint)
             raise Reported(worst([report.code for report in self._failures]))
 
 

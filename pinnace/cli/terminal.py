@@ -65,10 +65,10 @@ _CONTROLS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u2
 
 def escaped(text: str) -> str:
     """Replace control characters by visible ones, as kubectl does: ESC by `^[`, a carriage return by `\\r`."""
-    return _CONTROLS.sub(_visible, text)
+    return _CONTROLS.sub(_show_control_character, text)
 
 
-def _visible(found: re.Match[str]) -> str:
+def _show_control_character(found: re.Match[str]) -> str:
     character = found[0]
     if character == "\r":
         return "\\r"
@@ -150,13 +150,13 @@ STDIN, STDOUT, STDERR = range(3)
 def prepare() -> None:
     """Replace sys.stdin, sys.stdout and sys.stderr by streams with the properties above."""
     for descriptor in (STDIN, STDOUT, STDERR):
-        _provide(descriptor)
+        _open_null_device(descriptor)
     if sys.stdin is None:
         sys.stdin = open(STDIN, encoding="utf-8", closefd=False)  # noqa: SIM115 (open until the process exits)
     elif isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")
-    sys.stdout = _text(_Results(STDOUT, "w", closefd=False))
-    sys.stderr = _text(_Remarks(STDERR, "w", closefd=False), line_buffering=True)
+    sys.stdout = _wrap_as_text(_ResultStream(STDOUT, "w", closefd=False))
+    sys.stderr = _wrap_as_text(_MessageStream(STDERR, "w", closefd=False), line_buffering=True)
 
 
 async def until_reader_gone(watching: Awaitable[None]) -> None:
@@ -190,7 +190,7 @@ async def until_reader_gone(watching: Awaitable[None]) -> None:
         os.close(pipe)
 
 
-def _provide(descriptor: int) -> None:
+def _open_null_device(descriptor: int) -> None:
     """Open /dev/null for a closed descriptor (`>&-`), so that no file or connection receives its number."""
     try:
         os.fstat(descriptor)
@@ -198,13 +198,13 @@ def _provide(descriptor: int) -> None:
         os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-def _text(raw: io.FileIO, *, line_buffering: bool = False) -> io.TextIOWrapper:
+def _wrap_as_text(raw: io.FileIO, *, line_buffering: bool = False) -> io.TextIOWrapper:
     return io.TextIOWrapper(
         io.BufferedWriter(raw), encoding="utf-8", errors="surrogateescape", line_buffering=line_buffering or raw.isatty()
     )
 
 
-class _Results(io.FileIO):
+class _ResultStream(io.FileIO):
     """The raw stream of stdout. A failed write raises Failure once; later writes are discarded."""
 
     _failed = False
@@ -222,7 +222,7 @@ class _Results(io.FileIO):
             raise Failure(f"cannot write the output: {why}", hint="changes made so far remain", code=ExitCode.OUTPUT) from error
 
 
-class _Remarks(io.FileIO):
+class _MessageStream(io.FileIO):
     """The raw stream of stderr. Failed writes are ignored, because they cannot be reported."""
 
     def write(self, data: "ReadableBuffer", /) -> int:

@@ -16,7 +16,7 @@ import pytest
 from pinnace.cluster.spec import ClusterSpec
 from pinnace.history.records import Call, Told
 from pinnace.verification.chaos.clients import Journal
-from pinnace.verification.chaos.engine import heading
+from pinnace.verification.chaos.engine import build_run_record
 from pinnace.verification.chaos.load import Load
 from pinnace.verification.chaos.stage import JOURNAL, read, stage
 from pinnace.verification.check.check import check
@@ -39,7 +39,7 @@ class Silent:
 async def test_watches_lose_nothing_while_gateways_restart(tmp_path: Path, shares_port: bool) -> None:
     spec = replace(SPEC, gateways_share_port=shares_port)
     with Journal(tmp_path / JOURNAL) as journal:
-        journal.write(heading(time.time(), 1, "gateways are rolled", SETTLE))
+        journal.write(build_run_record(time.time(), 1, "gateways are rolled", SETTLE))
         async with stage(spec, tmp_path, Silent()) as on:
             loading = Load(on.cluster.config, journal, on.nodes, seed=1, rate=90.0, gateways=on.gateways)
             async with on.bystander, loading as load:

@@ -21,7 +21,17 @@ from pinnace.client.errors import AlreadyExists, ApiError
 from pinnace.client.informer import OtherHistory
 from pinnace.scheduler.scheduler import Scheduler
 from pinnace.verification.chaos.clients import RecordingConnection, RecordingWatcher
-from pinnace.verification.chaos.workers import CONTESTED, LOAD, NOBODY, SEIZED, Adversary, Owner, Rival, Worker, pod
+from pinnace.verification.chaos.workers import (
+    CONTESTED,
+    LOAD,
+    NOBODY,
+    SEIZED,
+    Adversary,
+    ContestingWriter,
+    PodOwner,
+    Worker,
+    pod,
+)
 from tests.simulation.cluster import Cluster, Member
 from tests.simulation.journal import RecordedInformer
 from tests.simulation.plan import ROOM, Kind, Plan
@@ -77,9 +87,9 @@ class Workload:
             for index in range(plan.replicas):
                 cluster.start("candidate", f"candidate-{index}", self._stand)
         for index in range(plan.owners):
-            self._work(f"owner-{index}", lambda name, client, rng: Owner(name, client, ROOM, rng))
+            self._work(f"owner-{index}", lambda name, client, rng: PodOwner(name, client, ROOM, rng))
         for index in range(plan.rivals):
-            self._work(f"rival-{index}", lambda name, client, rng: Rival(client, rng))
+            self._work(f"rival-{index}", lambda name, client, rng: ContestingWriter(client, rng))
         if plan.nodes > 1 and plan.rivals:
             nodes = [f"{FLEET}-{index}" for index in range(plan.nodes)]
             self._work("adversary", lambda name, client, rng: Adversary(client, nodes, rng))

@@ -146,11 +146,15 @@ _MEMINFO = Path("/proc/meminfo")
 
 
 def python(version: tuple[int, ...] | None = None) -> Sequence[Finding]:
-    least = _numbers(metadata.metadata("pinnace")["Requires-Python"])
+    least = _parse_version(metadata.metadata("pinnace")["Requires-Python"])
     have = version or sys.version_info[:3]
     if have < least:
-        return [problem("python", f"{_dotted(have)}: {_dotted(least)} or later is required", "install a newer Python")]
-    return [ok("python", f"{_dotted(have)} on {platform.system()}")]
+        return [
+            problem(
+                "python", f"{_format_version(have)}: {_format_version(least)} or later is required", "install a newer Python"
+            )
+        ]
+    return [ok("python", f"{_format_version(have)} on {platform.system()}")]
 
 
 def packages(needed: Iterable[str] | None = None, installed: Callable[[str], str] = metadata.version) -> Sequence[Finding]:
@@ -168,9 +172,9 @@ def packages(needed: Iterable[str] | None = None, installed: Callable[[str], str
         except metadata.PackageNotFoundError:
             wrong.append(f"{name} is not installed")
             continue
-        if _numbers(have) < _numbers(bounds.get(">=", "")):
+        if _parse_version(have) < _parse_version(bounds.get(">=", "")):
             wrong.append(f"{name} {have}: {bounds['>=']} or later is required")
-        if "<" in bounds and _numbers(have) >= _numbers(bounds["<"]):
+        if "<" in bounds and _parse_version(have) >= _parse_version(bounds["<"]):
             wrong.append(f"{name} {have}: a version before {bounds['<']} is required")
     if wrong:
         return [problem("packages", "; ".join(wrong), f"{sys.executable} -m pip install --upgrade pinnace")]
@@ -184,7 +188,7 @@ def etcd(*, elsewhere: bool) -> Sequence[Finding]:
     except EtcdMissing as error:
         tell = warning if elsewhere else problem
         return [tell("etcd", f"{error}: `pinnace up` cannot start a cluster", error.hint)]
-    said = f"{_dotted(found.version)} ({found.path})"
+    said = f"{_format_version(found.version)} ({found.path})"
     if found.fallback:
         return [warning("etcd", f"{said}: 3.5.0 to 3.5.2 can lose writes when killed", "install 3.5.3 or later on PATH")]
     return [ok("etcd", said)]
@@ -194,7 +198,11 @@ def disk(folder: Path, free: int | None = None) -> Sequence[Finding]:
     """Check the file system of the directory, or of its nearest existing parent. `free` is in bytes."""
     there = next(each for each in (folder, *folder.parents) if _exists(each))
     left = shutil.disk_usage(there).free if free is None else free
-    return [_enough("disk", left, DISK, f"{_size(left)} free for {folder}", "free disk space, or use another --data-dir")]
+    return [
+        _compare_with_bounds(
+            "disk", left, DISK, f"{_format_size(left)} free for {folder}", "free disk space, or use another --data-dir"
+        )
+    ]
 
 
 def _exists(path: Path) -> bool:
@@ -215,7 +223,7 @@ def memory(available: int | None = None) -> Sequence[Finding]:
             return [ok("memory", "the available memory cannot be determined")]
         available = int(found[1]) * 1024
     hint = "stop other programs, or start a smaller cluster: pinnace up --nodes 5 --schedulers 1 --apiservers 1"
-    return [_enough("memory", available, MEMORY, f"{_size(available)} available", hint)]
+    return [_compare_with_bounds("memory", available, MEMORY, f"{_format_size(available)} available", hint)]
 
 
 def files(limit: int | None = None) -> Sequence[Finding]:
@@ -225,7 +233,7 @@ def files(limit: int | None = None) -> Sequence[Finding]:
     if limit == resource.RLIM_INFINITY:
         return [ok("files", "no limit")]
     hint = f"run ulimit -n {FILES[1] * 4} as root before `pinnace up`, or set nofile in /etc/security/limits.conf"
-    return [_enough("files", limit, FILES, f"limit of {limit:,} for each process", hint)]
+    return [_compare_with_bounds("files", limit, FILES, f"limit of {limit:,} for each process", hint)]
 
 
 def ports() -> Sequence[Finding]:
@@ -235,24 +243,24 @@ def ports() -> Sequence[Finding]:
         return [problem("ports", error.message, error.hint)]
 
 
-def _enough(check: str, have: int, bounds: tuple[int, int], message: str, hint: str) -> Finding:
+def _compare_with_bounds(check: str, have: int, bounds: tuple[int, int], message: str, hint: str) -> Finding:
     least, comfortable = bounds
     if have >= comfortable:
         return ok(check, message)
     return (warning if have >= least else problem)(check, message, hint)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_version(version: str) -> tuple[int, ...]:
     """Parse the first version number: ">=3.11" is (3, 11)."""
     found = re.search(r"\d+(\.\d+)*", version)
     return tuple(map(int, found[0].split("."))) if found else ()
 
 
-def _dotted(version: Sequence[int]) -> str:
+def _format_version(version: Sequence[int]) -> str:
     return ".".join(map(str, version))
 
 
-def _size(number: int) -> str:
+def _format_size(number: int) -> str:
     return f"{number / GIB:,.1f} GiB"
 
 

@@ -148,7 +148,7 @@ async def processes(state: ClusterState) -> Sequence[Finding]:
         folder = state.spec.data_dir
         return [problem("processes", f"the cluster in {folder} is stopped", f"pinnace start{data_dir_flag(folder)}")]
     reasons = zip(state.processes, await problems(state), strict=True)
-    found = [_unwell(state, record, reason) for record, reason in reasons if reason]
+    found = [_describe_unready_process(state, record, reason) for record, reason in reasons if reason]
     return found or [ok("processes", f"all {len(state.processes)} of the cluster in {state.spec.data_dir} are ready")]
 
 
@@ -157,7 +157,7 @@ def elections(state: ClusterState) -> list[str]:
     return [election for component, election in ELECTIONS.items() if state.of(component)]
 
 
-def _unwell(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
+def _describe_unready_process(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
     folder = state.spec.data_dir
     log = f"see its log, {Folder(folder).log(record.name)}"
     if reason != DEAD:

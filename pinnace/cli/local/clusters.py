@@ -30,7 +30,7 @@ def running_besides(data_dir: Path) -> dict[str, Path]:
     """Return the data directories of other clusters in the configuration with at least one running process, by context. Raises
     ConfigError."""
     known = known_contexts()
-    return {name: folder for name, folder in known.items() if folder not in (None, data_dir) and _runs(folder)}
+    return {name: folder for name, folder in known.items() if folder not in (None, data_dir) and _is_running(folder)}
 
 
 def load_cluster(settings: Settings, data_dir: Path, verb: str) -> Cluster:
@@ -47,13 +47,13 @@ def hint(settings: Settings, data_dir: Path, verb: str) -> str:
         folders = list(running_besides(data_dir).values())
     except ConfigError:
         return ""
-    if not folders and (servers := _answering(settings)):
+    if not folders and (servers := _find_answering_servers(settings)):
         return f"a cluster is running at {servers}; if it is local, use `pinnace {verb} --data-dir DIR`"
     said = ", ".join(f"`pinnace {verb} --data-dir {quote(str(folder))}`" for folder in folders)
     return f"{'one is running' if len(folders) == 1 else f'{len(folders)} are running'} elsewhere: {said}" if folders else ""
 
 
-def _answering(settings: Settings) -> str:
+def _find_answering_servers(settings: Settings) -> str:
     """Return the API servers that commands use, if one responds and the directory of their cluster is unknown."""
     try:
         config = configuration(settings)
@@ -64,7 +64,7 @@ def _answering(settings: Settings) -> str:
     return ", ".join(config.endpoints) if config.data_dir is None else ""
 
 
-def _runs(data_dir: Path) -> bool:
+def _is_running(data_dir: Path) -> bool:
     try:
         state = Folder(data_dir).read()
     except FolderError:
@@ -72,7 +72,7 @@ def _runs(data_dir: Path) -> bool:
     return state is not None and any(map(running, state.processes))
 
 
-def _named(context: click.Context, option: click.Parameter, given: str | None) -> Path | None:
+def _resolve_named_folder(context: click.Context, option: click.Parameter, given: str | None) -> Path | None:
     """Resolve the path. An empty value comes from an unset variable and does not mean the working directory."""
     if given == "":
         raise click.BadParameter('"" is not a directory')
@@ -82,7 +82,7 @@ def _named(context: click.Context, option: click.Parameter, given: str | None) -
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(readable=False),  # the error is reported when the directory is read
-    callback=_named,
+    callback=_resolve_named_folder,
     envvar="PINNACE_DATA_DIR",
     show_envvar=True,
     metavar="DIR",
@@ -130,10 +130,10 @@ def _only_data_dir(settings: Settings) -> Path | None:
 
 def named_data_dir(settings: Settings, named: Path | None) -> Path | None:
     """Return the value of --data-dir or $PINNACE_DATA_DIR, or None. --context takes precedence over the variable."""
-    return None if settings.context and _by_environment() else named
+    return None if settings.context and _is_set_by_environment() else named
 
 
-def _by_environment() -> bool:
+def _is_set_by_environment() -> bool:
     """Whether the directory was set by the environment variable."""
     context = click.get_current_context(silent=True)
     return context is not None and context.get_parameter_source("data_dir") is ParameterSource.ENVIRONMENT

@@ -9,20 +9,21 @@ NAMED = 4
 """Maximum number of nodes that are listed by name."""
 
 
-def refusals_table(found: Explanation) -> Iterator[str]:
+def refusals_table(explanation: Explanation) -> Iterator[str]:
     """Yield the nodes that plugins reject, by plugin and reason, as lines."""
     yield "Reasons why nodes are not feasible (ALONE: nodes with only this reason):"
     rows = [
-        (each.plugin, str(len(each.nodes)), str(each.alone), each.reason, listing(each.nodes, NAMED)) for each in found.refusals
+        (each.plugin, str(len(each.nodes)), str(each.alone), each.reason, listing(each.nodes, NAMED))
+        for each in explanation.refusals
     ]
     yield from rows_table(["PLUGIN", "NODES", "ALONE", "REASON", "WHICH"], rows)
 
 
-def ranking_table(found: Explanation) -> Iterator[str]:
+def ranking_table(explanation: Explanation) -> Iterator[str]:
     """Yield the scores of the best nodes by plugin as lines."""
     yield "Scores from 0 to 100, multiplied by the weights:"
-    plugins = list(found.weights)
-    marks = {found.bound: " (here)"}
+    plugins = list(explanation.weights)
+    marks = {explanation.bound: " (here)"}
     rows = [
         (
             str(each.rank),
@@ -30,17 +31,19 @@ def ranking_table(found: Explanation) -> Iterator[str]:
             score_text(each.total),
             *(score_text(each.scores[plugin]) for plugin in plugins),
         )
-        for each in found.ranking
+        for each in explanation.ranking
     ]
-    yield from rows_table(["RANK", "NODE", "TOTAL", *(f"{plugin}{weight_suffix(found, plugin)}" for plugin in plugins)], rows)
+    yield from rows_table(
+        ["RANK", "NODE", "TOTAL", *(f"{plugin}{weight_suffix(explanation, plugin)}" for plugin in plugins)], rows
+    )
 
 
 def rows_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield from (f"  {line}" for line in Table(headers).render(rows).splitlines())
 
 
-def weight_suffix(found: Explanation, plugin: str) -> str:
-    weight = found.weights[plugin]
+def weight_suffix(explanation: Explanation, plugin: str) -> str:
+    weight = explanation.weights[plugin]
     return "" if weight == 1 else f" x{weight:g}"
 
 

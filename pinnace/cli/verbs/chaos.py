@@ -26,13 +26,13 @@ from pinnace.cluster.spec import ClusterSpec
 from pinnace.history.records import HistoryError
 from pinnace.history.verdict import Status
 from pinnace.verification.chaos import ChaosError
-from pinnace.verification.chaos.faults.base import Kind
+from pinnace.verification.chaos.faults.base import FaultKind
 from pinnace.verification.chaos.faults.table import KINDS
 from pinnace.verification.chaos.load import LoadError
-from pinnace.verification.chaos.perform import SCENARIOS, Performance, perform
+from pinnace.verification.chaos.perform import SCENARIOS, ScenarioReport, perform
 from pinnace.verification.chaos.run import Options
 from pinnace.verification.chaos.run import run as run_chaos
-from pinnace.verification.chaos.scenarios.base import PlayError, Scenario
+from pinnace.verification.chaos.scenarios.base import Scenario, ScenarioError
 from pinnace.verification.chaos.scenarios.etcd import EtcdQuorum
 from pinnace.verification.chaos.scenarios.figures import Moment
 from pinnace.verification.chaos.stage import STORED
@@ -64,7 +64,7 @@ def new_folder(save: Path | None, prefix: str) -> Path:
     return save.resolve()
 
 
-def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
+def finish_run(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
     """Return the report of the run. Deletes the folder, unless `keep` is set, the verdict is bad or the run failed. An error
     names the folder that is kept. Raises Failure, and ClusterError if the cluster did not start."""
     try:
@@ -75,12 +75,12 @@ def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
             raise
         hint = f"`pinnace check {folder}/*.jsonl` checks the history up to the interruption"
         raise Failure("interrupted: the run has no verdict", hint=hint, code=ExitCode.INTERRUPTED) from None
-    except (ChaosError, LoadError, ClusterError, ApiError, HistoryError, PlayError, NotPossible, OSError) as error:
+    except (ChaosError, LoadError, ClusterError, ApiError, HistoryError, ScenarioError, NotPossible, OSError) as error:
         if isinstance(error, ClusterError) and not (folder / STORED).exists():  # the error already contains its logs
             if not keep:
                 shutil.rmtree(folder)
             raise
-        seen = [moment_line(moment) for moment in error.moments] if isinstance(error, PlayError) else []
+        seen = [moment_line(moment) for moment in error.moments] if isinstance(error, ScenarioError) else []
         raise Failure(
             f"the run proves nothing: {error}", hint=f"history and logs are in {folder}", code=ExitCode.VERDICT, details=seen
         ) from error
@@ -155,9 +155,9 @@ def _play(settings: Settings, scenario: Scenario, output: str, seed: int, save: 
         story = Story(settings, steps)
         if output == "text":
             story.chapter(scenario.title, scenario.story)
-        found = judged(perform(scenario, folder, steps, seed), folder, keep=save is not None)
+        found = finish_run(perform(scenario, folder, steps, seed), folder, keep=save is not None)
         if output == "text":
-            _tell(story, found)
+            _print_verdict(story, found)
     if output == "json":
         click.echo(json.dumps(found.to_json(), indent=2))
         _link(found)
@@ -165,7 +165,7 @@ def _play(settings: Settings, scenario: Scenario, output: str, seed: int, save: 
         raise Failure(f"the verdict is {found.status}", hint=f"history and logs are in {found.kept}", code=ExitCode.VERDICT)
 
 
-def _tell(story: Story, found: Performance) -> None:
+def _print_verdict(story: Story, found: ScenarioReport) -> None:
     story.line("")
     for moment in found.moments:
         story.line(moment_line(moment), "bold" if moment.hit else "")
@@ -291,7 +291,7 @@ def run_verb(
     options = Options(spec, chosen(names), names != "all", minutes * 60, seed, repeat)
     folder = new_folder(save, f"pinnace-chaos-{seed}-")
     with running.translated(), Steps(settings) as steps:
-        report = judged(run_chaos(options, folder, steps, steps.line), folder, keep=save is not None)
+        report = finish_run(run_chaos(options, folder, steps, steps.line), folder, keep=save is not None)
     text = report.to_junit() if output == "junit" else json.dumps(report.to_json(), indent=2) if output == "json" else None
     click.echo(report.to_text() if text is None else text)
     if text is not None:
@@ -306,7 +306,7 @@ for command in scenario_verbs():
     chaos.add_command(command)
 
 
-def chosen(names: str) -> list[Kind]:
+def chosen(names: str) -> list[FaultKind]:
     """Return the kinds of faults with these names, in the order of the table. Raises Failure."""
     if names == "all":
         return list(KINDS.values())

@@ -65,8 +65,8 @@ async def failover(story: Story, cluster: Cluster, client: Client) -> list[Judge
         )
         for turn in range(1, TIMES + 1):
             story.steps.waiting(f"failover {turn} of {TIMES}")
-            failovers.append(await _hit(story, cluster, client, witness, load))
-            fenced.append(await _act_for(story, client, failovers[-1].old))
+            failovers.append(await _kill_leader(story, cluster, client, witness, load))
+            fenced.append(await _bind_with_deposed_token(story, client, failovers[-1].old))
         story.steps.waiting("the last pods to be bound")
         await witness.reached(BOUND, len(load.uids) + len(applied), LEADER_TIMEOUT)
     return judge_failover(witness.history, applied + load.uids, failovers, fenced)
@@ -85,7 +85,7 @@ async def _apply(story: Story, client: Client, witness: Witness) -> list[str]:
     return [pod.metadata.uid for pod in pods]
 
 
-async def _hit(story: Story, cluster: Cluster, client: Client, witness: Witness, load: Load) -> Failover:
+async def _kill_leader(story: Story, cluster: Cluster, client: Client, witness: Witness, load: Load) -> Failover:
     vacancy = VacancyLog()
     recording = asyncio.create_task(vacancy.record(client))
     try:
@@ -108,7 +108,7 @@ async def _hit(story: Story, cluster: Cluster, client: Client, witness: Witness,
     return found
 
 
-async def _act_for(story: Story, client: Client, deposed: Election) -> bool:
+async def _bind_with_deposed_token(story: Story, client: Client, deposed: Election) -> bool:
     """Binds a pod in the name of a leader that is no more: the fence must refuse it."""
     nodes = await client.nodes.list(page_size=1)
     fenced = await is_fenced(client, deposed, nodes.items[0].metadata.name)

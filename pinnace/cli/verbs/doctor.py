@@ -79,15 +79,15 @@ async def examine(settings: Settings, data_dir: Path | None, deadline: float) ->
         return [ok("cluster", f"none has been started in {folder}")]
 
     here = [] if elsewhere else [Check("cluster", local)]
-    known += await run([*_of_machine(folder, elsewhere=elsewhere), *here], deadline)
+    known += await run([*_machine_checks(folder, elsewhere=elsewhere), *here], deadline)
     running = [Check("processes", partial(servers.processes, state))] if state is not None else []
-    known += await run([*_of_files(settings, config, state), *running], deadline)
+    known += await run([*_file_checks(settings, config, state), *running], deadline)
     if config is not None:
-        known += await _of_servers(config, state, deadline)
+        known += await _server_checks(config, state, deadline)
     return known
 
 
-def _of_machine(folder: Path, *, elsewhere: bool) -> list[Check]:
+def _machine_checks(folder: Path, *, elsewhere: bool) -> list[Check]:
     always = [
         Check("python", machine.python),
         Check("packages", machine.packages),
@@ -102,7 +102,7 @@ def _of_machine(folder: Path, *, elsewhere: bool) -> list[Check]:
     return always if elsewhere else [*always, *local]
 
 
-def _of_files(settings: Settings, config: ClientConfig | None, state: ClusterState | None) -> list[Check]:
+def _file_checks(settings: Settings, config: ClientConfig | None, state: ClusterState | None) -> list[Check]:
     """Contexts, keys and certificates, without duplicates."""
     tls = config.tls if config is not None else None
     keys, certificates = set[Path](), set[Path]()
@@ -138,7 +138,7 @@ def renewal(state: ClusterState | None, certificate: Path) -> str:
     return f"`pinnace restart{data_dir_flag(pki.parent)}` makes new ones; what runs takes them up"
 
 
-async def _of_servers(config: ClientConfig, state: ClusterState | None, deadline: float) -> list[Finding]:
+async def _server_checks(config: ClientConfig, state: ClusterState | None, deadline: float) -> list[Finding]:
     ours = state is not None and not set(config.endpoints).isdisjoint(state.endpoints)
     if state is not None and ours and state.stopped:
         return []

@@ -24,7 +24,7 @@ from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
 from pinnace.runtime import process
-from pinnace.verification.labs.checks import Wrong, checks, has_cluster
+from pinnace.verification.labs.checks import CheckFailed, checks, has_cluster
 from pinnace.verification.labs.document import Document, Prediction, Step, passage, plain, read, texts
 
 STATE = "labs.json"
@@ -180,7 +180,7 @@ def hint(settings: Settings, number: int | None) -> None:
 
     async def ask(client: Client) -> None:
         for step in document.steps:
-            if message := await _wrong(client, document.number, step.id):
+            if message := await _failure_of_check(client, document.number, step.id):
                 tell(step, message)
                 return
         out(f"all steps of lab {document.number} are done\n")
@@ -304,7 +304,7 @@ async def _check_step(client: Client, document: Document, step: str) -> bool:
     """Print the result of one check. Returns whether it has passed."""
     try:
         out(f"✓ {step}  {await checks(document.number)[step](client)}\n")
-    except Wrong as error:
+    except CheckFailed as error:
         out(f"✗ {step}  {error}\n")
         return False
     return True
@@ -318,16 +318,16 @@ async def _check_steps(client: Client, document: Document) -> bool:
     for step, check in known.items():
         try:
             out(f"✓ {step:<{width}}  {await check(client)}\n")
-        except Wrong as error:
+        except CheckFailed as error:
             out(f"→ {step:<{width}}  {error}\n" if passed else f"· {step:<{width}}  not done yet\n")
             passed = False
     return passed
 
 
-async def _wrong(client: Client, number: int, step: str) -> str:
+async def _failure_of_check(client: Client, number: int, step: str) -> str:
     try:
         await checks(number)[step](client)
-    except Wrong as error:
+    except CheckFailed as error:
         return str(error)
     return ""
 

@@ -64,7 +64,7 @@ def show(settings: Settings, election: str, output: str | None, watch: bool) -> 
     if watch:
         run(settings, lambda session: session.watch(follow(session, election, output)))
     else:
-        run(settings, lambda session: present(session, election, output))
+        run(settings, lambda session: print_leader(session, election, output))
 
 
 @verb("list", examples="pinnace leader list")
@@ -76,7 +76,7 @@ def list_(settings: Settings, output: str | None) -> None:
 
     The exit code is 3 when no election has a leader.
     """
-    run(settings, lambda session: present_all(session, output))
+    run(settings, lambda session: print_all(session, output))
 
 
 @verb(
@@ -98,7 +98,7 @@ def history(settings: Settings, election: str, output: str | None) -> None:
     A reason with a question mark is presumed: no process recorded the end. The term ended at TO at the latest, and both times
     are unknown.
     """
-    run(settings, lambda session: past(session, election, output))
+    run(settings, lambda session: print_history(session, election, output))
 
 
 @verb(
@@ -130,7 +130,7 @@ async def move(session: Session, election: str, to: str) -> None:
     except NotFound as error:
         if error.reason == "NoCandidate":
             raise
-        raise await _vacant(session, election, "name the next leader with --to") from error
+        raise await _no_leader_error(session, election, "name the next leader with --to") from error
     before, after = answer.before, answer.after
     if after == before:
         out(f"{after.holder} leads already, with token {after.token}\n")
@@ -144,21 +144,21 @@ async def move(session: Session, election: str, to: str) -> None:
         raise Failure(f"{to} was nominated, but {after.holder} leads", hint="try again", code=ExitCode.CONFLICT)
 
 
-async def past(session: Session, election: str, form: str | None) -> None:
+async def print_history(session: Session, election: str, form: str | None) -> None:
     terms = await session.client.elections.history(election)
     if not terms:
-        raise Failure(f'election "{election}" has had no leader yet', hint=_taken_for(election), code=ExitCode.NOT_FOUND)
+        raise Failure(f'election "{election}" has had no leader yet', hint=_hint_for_word(election), code=ExitCode.NOT_FOUND)
     out(documents.dump(form, {"items": records(terms)}) if form else Table(TERM_HEADERS).render(rows(terms)))
 
 
-async def present(session: Session, election: str, form: str | None) -> None:
-    found = await _present(session, election)
+async def print_leader(session: Session, election: str, form: str | None) -> None:
+    found = await _get_election(session, election)
     if not found.holder:
-        raise await _vacant(session, election)
+        raise await _no_leader_error(session, election)
     out(documents.dump(form, document(found)) if form else Table(HEADERS).render([row(found, time.time())]))
 
 
-async def present_all(session: Session, form: str | None) -> None:
+async def print_all(session: Session, form: str | None) -> None:
     led, now = await session.client.elections.list(), time.time()
     if not led:
         raise Failure("no election has a leader", hint="`pinnace status` shows which processes run", code=ExitCode.NOT_FOUND)
@@ -173,7 +173,7 @@ async def follow(session: Session, election: str, form: str | None) -> None:
     lost = False
     while True:
         try:
-            found = await _present(session, election)
+            found = await _get_election(session, election)
         except Unavailable as error:
             if not lost:
                 note(f"connection lost ({error.message}): retrying")
@@ -186,18 +186,18 @@ async def follow(session: Session, election: str, form: str | None) -> None:
         await asyncio.sleep(POLL)
 
 
-async def _vacant(session: Session, election: str, hint: str = "") -> Failure:
+async def _no_leader_error(session: Session, election: str, hint: str = "") -> Failure:
     watch = f"pinnace leader{'' if election == USUAL else f' {election}'} -w"
     way = f"`pinnace status` shows which processes run; `{watch}` waits for a leader"
     known = election in REAL or bool(await session.client.elections.history(election))
     return Failure(
         f'election "{election}" has no leader',
-        hint=way if known else "; ".join(filter(None, (_taken_for(election), hint))),
+        hint=way if known else "; ".join(filter(None, (_hint_for_word(election), hint))),
         code=ExitCode.NOT_FOUND,
     )
 
 
-def _taken_for(election: str) -> str:
+def _hint_for_word(election: str) -> str:
     """A hint for a word that may not be meant as an election."""
     if election in REAL:
         return ""
@@ -205,7 +205,7 @@ def _taken_for(election: str) -> str:
     return f'"{election}" was taken for an election{meant}; `pinnace leader list` shows those that are led'
 
 
-async def _present(session: Session, election: str) -> Election:
+async def _get_election(session: Session, election: str) -> Election:
     """Without a holder if there is no leader."""
     try:
         return await session.client.elections.get(election)

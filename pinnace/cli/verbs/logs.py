@@ -106,9 +106,9 @@ async def read(path: Path, lines: int | None, *, follow: bool) -> AsyncIterator[
     """Yields the last lines of the file (None: the whole file), and with `follow` all later lines. A file that became shorter
     was truncated and is read from its start. Can be cancelled after each chunk. Raises OSError.
     """
-    offset, end = _span(path, lines)
+    offset, end = _find_span(path, lines)
     while follow or offset < end:
-        data, offset = _piece(path, offset)
+        data, offset = _read_chunk(path, offset)
         if data:
             yield data
         elif not follow:
@@ -116,7 +116,7 @@ async def read(path: Path, lines: int | None, *, follow: bool) -> AsyncIterator[
         await asyncio.sleep(0 if data else POLL)
 
 
-def _span(path: Path, lines: int | None) -> tuple[int, int]:
+def _find_span(path: Path, lines: int | None) -> tuple[int, int]:
     """The offsets of the start and the end of the last lines."""
     with path.open("rb") as file:
         end = file.seek(0, 2)
@@ -134,12 +134,12 @@ def _start(file: BinaryIO, end: int, lines: int) -> int:
         data = file.read(step)
         here = data.count(b"\n")
         if here >= lines:
-            return position + _nth_last(data, lines) + 1
+            return position + _find_nth_last_line_feed(data, lines) + 1
         lines -= here
     return 0
 
 
-def _nth_last(data: bytes, number: int) -> int:
+def _find_nth_last_line_feed(data: bytes, number: int) -> int:
     """The index of the n-th last line feed, which exists."""
     found = len(data)
     for _ in range(number):
@@ -147,7 +147,7 @@ def _nth_last(data: bytes, number: int) -> int:
     return found
 
 
-def _piece(path: Path, offset: int) -> tuple[bytes, int]:
+def _read_chunk(path: Path, offset: int) -> tuple[bytes, int]:
     """The available data, and its end."""
     try:
         with path.open("rb") as file:

@@ -38,13 +38,13 @@ from pinnace.cli.terminal import note, out
     "fleets",
     metavar="NAME[=NODES,...]",
     multiple=True,
-    callback=lambda context, option, given: dict(map(_fleet, given)),
+    callback=lambda context, option, given: dict(map(_parse_fleet, given)),
     help="A fleet, and the names of its nodes: n7, node-0..99 or edge-*. [default: NAME-*]. May be repeated.",
 )
 @click.option(
     "--user",
     metavar="NAME",
-    callback=lambda context, option, given: "" if given is None else _user(given),
+    callback=lambda context, option, given: "" if given is None else _parse_user(given),
     help="Create only the certificate of this user.",
 )
 @click.option("--group", "groups", metavar="NAME", multiple=True, help="A group of the user. May be repeated.")
@@ -82,15 +82,15 @@ def pki(
     if export is not None:
         if hosts or etcd_hosts or fleets or user or groups:
             raise usage("--export creates no certificate", hint="use it with --server and --gateway only")
-        with _translated(export):
-            export_kubeconfig(_signing(folder), export, parse_endpoints(servers) if servers else (), gateway or "")
+        with _as_failures(export):
+            export_kubeconfig(_find_signing_folder(folder), export, parse_endpoints(servers) if servers else (), gateway or "")
         out(f"{export} has the context pinnace\n")
         note(f"to use it: export KUBECONFIG={quote(str(export))}")
         return
     if user:
         if hosts or etcd_hosts or fleets or gateway:
             raise usage("--user cannot be used with other certificates", hint="omit --host, --etcd-host, --gateway and --fleet")
-        folder = _signing(folder)
+        folder = _find_signing_folder(folder)
     elif groups:
         raise usage("--group requires --user", hint="specify the user with --user")
     elif _is_of_local_cluster(folder):
@@ -98,13 +98,13 @@ def pki(
         raise usage(f"{folder} belongs to a local cluster, which manages its own certificates", hint=hint)
     elif not servers:
         raise usage("you must specify the API servers", hint="use --server HOST:PORT[,...]")
-    with _translated(folder):
+    with _as_failures(folder):
         if gateway:
             (gateway,) = parse_endpoints(gateway)[:1]
         if user:
-            made = _of_person(folder, user, groups, servers)
+            made = _create_user_certificate(folder, user, groups, servers)
         else:
-            made = _of_cluster(folder, servers, hosts, etcd_hosts, fleets, gateway or "")
+            made = _create_cluster_certificates(folder, servers, hosts, etcd_hosts, fleets, gateway or "")
     for name in made:
         out(f"{folder / name}.crt created\n")
     if not made:
@@ -112,7 +112,7 @@ def pki(
     note(f"to use it: export KUBECONFIG={quote(str(configuration(folder, user_name(user) if user else ADMIN)))}")
 
 
-def _of_cluster(
+def _create_cluster_certificates(
     folder: Path,
     servers: str,
     hosts: Sequence[str],
@@ -127,7 +127,7 @@ def _of_cluster(
     return provide(folder, addresses, fleets, (*LOOPBACK, *hosts), (*LOOPBACK, *etcd_hosts), gateway=gateway)
 
 
-def _of_person(folder: Path, user: str, groups: Sequence[str], servers: str) -> Sequence[str]:
+def _create_user_certificate(folder: Path, user: str, groups: Sequence[str], servers: str) -> Sequence[str]:
     from pinnace.client.config import parse_endpoints
     from pinnace.cluster.certificates import provide_user
 
@@ -140,7 +140,7 @@ def _is_of_local_cluster(folder: Path) -> bool:
     return (folder / FILE).is_file()
 
 
-def _signing(folder: Path) -> Path:
+def _find_signing_folder(folder: Path) -> Path:
     """Return the directory with the certificate authority for `folder`. Raises Failure."""
     from pinnace.cluster.certificates import authority
 
@@ -152,7 +152,7 @@ def _signing(folder: Path) -> Path:
 
 
 @contextmanager
-def _translated(folder: Path) -> Iterator[None]:
+def _as_failures(folder: Path) -> Iterator[None]:
     from pinnace.client.config import ConfigError
 
     try:
@@ -163,7 +163,7 @@ def _translated(folder: Path) -> Iterator[None]:
         raise Failure(f"{folder} cannot be used: {error}", hint="specify another directory", code=ExitCode.USAGE) from None
 
 
-def _user(given: str) -> str:
+def _parse_user(given: str) -> str:
     """Validate a user name. It is also a file name, and a certificate limits it to 64 characters."""
     if not re.fullmatch(r"[\w@:+-][\w.@:+-]{0,63}", given, re.ASCII):
         raise click.BadParameter(
@@ -172,7 +172,7 @@ def _user(given: str) -> str:
     return given
 
 
-def _fleet(given: str) -> tuple[str, Sequence[str]]:
+def _parse_fleet(given: str) -> tuple[str, Sequence[str]]:
     """Parse the name of a fleet and the patterns of its nodes."""
     name, _, nodes = given.partition("=")
     patterns = [each.strip() for each in nodes.split(",") if each.strip()] or [f"{name}-*"]

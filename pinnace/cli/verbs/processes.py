@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from pinnace.cli.command import did_you_mean, verb
-from pinnace.cli.errors import tell_hint
+from pinnace.cli.errors import print_hint
 from pinnace.cli.local import clusters, running
 from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, Reported, usage
@@ -51,12 +51,12 @@ def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *,
     with running.translated(), Steps(settings) as steps:
         cluster = clusters.load_cluster(settings, folder, verb)
         check_names(cluster, names)
-        _note_what_is_ignored(cluster)
+        _note_ignored_environment(cluster)
         renewed, damaged = _renew(cluster)
         if renewed:
             click.echo(f"certificates renewed: {', '.join(renewed)}")
         if names:
-            wanted, live = running.run(_settled(cluster, list(dict.fromkeys(names)), steps))
+            wanted, live = running.run(_split_by_state(cluster, list(dict.fromkeys(names)), steps))
             main: Coroutine[Any, Any, object] = cluster.restart(wanted, steps, timeout=timeout)
         else:
             running.run(cluster.settle(steps))
@@ -72,11 +72,11 @@ def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *,
             else:
                 main.close()
         except StartFailed as failed:
-            _tell(cluster, wanted, steps)
+            _print_started(cluster, wanted, steps)
             if live:
-                raise with_untouched(failed, live) from None
+                raise add_unrestarted_processes(failed, live) from None
             raise
-        _tell(cluster, wanted, steps)
+        _print_started(cluster, wanted, steps)
         if live:
             running.run(_restart_in_turn(cluster, live, steps, timeout))
         clusters.refresh(settings, cluster.config)
@@ -104,7 +104,7 @@ def check_names(cluster: Cluster, names: Sequence[str]) -> None:
             )
 
 
-async def _settled(cluster: Cluster, names: Sequence[str], steps: Steps) -> tuple[list[str], list[str]]:
+async def _split_by_state(cluster: Cluster, names: Sequence[str], steps: Steps) -> tuple[list[str], list[str]]:
     """Those of the processes that do not run, and those that do."""
     await cluster.settle(steps, names)
     ended = cluster.ended()
@@ -119,9 +119,9 @@ async def _restart_in_turn(cluster: Cluster, names: Sequence[str], steps: Steps,
         name = next_to_restart(rest, cluster.state.processes, await _leaders(cluster, rest))
         rest.remove(name)
         try:
-            await _replace(cluster, name, steps, timeout)
+            await _restart_process(cluster, name, steps, timeout)
         except StartFailed as failed:
-            raise with_untouched(failed, rest) if rest else failed from None
+            raise add_unrestarted_processes(failed, rest) if rest else failed from None
 
 
 def next_to_restart(names: Collection[str], records: Sequence[ProcessRecord], leaders: Collection[str]) -> str:
@@ -131,7 +131,7 @@ def next_to_restart(names: Collection[str], records: Sequence[ProcessRecord], le
     return next((name for name in same if name not in leaders), first.name)
 
 
-def with_untouched(failed: StartFailed, untouched: Sequence[str]) -> StartFailed:
+def add_unrestarted_processes(failed: StartFailed, untouched: Sequence[str]) -> StartFailed:
     """The failure with the processes that were not restarted because of it."""
     failed.hint = f"{failed.hint}; not restarted, and running on: {', '.join(untouched)}".removeprefix("; ")
     return failed
@@ -148,7 +148,7 @@ async def _leaders(cluster: Cluster, names: Sequence[str]) -> list[str]:
         return []
 
 
-async def _replace(cluster: Cluster, name: str, steps: Steps, timeout: float) -> None:
+async def _restart_process(cluster: Cluster, name: str, steps: Steps, timeout: float) -> None:
     """Stop a running process and start it again, or have its successor take over its listeners. Returns when it is ready."""
     if cluster.can_succeed(name):
         steps.waiting(f"the successor of {name}")
@@ -161,10 +161,10 @@ async def _replace(cluster: Cluster, name: str, steps: Steps, timeout: float) ->
     try:
         await cluster.restart([name], steps, timeout=timeout)
     finally:
-        _tell(cluster, [name], steps)
+        _print_started(cluster, [name], steps)
 
 
-def _note_what_is_ignored(cluster: Cluster) -> None:
+def _note_ignored_environment(cluster: Cluster) -> None:
     """A note about environment variables that differ from the stored configuration."""
     plans, environ = [record.plan for record in cluster.state.processes], os.environ
     names = list(inputs.differing(plans, environ, Path.cwd()))
@@ -183,7 +183,7 @@ def _renew(cluster: Cluster) -> tuple[list[str], Failure | None]:
         return [], Failure(f"certificates cannot be renewed: {error}", hint=hint)
 
 
-def _tell(cluster: Cluster, wanted: Sequence[str], steps: Steps) -> None:
+def _print_started(cluster: Cluster, wanted: Sequence[str], steps: Steps) -> None:
     steps.quiet()
     for name in wanted:
         if pid := cluster.pid(name):
@@ -440,7 +440,7 @@ def status(settings: Settings, data_dir: Path | None, output: str) -> None:
             found = running.run(cluster.status())
         except FolderError as error:
             note(f"the leaders are unknown: {error.message}")
-            tell_hint(error.hint)
+            print_hint(error.hint)
             found = running.run(view.status(cluster.state, None))
     if output == "json":
         click.echo(json.dumps([asdict(process) for process in found], indent=2))

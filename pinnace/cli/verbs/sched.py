@@ -107,12 +107,12 @@ def cache_lines(found: CacheDump) -> Iterator[str]:
         yield from (Table(["ASSUMED POD", "NODE"]).render([(each.pod, each.node) for each in assumed.first]).splitlines())
         yield from _more(assumed.number - len(assumed.first))
     if nodes.first:
-        rows = [(each.node, *(_free(each, resource) for resource in SHOWN)) for each in nodes.first]
+        rows = [(each.node, *(_format_free(each, resource) for resource in SHOWN)) for each in nodes.first]
         yield from Table(["NODE", *(f"FREE {resource.upper()}" for resource in SHOWN)]).render(rows).splitlines()
         yield from _more(nodes.number - len(nodes.first))
 
 
-def _free(node: NodeRoom, resource: str) -> str:
+def _format_free(node: NodeRoom, resource: str) -> str:
     """ "3500m of 4"."""
     return f"{node.free[resource]} of {node.allocatable[resource]}" if resource in node.free else ""
 

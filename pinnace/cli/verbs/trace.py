@@ -97,7 +97,7 @@ async def show(session: Session, name: str, form: str | None) -> None:
     versions, complete = await versions_of(client, pod)
     found = traced(pod, versions, complete, events, await _holders(client, pod))
     bind = next((step.revision for step in found.steps if step.what == "bound"), 0)
-    found = await _decided(client, pod, bind, found)
+    found = await _add_decision(client, pod, bind, found)
     if form:
         out(documents.dump(form, to_json(found)))
         return
@@ -153,19 +153,19 @@ def traced(
         steps.append(Step("created", seconds=0.0))
         unknown.append(f"{COMPACTED}: the revisions of its creation and of earlier changes are unknown.")
     rejections = [event for event in events if event.reason == "FailedScheduling"]
-    steps += [_rejection(event, born) for event in rejections]
+    steps += [_rejection_step(event, born) for event in rejections]
     if rejections:
         unknown.append("The event that moved the pod back to the active queue is not stored.")
     known = Pod()
     if not complete:  # the present version has all that is still known
         if pod.spec.nodeName:
-            steps.append(_bind(pod, 0, born, holders))
+            steps.append(_bind_step(pod, 0, born, holders))
         if pod.status.phase not in ("", "Pending"):
             revision, present = versions[-1]
             steps += _status_steps(known, present, revision, born)
     for revision, version in versions if complete else ():
         if version.spec.nodeName and not known.spec.nodeName:
-            steps.append(_bind(version, revision, born, holders))
+            steps.append(_bind_step(version, revision, born, holders))
         steps += _status_steps(known, version, revision, born)
         known = version
     if pod.spec.nodeName and fences.of(pod).election:
@@ -178,7 +178,7 @@ def traced(
     return Trace(name, pod.metadata.uid, steps, unknown=unknown)
 
 
-def _rejection(event: Event, born: float) -> Step:
+def _rejection_step(event: Event, born: float) -> Step:
     first = to_seconds(event.eventTime) or to_seconds(event.firstTimestamp)
     times = f" ({count(event)} times)" if count(event) > 1 else ""
     by = event.reportingInstance or event.source.host or event.reportingComponent
@@ -186,7 +186,7 @@ def _rejection(event: Event, born: float) -> Step:
     return Step("rejected", by, f"{event.message}{times}", max(0.0, first - born), revision)
 
 
-def _bind(pod: Pod, revision: int, born: float, holders: Mapping[int, str]) -> Step:
+def _bind_step(pod: Pod, revision: int, born: float, holders: Mapping[int, str]) -> Step:
     fence = fences.of(pod)
     scheduled = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
     seconds = to_seconds(scheduled.lastTransitionTime) - born if scheduled else None
@@ -213,9 +213,9 @@ def _status_steps(before: Pod, after: Pod, revision: int, born: float) -> Iterat
         changes.append("ready" if ready[0] else "not ready")
     phase = after.status.phase
     if phase not in ("", before.status.phase) and (phase, before.status.phase) != ("Pending", ""):
-        yield Step(phase, by, "; ".join(changes), _since(after, born), revision)
+        yield Step(phase, by, "; ".join(changes), _time_since_creation(after, born), revision)
     elif changes:
-        yield Step("status", by, "; ".join(changes), _since(after, born), revision)
+        yield Step("status", by, "; ".join(changes), _time_since_creation(after, born), revision)
 
 
 def _state(state: ContainerState) -> str:
@@ -233,7 +233,7 @@ def _ready(pod: Pod) -> tuple[bool, float]:
     return False, 0.0
 
 
-def _since(pod: Pod, born: float) -> float | None:
+def _time_since_creation(pod: Pod, born: float) -> float | None:
     """Return the time of the last change of a condition or a container, since the creation."""
     times = [to_seconds(each.lastTransitionTime) for each in pod.status.conditions]
     for each in pod.status.containerStatuses:
@@ -241,22 +241,24 @@ def _since(pod: Pod, born: float) -> float | None:
     return max(0.0, max(times) - born) if times else None
 
 
-async def _decided(client: Client, pod: Pod, bind: int, found: Trace) -> Trace:
+async def _add_decision(client: Client, pod: Pod, bind: int, found: Trace) -> Trace:
     """Add the decision, computed again by the objects before the bind, or by the present ones if the pod waits."""
     if (ended(pod) and not bind) or (pod.spec.nodeName and not fences.of(pod).election):
         return found
     if pod.spec.nodeName and not bind:
-        return _with(found, None, "", "The filters and scores of the decision are unknown: etcd has compacted the objects.")
+        return _set_decision(
+            found, None, "", "The filters and scores of the decision are unknown: etcd has compacted the objects."
+        )
     revision = bind - 1 if bind else 0
     try:
         document = await LiveSource(client.connection, "").decision(found.pod, revision)
         explanation = from_json(Explanation, document)
     except (DecisionError, Malformed) as error:
-        return _with(found, None, "", f"The filters and scores of the decision are unknown: {error}.")
-    return _with(found, explanation, f"revision {revision}" if revision else "the present revision", "")
+        return _set_decision(found, None, "", f"The filters and scores of the decision are unknown: {error}.")
+    return _set_decision(found, explanation, f"revision {revision}" if revision else "the present revision", "")
 
 
-def _with(found: Trace, decision: Explanation | None, decided: str, unknown: str) -> Trace:
+def _set_decision(found: Trace, decision: Explanation | None, decided: str, unknown: str) -> Trace:
     return Trace(found.pod, found.uid, found.steps, decided, decision, [*found.unknown, *filter(None, (unknown,))])
 
 

@@ -133,10 +133,10 @@ def up(
             raise SpecError(
                 "--images can only be used with --runtime process", hint=f"use --runtime {PROCESS}, or omit --images"
             )
-        running.run(_up(settings, spec, _given(spec), fresh=fresh, opens=opens, detach=detach))
+        running.run(_up(settings, spec, _list_given_options(spec), fresh=fresh, opens=opens, detach=detach))
 
 
-def _given(spec: ClusterSpec) -> dict[str, Any]:
+def _list_given_options(spec: ClusterSpec) -> dict[str, Any]:
     """Return the options on the command line."""
     source = click.get_current_context().get_parameter_source
     return {name: value for name, value in inputs.options_of(spec).items() if source(name) is ParameterSource.COMMANDLINE}
@@ -153,29 +153,29 @@ async def _up(
 ) -> None:
     clusters.check_writable(settings)
     with Steps(settings) as steps:
-        cluster, names = await _started(settings, spec, given, steps, fresh=fresh)
+        cluster, names = await _start_cluster(settings, spec, given, steps, fresh=fresh)
         try:
             context = clusters.write_context(settings, cluster.config)
             clusters.refresh(settings, cluster.config)
             before = await cluster.status()
             link, problem = await _link(cluster, wanted=opens)
             steps.quiet()
-            greet = partial(_greet, _welcome(cluster, detach, context, resumed=names), link, problem, opens=opens)
+            greet = partial(_print_welcome, _welcome(cluster, detach, context, resumed=names), link, problem, opens=opens)
             if not detach:
                 greet()
                 await follow(cluster, before, _tell)
         except BaseException:
-            await _end(settings, cluster, steps)
+            await _stop_cluster(settings, cluster, steps)
             raise
         if detach:  # the cluster runs, also if its output can no longer be written: `pinnace up --detach | head -1`
             greet()
             return
-        if why := await _end(settings, cluster, steps):
+        if why := await _stop_cluster(settings, cluster, steps):
             raise why
         _tell("another command has stopped the cluster")
 
 
-def _greet(welcome: str, link: str | None, problem: str, *, opens: bool) -> None:
+def _print_welcome(welcome: str, link: str | None, problem: str, *, opens: bool) -> None:
     click.echo(welcome)
     if link:
         click.echo(f"\nIts timeline, by a link that works once:\n\n  {link}")
@@ -184,7 +184,7 @@ def _greet(welcome: str, link: str | None, problem: str, *, opens: bool) -> None
         note(f"there is no link to the timeline: {problem}")
 
 
-async def _started(
+async def _start_cluster(
     settings: Settings, spec: ClusterSpec, given: Mapping[str, Any], steps: Steps, *, fresh: bool
 ) -> tuple[Cluster, list[str] | None]:
     """Return the cluster, and the names of the processes that were started; None for a new cluster."""
@@ -282,16 +282,16 @@ def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[s
         return
     where = data_dir_flag(spec.data_dir)
     are, them = ("is", "it") if len(now) == 1 else ("are", "them")
-    ways = [_way_to_change(cluster, name) for name in changed if before[name]]
+    ways = [_describe_way_to_change(cluster, name) for name in changed if before[name]]
     raise OtherOptions(
-        f"the cluster in {spec.data_dir} was started with {_and(had)}, and now {_and(now)} {are} given",
+        f"the cluster in {spec.data_dir} was started with {_join_words(had)}, and now {_join_words(now)} {are} given",
         hint="".join(ways)
         + f"`pinnace up{where}` without {them} goes on with that cluster; with --fresh it is removed with all "
         "its objects, and a new one is started; --data-dir names another folder for another cluster",
     )
 
 
-def _way_to_change(cluster: Cluster, name: str) -> str:
+def _describe_way_to_change(cluster: Cluster, name: str) -> str:
     """How a cluster that stays takes up a changed file of this option. "" if it has no copy of it."""
     copy, component = inputs.COPIES.get(name, ("", ""))
     path = config_folder(cluster.spec.data_dir) / copy
@@ -311,7 +311,7 @@ def option(name: str, value: object) -> str:
     return " ".join(f"{flag} {quote(str(each))}" for each in values) or f"no {flag}"
 
 
-def _and(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1]
 
 
@@ -319,7 +319,7 @@ def _tell(line: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')}  {line}")
 
 
-async def _end(settings: Settings, cluster: Cluster, steps: Steps) -> Failure | None:
+async def _stop_cluster(settings: Settings, cluster: Cluster, steps: Steps) -> Failure | None:
     """Stop the cluster and keep its data. Return the error if its processes failed; None if a command ended them."""
     folder, written = cluster.spec.data_dir, cluster.folder.kubeconfigs()
     steps.waiting("the processes to end")

@@ -85,18 +85,18 @@ async def show(session: Session, name: str, node: str, form: str | None, setting
     _check(pod)
     if node:
         await _node(session, node)
-    found = await ask(settings, session.namespace, name, node, given, _kept(settings))
+    explanation = await ask(settings, session.namespace, name, node, given, _local_scheduler_options(settings))
     events = await events_about(session.client, PODS, pod)
     told = [event for event in sorted(events, key=when) if _by_scheduler(event, pod)][-EVENTS:]
     if form:
-        out(documents.dump(form, to_json(found) | {"events": [_document(event) for event in told]}))
+        out(documents.dump(form, to_json(explanation) | {"events": [_document(event) for event in told]}))
         return
     leaderless = _waits_for_scheduler(pod) and not await is_led(session.client, SCHEDULER_ELECTION)
-    for line in lines(found, told, time.time(), leaderless=SCHEDULER_ELECTION if leaderless else ""):
+    for line in lines(explanation, told, time.time(), leaderless=SCHEDULER_ELECTION if leaderless else ""):
         out(line + "\n")
 
 
-def _kept(settings: Settings) -> SchedulerOptions:
+def _local_scheduler_options(settings: Settings) -> SchedulerOptions:
     """Return the scheduler options of the local cluster; empty for another cluster."""
     with suppress(Failure):
         return configured(clusters.present_data_dir(settings, None))
@@ -166,10 +166,10 @@ async def ask(
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return understood(said, complaints)
+    return parse_explanation(said, complaints)
 
 
-def understood(said: bytes, complaints: bytes) -> Explanation:
+def parse_explanation(said: bytes, complaints: bytes) -> Explanation:
     """Parse the output of the process. Raises the errors of `ask`."""
     try:
         answer = from_json(Answer, json.loads(said))
@@ -199,11 +199,11 @@ def _why_not(unexplained: Unexplained) -> Failure | ApiError:
             return Failure(unexplained.error, hint=HINT, code=ExitCode.UNAVAILABLE)
 
 
-def lines(found: Explanation, events: Sequence[Event], now: float, *, leaderless: str = "") -> Iterator[str]:
+def lines(explanation: Explanation, events: Sequence[Event], now: float, *, leaderless: str = "") -> Iterator[str]:
     """Yield lines without a newline. `events` are the events of the scheduler for the pod. `leaderless` is the election of the
     scheduler, if it has no leader."""
-    yield from map(one_line, _headline(found, leaderless))
-    for section in _sections(found):
+    yield from map(one_line, _headline(explanation, leaderless))
+    for section in _sections(explanation):
         text = [line for line in section if line]
         if text:
             yield ""
@@ -233,116 +233,118 @@ def _waits_for_scheduler(pod: Pod) -> bool:
     return waits and is_ours and not is_set(pod.metadata.deletionTimestamp)
 
 
-def _headline(found: Explanation, leaderless: str) -> Iterator[str]:
-    pod, bound = f"pod {found.pod}", found.bound
-    if found.unknown:
-        yield f"{_place(found) or f'{pod} is pending'}. Further information is not available: {found.unknown}."
+def _headline(explanation: Explanation, leaderless: str) -> Iterator[str]:
+    pod, bound = f"pod {explanation.pod}", explanation.bound
+    place = _describe_node(explanation) or f"{pod} is pending"
+    if explanation.unknown:
+        yield f"{place}. Further information is not available: {explanation.unknown}."
         return
-    if found.filters_only:
-        yield f"{_place(found) or f'{pod} is pending'}. The configuration of its scheduler is unknown: {found.unconfirmed}."
-        yield f"The results are valid only for filters of {found.configuration} that the scheduler also uses:"
-        passing = f"{found.feasible} of {_nodes(found.nodes)} pass these filters."
+    if explanation.filters_only:
+        yield f"{place}. The configuration of its scheduler is unknown: {explanation.unconfirmed}."
+        yield f"The results are valid only for filters of {explanation.configuration} that the scheduler also uses:"
+        passing = f"{explanation.feasible} of {_nodes(explanation.nodes)} pass these filters."
         yield f"{passing} Other filters, scores and preemption are unknown."
         return
-    if found.unconfirmed:
-        yield f"The results are based on {found.configuration}, which the scheduler may not use: {found.unconfirmed}."
+    if explanation.unconfirmed:
+        based_on = explanation.configuration
+        yield f"The results are based on {based_on}, which the scheduler may not use: {explanation.unconfirmed}."
     if bound:
-        yield f"{_place(found)}. If it were removed and scheduled again:"
-    if found.problem:
-        yield f"{'It would not be scheduled' if bound else f'{pod} is pending'}: {found.problem}."
-    elif not bound and not found.feasible:
+        yield f"{_describe_node(explanation)}. If it were removed and scheduled again:"
+    if explanation.problem:
+        yield f"{'It would not be scheduled' if bound else f'{pod} is pending'}: {explanation.problem}."
+    elif not bound and not explanation.feasible:
         yield f"{pod} is pending: no node is feasible."
     elif not bound and leaderless:
         yield f'{pod} is pending: election "{leaderless}" has no leader, so no pods are scheduled.'
-    elif not bound and found.extenders:
+    elif not bound and explanation.extenders:
         yield f"{pod} is pending. The plugins accept at least one node, but extenders can reject it."
     elif not bound:
         yield f"{pod} is pending, and at least one node is feasible: it will be scheduled when its turn comes in the queue."
-    if leaderless and (bound or found.problem or not found.feasible):
+    if leaderless and (bound or explanation.problem or not explanation.feasible):
         yield f'Election "{leaderless}" has no leader, so no pods are scheduled.'
-    if found.message:
-        yield found.message
-    if found.feasible:
-        yield f"Feasible: {found.feasible} of {_nodes(found.nodes)}. {_best(found)}".rstrip()
-    if found.extenders:
-        asked = ", ".join(found.extenders)
+    if explanation.message:
+        yield explanation.message
+    if explanation.feasible:
+        yield f"Feasible: {explanation.feasible} of {_nodes(explanation.nodes)}. {_describe_best_node(explanation)}".rstrip()
+    if explanation.extenders:
+        asked = ", ".join(explanation.extenders)
         yield f"Extenders can reject nodes and add scores. This command does not call them: {asked}."
 
 
-def _place(found: Explanation) -> str:
+def _describe_node(explanation: Explanation) -> str:
     """Return a sentence about the node of the pod; empty if it has none."""
-    pod, bound = f"pod {found.pod}", found.bound
-    if found.node_is_gone:
+    pod, bound = f"pod {explanation.pod}", explanation.bound
+    if explanation.node_is_gone:
         return f"{pod} is bound to {bound}, which does not exist; pods of a deleted node are deleted within a minute"
     return f"{pod} is on {bound}" if bound else ""
 
 
-def _best(found: Explanation) -> str:
-    ranking = found.ranking
+def _describe_best_node(explanation: Explanation) -> str:
+    ranking = explanation.ranking
     if not ranking:
         return ""
-    equal = f" and {found.best - 1} more" if found.best > 1 else ""
-    own = next((ranked for ranked in ranking if ranked.node == found.bound), None)
+    equal = f" and {explanation.best - 1} more" if explanation.best > 1 else ""
+    own = next((ranked for ranked in ranking if ranked.node == explanation.bound), None)
     if own is not None and own.rank == 1:
-        chance = "" if found.extenders else ": one of them is selected at random"
-        others = f", like {_nodes(found.best - 1, 'other')}{chance}" if found.best > 1 else ""
-        return f"{own.node} has the best score{' of the plugins' if found.extenders else ''}{others}."
+        chance = "" if explanation.extenders else ": one of them is selected at random"
+        others = f", like {_nodes(explanation.best - 1, 'other')}{chance}" if explanation.best > 1 else ""
+        return f"{own.node} has the best score{' of the plugins' if explanation.extenders else ''}{others}."
     first = f"The best score is that of {ranking[0].node}{equal}"
     if own is not None:
         return f"{first}; {own.node} has rank {own.rank}."
-    if found.bound and not found.node_is_gone:
-        return f"{first}; {found.bound} is no longer feasible."
+    if explanation.bound and not explanation.node_is_gone:
+        return f"{first}; {explanation.bound} is no longer feasible."
     return f"{first}."
 
 
-def _sections(found: Explanation) -> Iterator[Iterator[str]]:
-    if found.asked:
-        yield _asked(found, found.asked)
+def _sections(explanation: Explanation) -> Iterator[Iterator[str]]:
+    if explanation.asked:
+        yield _describe_requested_node(explanation, explanation.asked)
     else:
-        if found.refusals:
-            yield refusals_table(found)
-        yield _remedies(found)
-        yield _preemption(found)
-    if found.ranking and not (found.asked and found.asked.objections):
-        yield ranking_table(found)
+        if explanation.refusals:
+            yield refusals_table(explanation)
+        yield _remedies(explanation)
+        yield _preemption(explanation)
+    if explanation.ranking and not (explanation.asked and explanation.asked.objections):
+        yield ranking_table(explanation)
 
 
-def _remedies(found: Explanation) -> Iterator[str]:
-    if found.remedies:
-        several = len(found.remedies) > 1
+def _remedies(explanation: Explanation) -> Iterator[str]:
+    if explanation.remedies:
+        several = len(explanation.remedies) > 1
         changes, alternatives = ("changes", " (alternatives)") if several else ("change", "")
         yield f"The smallest {changes} that would make a node feasible{alternatives}:"
-        for each in found.remedies:
+        for each in explanation.remedies:
             then = f"  -> {listing(each.nodes, NAMED)}" if each.nodes else ""
             yield f"  * {one_line(each.text)}{then}"
 
 
-def _preemption(found: Explanation) -> Iterator[str]:
-    if found.preemption:
-        yield f"Preemption: {one_line(found.preemption)}."
+def _preemption(explanation: Explanation) -> Iterator[str]:
+    if explanation.preemption:
+        yield f"Preemption: {one_line(explanation.preemption)}."
 
 
-def _asked(found: Explanation, asked: Asked) -> Iterator[str]:
+def _describe_requested_node(explanation: Explanation, asked: Asked) -> Iterator[str]:
     if asked.objections:
         yield f"{asked.node} is not feasible:"
         yield from rows_table(
             ["PLUGIN", "WHY"], [(each.plugin, detail) for each in asked.objections for detail in each.details]
         )
         return
-    ranked = next((each for each in found.ranking if each.node == asked.node), None)
+    ranked = next((each for each in explanation.ranking if each.node == asked.node), None)
     if ranked is None:
         yield f"{asked.node} is feasible."
         return
-    best = found.ranking[0]
+    best = explanation.ranking[0]
     if ranked.rank == 1:
         yield f"{asked.node} is feasible and has the best score."
         return
     total, most = score_text(ranked.total), score_text(best.total)
     yield f"{asked.node} is feasible and has rank {ranked.rank}: its score is {total}, and the score of {best.node} is {most}."
-    behind = {plugin: (best.scores[plugin] - score) * found.weights[plugin] for plugin, score in ranked.scores.items()}
+    behind = {plugin: (best.scores[plugin] - score) * explanation.weights[plugin] for plugin, score in ranked.scores.items()}
     plugin = max(behind, key=lambda plugin: behind[plugin])
     here, there = score_text(ranked.scores[plugin]), score_text(best.scores[plugin])
-    yield f"The largest difference is {plugin}: {here} instead of {there}{weight_suffix(found, plugin)}."
+    yield f"The largest difference is {plugin}: {here} instead of {there}{weight_suffix(explanation, plugin)}."
 
 
 def _nodes(number: int, kind: str = "") -> str:

@@ -64,14 +64,14 @@ class HeldLinks:
 
     async def hold(self, source: str) -> None:
         """Hold back requests, and return when some are held. Raises HelperError."""
-        await self._links.set(self._of(source), requests=Mode.HOLD)
+        await self._links.set(self._find_link(source), requests=Mode.HOLD)
         await asyncio.sleep(IN_THE_CARD)
 
     async def release(self, source: str) -> None:
         """Forward the held requests. Raises HelperError."""
-        await self._links.set(self._of(source), requests=Mode.PASS)
+        await self._links.set(self._find_link(source), requests=Mode.PASS)
 
-    def _of(self, source: str) -> list[Link]:
+    def _find_link(self, source: str) -> list[Link]:
         return [link for link in self._links.all if link[0] == source]
 
 

@@ -150,7 +150,7 @@ class Probe:
             number += 1
             sent = time.monotonic()
             try:
-                answered = await self._answered(self._stream, number)
+                answered = await self._is_acknowledged(self._stream, number)
             except ApiError:
                 answered = False
             if not answered:
@@ -163,7 +163,7 @@ class Probe:
         if self._stream is not None:
             self._stream.cancel()
 
-    async def _answered(self, stream: HeartbeatStream, number: int) -> bool:
+    async def _is_acknowledged(self, stream: HeartbeatStream, number: int) -> bool:
         """Send a heartbeat, and return whether it was acknowledged. False means that the session has ended. Raises ApiError."""
         await stream.write(CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=number)))
         while (response := await stream.read(RESPONSE_TIMEOUT)) is not None and not response.HasField("lost"):
@@ -296,11 +296,13 @@ async def registered(server: str, tls: TlsFiles) -> Mapping[str, Sequence[str]]:
     async with grpc.aio.secure_channel(server, tls.read().for_channel()) as channel:
         services = [
             each.name
-            for each in (await _asked(channel, ServerReflectionRequest(list_services=""))).list_services_response.service
+            for each in (
+                await _call_reflection(channel, ServerReflectionRequest(list_services=""))
+            ).list_services_response.service
         ]
         found = dict[str, Sequence[str]]()
         for service in services:
-            answer = await _asked(channel, ServerReflectionRequest(file_containing_symbol=service))
+            answer = await _call_reflection(channel, ServerReflectionRequest(file_containing_symbol=service))
             files = map(FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto)
             found[service] = [f"/{service}/{method}" for method in _methods(service, files)]
     return found
@@ -316,7 +318,7 @@ def _methods(service: str, files: Iterable[FileDescriptorProto]) -> list[str]:
     ]
 
 
-async def _asked(channel: grpc.aio.Channel, request: ServerReflectionRequest) -> ServerReflectionResponse:
+async def _call_reflection(channel: grpc.aio.Channel, request: ServerReflectionRequest) -> ServerReflectionResponse:
     call = channel.stream_stream(
         REFLECTION,
         request_serializer=ServerReflectionRequest.SerializeToString,

@@ -92,27 +92,27 @@ async def gateway(bench: Bench, requests: int, listed: int, watchers: int, event
     async with AsyncExitStack() as stack:
         callers = await stack.enter_async_context(sessions(f"https://{record.plan.address}", bench.cluster.tls))
         calibrate = await stack.enter_async_context(_calibration(bench, done, progress))
-        for name, work in _creates(bench, callers, "", requests).items():
+        for name, work in _measure_creates(bench, callers, "", requests).items():
             progress.waiting(f"creates through {name}")
             await calibrate()
-            await _timed(bench, done, f"create, {name}", requests, work)
-        for name, work in _gets(bench, callers).items():
+            await _measure_calls(bench, done, f"create, {name}", requests, work)
+        for name, work in _measure_gets(bench, callers).items():
             progress.waiting(f"gets through {name}")
             await calibrate()
-            await _timed(bench, done, f"get, {name}", requests, work)
+            await _measure_calls(bench, done, f"get, {name}", requests, work)
         there = len((await bench.clients[0].pods.list(NAMESPACE)).items)
         await Load("listed-").create(bench.clients, max(1, listed - there), batch=500)
-        async with _connected(bench) as peer:
-            for name, fetch in _lists(peer, callers[0]).items():
+        async with _open_connection(bench) as peer:
+            for name, fetch in _measure_lists(peer, callers[0]).items():
                 progress.waiting(f"lists of {listed:,} pods through {name}")
                 await calibrate()
                 await _lists_timed(bench, done, name, fetch)
         done.counts["gateways, MB with the pods"] = _memory(bench, GATEWAY)
         streams = {name: _through(callers[0], media_type) for name, media_type in FORMATS.items()} | {"gRPC": _directly(bench)}
-        for name, create in _creates(bench, callers, "watched-", events).items():
+        for name, create in _measure_creates(bench, callers, "watched-", events).items():
             progress.waiting(f"{watchers} watchers through {name}")
             await calibrate()
-            await _watched(bench, done, name, watchers, events, streams[name], create)
+            await _measure_watch(bench, done, name, watchers, events, streams[name], create)
         await calibrate()
         done.counts["gateways, MB with the watches"] = _memory(bench, GATEWAY)
         done.counts["API servers, MB"] = _memory(bench, APISERVER)
@@ -173,7 +173,7 @@ Call = Callable[[int, int], Awaitable[object]]
 """A call by the caller with the first number, for the item with the second number."""
 
 
-def _creates(bench: Bench, callers: Sequence[aiohttp.ClientSession], prefix: str, count: int) -> dict[str, Call]:
+def _measure_creates(bench: Bench, callers: Sequence[aiohttp.ClientSession], prefix: str, count: int) -> dict[str, Call]:
     def prepared(format_: str) -> list[Pod]:
         return [pod(f"{prefix}{format_}-{number:06d}") for number in range(count)]
 
@@ -195,7 +195,7 @@ def _creates(bench: Bench, callers: Sequence[aiohttp.ClientSession], prefix: str
     return calls | {"gRPC": lambda caller, number: bench.clients[0].pods.create(direct[number])}
 
 
-def _gets(bench: Bench, callers: Sequence[aiohttp.ClientSession]) -> dict[str, Call]:
+def _measure_gets(bench: Bench, callers: Sequence[aiohttp.ClientSession]) -> dict[str, Call]:
     def through(media_type: str) -> Call:
         headers = {"Accept": media_type}
 
@@ -224,14 +224,14 @@ async def _call(count: int, call: Call) -> tuple[list[float], float]:
     return latencies, time.monotonic() - began
 
 
-async def _timed(bench: Bench, done: Measured, stage: str, count: int, call: Call) -> None:
+async def _measure_calls(bench: Bench, done: Measured, stage: str, count: int, call: Call) -> None:
     """Make `count` calls, and record latencies, the rate, and CPU times."""
     meter = Meter(bench.cluster.state)
     done.samples[stage], elapsed = await _call(count, call)
     done.works[stage] = Work(count / elapsed, None, cpu_per_item(meter.read(), count))
 
 
-def _lists(peer: Peer, session: aiohttp.ClientSession) -> dict[str, Callable[[], Awaitable[int]]]:
+def _measure_lists(peer: Peer, session: aiohttp.ClientSession) -> dict[str, Callable[[], Awaitable[int]]]:
     listing: Any = peer.channel.unary_unary("/pinnace.v1.Pods/List", ListRequest.SerializeToString)
 
     async def direct() -> int:
@@ -260,7 +260,7 @@ async def _lists_timed(bench: Bench, done: Measured, name: str, fetch: Callable[
     done.counts[f"list, {name}, kB"] = size // 1000
 
 
-async def _watched(
+async def _measure_watch(
     bench: Bench, done: Measured, name: str, watchers: int, events: int, open_stream: Opener, create: Call
 ) -> None:
     """Measure from the first create to the last event at the last watcher. Each watcher has a connection of its own. The pods
@@ -327,7 +327,7 @@ async def count_frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[int]:
 def _directly(bench: Bench) -> Opener:
     @asynccontextmanager
     async def open_stream(revision: int) -> AsyncIterator[AsyncIterator[int]]:
-        async with _connected(bench) as peer:
+        async with _open_connection(bench) as peer:
             call = open_watch(peer, revision)
 
             async def counts() -> AsyncIterator[int]:
@@ -343,7 +343,7 @@ def _directly(bench: Bench) -> Opener:
 
 
 @asynccontextmanager
-async def _connected(bench: Bench) -> AsyncIterator[Peer]:
+async def _open_connection(bench: Bench) -> AsyncIterator[Peer]:
     """Yield a connection of its own to the API server."""
     peer = Peer(bench.cluster.endpoints[0], tls=Renewed(bench.cluster.tls))
     try:

@@ -84,11 +84,11 @@ async def services(bench: Bench, requests: int, count: int, changed: int, progre
     progress.waiting(f"{CONNECTIONS:,} connections")
     spread = await _spread(address)
     counts["evenness, chi-square p in 1/1000"] = round(pages.evenness(spread) * 1000)
-    rate = await _updated(client, address, requests, counts, samples, progress)
-    await _killed(client, address, counts, progress)
-    samples["change of endpoints to traffic"] = await _changes(client, count, changed, progress)
-    await _streams(client, ports, counts, samples, progress)
-    await asyncio.to_thread(_nftables, counts, progress)
+    rate = await _measure_rolling_update(client, address, requests, counts, samples, progress)
+    await _measure_after_kill(client, address, counts, progress)
+    samples["change of endpoints to traffic"] = await _measure_endpoint_changes(client, count, changed, progress)
+    await _measure_streams(client, ports, counts, samples, progress)
+    await asyncio.to_thread(_measure_nftables, counts, progress)
     return Run(bench.calibration, began.read(), samples=samples, items=requests, rate=rate, counts=counts)
 
 
@@ -110,7 +110,7 @@ async def _spread(address: str) -> Counter[str]:
     return load.answers
 
 
-async def _updated(
+async def _measure_rolling_update(
     client: Client, address: str, requests: int, counts: dict[str, int], samples: dict[str, Sequence[float]], progress: Progress
 ) -> float:
     version = 1
@@ -133,7 +133,7 @@ def _replace(template: PodTemplateSpec, each: Deployment) -> None:
     each.spec.template.CopyFrom(template)
 
 
-async def _killed(client: Client, address: str, counts: dict[str, int], progress: Progress) -> None:
+async def _measure_after_kill(client: Client, address: str, counts: dict[str, int], progress: Progress) -> None:
     progress.waiting("a killed pod")
     victim = next(
         each
@@ -166,7 +166,7 @@ def kill_listener(address: str, port: int) -> None:
     raise BenchError(f"no process listens at {address}:{port}")
 
 
-async def _changes(client: Client, count: int, changed: int, progress: Progress) -> list[float]:
+async def _measure_endpoint_changes(client: Client, count: int, changed: int, progress: Progress) -> list[float]:
     """Move services from ten endpoints to ten others, one service at a time."""
     progress.waiting(f"{count:,} services with {ENDPOINTS} endpoints")
     groups = [[f"127.249.{group}.{each}" for each in range(1, ENDPOINTS + 1)] for group in range(2)]
@@ -176,14 +176,14 @@ async def _changes(client: Client, count: int, changed: int, progress: Progress)
     made = [
         _plain(f"many-{each}", "" if probe.spec.clusterIP else f"127.250.{each // 250}.{each % 250 + 1}") for each in numbers
     ]
-    async with _named_servers(groups, port):
+    async with _start_named_servers(groups, port):
         for start in range(0, count, 50):
             part = made[start : start + 50]
             await asyncio.gather(*(client.of(SERVICES).create(each) for each in part))
             new = (_slice(each.metadata.name, groups[0], port) for each in part)
             await asyncio.gather(*(client.of(ENDPOINT_SLICES).create(each) for each in new))
         stored = {each.metadata.name: each.spec.clusterIP for each in (await client.of(SERVICES).list(NAMESPACE)).items}
-        await _follows(stored[f"many-{count - 1}"], "0")
+        await _measure_until_named_server_answers(stored[f"many-{count - 1}"], "0")
         found = []
         for number in range(changed):
             name = f"many-{number * 7919 % count}"
@@ -191,10 +191,10 @@ async def _changes(client: Client, count: int, changed: int, progress: Progress)
             group = 1 - int(await _name(stored[name]))
             slices = client.of(ENDPOINT_SLICES)
             wanted = await slices.get(name, NAMESPACE)
-            wanted.CopyFrom(_moved(wanted, groups[group]))
+            wanted.CopyFrom(_move_endpoints(wanted, groups[group]))
             began = time.monotonic()
             update = asyncio.ensure_future(slices.update(wanted))
-            await _follows(stored[name], str(group))
+            await _measure_until_named_server_answers(stored[name], str(group))
             found.append(time.monotonic() - began)
             await update
         return found
@@ -213,10 +213,10 @@ def _slice(service: str, addresses: Sequence[str], port: int) -> EndpointSlice:
     made.metadata.name, made.metadata.namespace = service, NAMESPACE
     made.metadata.labels[SERVICE_LABEL] = service
     made.ports.add(name="http", protocol="TCP", port=port)
-    return _moved(made, addresses)
+    return _move_endpoints(made, addresses)
 
 
-def _moved(old: EndpointSlice, addresses: Sequence[str]) -> EndpointSlice:
+def _move_endpoints(old: EndpointSlice, addresses: Sequence[str]) -> EndpointSlice:
     made = EndpointSlice()
     made.CopyFrom(old)
     del made.endpoints[:]
@@ -226,7 +226,7 @@ def _moved(old: EndpointSlice, addresses: Sequence[str]) -> EndpointSlice:
 
 
 @asynccontextmanager
-async def _named_servers(groups: Sequence[Sequence[str]], port: int) -> AsyncIterator[None]:
+async def _start_named_servers(groups: Sequence[Sequence[str]], port: int) -> AsyncIterator[None]:
     """Servers that send the number of their group."""
     servers = []
     try:
@@ -252,7 +252,7 @@ async def _name(address: str) -> str:
             writer.close()
 
 
-async def _follows(address: str, name: str) -> None:
+async def _measure_until_named_server_answers(address: str, name: str) -> None:
     """Connect until this group answers."""
     async with asyncio.timeout(CHANGE_TIMEOUT):
         while True:
@@ -263,7 +263,7 @@ async def _follows(address: str, name: str) -> None:
                 await asyncio.sleep(0.001)
 
 
-async def _streams(
+async def _measure_streams(
     client: Client, ports: Ports, counts: dict[str, int], samples: dict[str, Sequence[float]], progress: Progress
 ) -> None:
     host, port = "127.249.2.1", ports.next()
@@ -281,19 +281,19 @@ async def _streams(
                 stack.enter_context(forwarding(program, f"{host}:{port}", "{}:{}".format(*ways["HAProxy"])))
             for name, where in ways.items():
                 progress.waiting(f"a stream and small requests: {name}")
-                rate, alone, latencies = await asyncio.to_thread(_stream, where)
+                rate, alone, latencies = await asyncio.to_thread(_measure_stream, where)
                 counts[f"stream, {name}, MB/s"] = round(rate)
                 counts[f"small requests beside it, {name}, per second"] = round(len(latencies) / sum(latencies))
                 counts[f"small requests alone, {name}, per second"] = round(alone)
                 samples[f"small request beside a stream, {name}"] = latencies
 
 
-def _stream(where: tuple[str, int]) -> tuple[float, float, list[float]]:
+def _measure_stream(where: tuple[str, int]) -> tuple[float, float, list[float]]:
     """Return MB/s of the stream, small requests per second without it, and the latencies of the small requests beside it."""
     deadline = time.monotonic() + CHANGE_TIMEOUT
     while True:
         try:
-            _small(where)
+            _measure_small_requests(where)
             break
         except OSError:
             if time.monotonic() > deadline:
@@ -301,7 +301,7 @@ def _stream(where: tuple[str, int]) -> tuple[float, float, list[float]]:
             time.sleep(0.01)
     began = time.monotonic()
     for _ in range(SMALL_REQUESTS):
-        _small(where)
+        _measure_small_requests(where)
     alone = SMALL_REQUESTS / (time.monotonic() - began)
     received, stop = [0], threading.Event()
 
@@ -316,7 +316,7 @@ def _stream(where: tuple[str, int]) -> tuple[float, float, list[float]]:
     reader.start()
     time.sleep(0.2)
     before, began = received[0], time.monotonic()
-    latencies = [_small(where) for _ in range(SMALL_REQUESTS)]
+    latencies = [_measure_small_requests(where) for _ in range(SMALL_REQUESTS)]
     time.sleep(max(0.0, STREAM_SECONDS - (time.monotonic() - began)))
     rate = (received[0] - before) / (time.monotonic() - began) / 1e6
     stop.set()
@@ -324,7 +324,7 @@ def _stream(where: tuple[str, int]) -> tuple[float, float, list[float]]:
     return rate, alone, latencies
 
 
-def _small(where: tuple[str, int]) -> float:
+def _measure_small_requests(where: tuple[str, int]) -> float:
     began = time.monotonic()
     with socket.create_connection(where, 10) as connection:
         connection.sendall(b"R")
@@ -376,7 +376,7 @@ print(json.dumps(count / (time.monotonic() - began)))
 """
 
 
-def _nftables(counts: dict[str, int], progress: Progress) -> None:
+def _measure_nftables(counts: dict[str, int], progress: Progress) -> None:
     """New connections per second from one network namespace to another, directly and through a service. Rounds alternate."""
     if os.geteuid() or shutil.which("nft") is None or shutil.which("ip") is None:
         progress.warn("nftables is not measured: it requires root, nft and ip")

@@ -69,9 +69,9 @@ class Meter:
         return difference(self._before, self._read())
 
     def _read(self) -> dict[str, ProcessUsage]:
-        return {name: found for name, process in self._processes.items() if (found := self._of(name, process))}
+        return {name: found for name, process in self._processes.items() if (found := self._usage_of_process(name, process))}
 
-    def _of(self, name: str, process: Identity) -> ProcessUsage | None:
+    def _usage_of_process(self, name: str, process: Identity) -> ProcessUsage | None:
         below = () if name == LOAD else procfs.descendants([process])
         usages = [usage for each in (process, *below) if (usage := procfs.usage(each))]
         if not usages or not procfs.alive(process):

@@ -193,7 +193,7 @@ async def crowd(bench: Bench, watchers: int, stuck: int, rate: int, seconds: flo
             written, late, memory = await _write(bench, pods, rate, seconds)
             usage = meter.read()
             last = (await bench.clients[0].pods.list()).resource_version
-            lacking = await _until_told(listeners, last)
+            lacking = await _count_late_listeners(listeners, last)
             for task in listening:
                 task.cancel()
             for call in deaf:
@@ -249,7 +249,7 @@ async def _touch(client: Client, pods: Sequence[Pod]) -> None:
             raise BenchError(f"failed to update pod {item.name}: {from_status(item.error)}")
 
 
-async def _until_told(listeners: Sequence[Listener], revision: int) -> int:
+async def _count_late_listeners(listeners: Sequence[Listener], revision: int) -> int:
     """Return the number of listeners that have not received all events in time."""
     deadline = time.monotonic() + DELIVERY_TIMEOUT
     while True:

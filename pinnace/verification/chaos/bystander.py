@@ -27,10 +27,10 @@ from pinnace.cluster.links import dying_with_us
 from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.chaos import ChaosError
-from pinnace.verification.chaos.attacks.callers import bind_role, provide_certificates, provide_namespace
+from pinnace.verification.chaos.attacks.callers import bind_role, create_user_certificates, provide_namespace
 from pinnace.verification.chaos.clients import PAUSE, Journal, RecordingConnection
 from pinnace.verification.chaos.gateways import PodSession
-from pinnace.verification.chaos.load import BYSTANDER, BYSTANDER_RATE, GATEWAY_BYSTANDER, pace
+from pinnace.verification.chaos.load import BYSTANDER, BYSTANDER_RATE, GATEWAY_BYSTANDER, run_at_rate
 from pinnace.verification.chaos.workers import LOAD
 
 END_TIMEOUT = 10.0
@@ -76,10 +76,10 @@ class Bystander:
             raise ChaosError(f"the bystander exited with code {code}: the latency of other users is unknown")
 
 
-async def provide_gateway_user(cluster: Cluster, client: Client) -> TlsFiles:
+async def create_gateway_user(cluster: Cluster, client: Client) -> TlsFiles:
     """Create the user of gateways with its namespace, unless they exist. It is no administrator, because flow control exempts
     administrators. Raises ApiError."""
-    folder = provide_certificates(cluster, GATEWAY_BYSTANDER)
+    folder = create_user_certificates(cluster, GATEWAY_BYSTANDER)
     await bind_role(client, GATEWAY_BYSTANDER, "edit")
     await provide_namespace(client, GATEWAY_BYSTANDER)
     return certificates.files(folder, GATEWAY_BYSTANDER)
@@ -123,7 +123,7 @@ def main(
 
 async def _read(stop: asyncio.Event, servers: Sequence[str], tls: TlsFiles, journal: Journal) -> None:
     connection = RecordingConnection(BYSTANDER, servers, journal, random.Random(0), tls)
-    reading = asyncio.create_task(pace(_Reader(Client(connection)), BYSTANDER_RATE, 0.0))
+    reading = asyncio.create_task(run_at_rate(_Reader(Client(connection)), BYSTANDER_RATE, 0.0))
     try:
         await stop.wait()
     finally:

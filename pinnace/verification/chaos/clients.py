@@ -120,16 +120,16 @@ def parse(method: str) -> tuple[Verb, Resource[Any]] | None:
     return (verb, resource) if resource and verb else None
 
 
-def outcome_of(error: ApiError) -> Outcome:
+def classify_outcome(error: ApiError) -> Outcome:
     """Return the outcome of a call that was sent once, or of an item of a batch."""
     if isinstance(error, OutcomeUnknown | Internal):
         return "unknown"
     return "refused" if error.reason or isinstance(error, Unavailable) else "unknown"
 
 
-def asked(verb: Verb, resource: Resource[Any], request: Any, outcome: Outcome = "ok") -> tuple[Item, ...]:
+def list_requested_items(verb: Verb, resource: Resource[Any], request: Any, outcome: Outcome = "ok") -> tuple[Item, ...]:
     """Return the objects of a request."""
-    named = _named(verb)
+    named = _build_item_parser(verb)
     says_labels = resource is PODS and verb in ("create", "update")
 
     def item(part: Any) -> Item:
@@ -138,22 +138,22 @@ def asked(verb: Verb, resource: Resource[Any], request: Any, outcome: Outcome = 
         key = resource.key(namespace or DEFAULT_NAMESPACE, name)
         return Item(key, uid=uid, outcome=outcome, expected=int(version or 0), labels=labels)
 
-    return tuple(map(item, _parts(verb, request)))
+    return tuple(map(item, _split_batch(verb, request)))
 
 
-def answered(verb: Verb, resource: Resource[Any], request: Any, response: Any) -> tuple[Item, ...]:
+def list_returned_items(verb: Verb, resource: Resource[Any], request: Any, response: Any) -> tuple[Item, ...]:
     """Return the objects of a response. Items of a batch contain the name, uid and revision only."""
     if verb == "list":
-        return tuple(_seen(resource, obj) for obj in response.items)
-    wanted = asked(verb, resource, request)
+        return tuple(_build_item(resource, obj) for obj in response.items)
+    wanted = list_requested_items(verb, resource, request)
     if not isinstance(response, BatchResponse):
-        return (replace(_seen(resource, response), expected=wanted[0].expected, labels=wanted[0].labels),)
+        return (replace(_build_item(resource, response), expected=wanted[0].expected, labels=wanted[0].labels),)
     return tuple(
         Item(
             item.key,
             revision=int(told.resourceVersion or 0),
             uid=told.uid or item.uid,
-            outcome=outcome_of(from_status(told.error)) if told.HasField("error") else "ok",
+            outcome=classify_outcome(from_status(told.error)) if told.HasField("error") else "ok",
             expected=item.expected,
             labels=item.labels,
         )
@@ -161,12 +161,12 @@ def answered(verb: Verb, resource: Resource[Any], request: Any, response: Any) -
     )
 
 
-def _seen(resource: Resource[Any], obj: Any) -> Item:
+def _build_item(resource: Resource[Any], obj: Any) -> Item:
     metadata = obj.metadata
     return Item(resource.key_of(obj), int(metadata.resourceVersion or 0), metadata.uid, digest(obj))
 
 
-def _parts(verb: Verb, request: Any) -> Iterable[Message]:
+def _split_batch(verb: Verb, request: Any) -> Iterable[Message]:
     """Return the parts of a request that identify one object each."""
     if verb == "list":
         return ()
@@ -177,7 +177,7 @@ def _parts(verb: Verb, request: Any) -> Iterable[Message]:
     return (request.object,) if "object" in fields else (request,)
 
 
-def _named(verb: Verb) -> Callable[[Any], tuple[str, str, str, str]]:
+def _build_item_parser(verb: Verb) -> Callable[[Any], tuple[str, str, str, str]]:
     """Return a function that extracts namespace, name, uid and required resourceVersion from a part."""
     if verb == "get":
         return lambda request: (request.namespace, request.name, "", "")
@@ -200,7 +200,7 @@ CONTINUE = "continue"
 """The field with the token of the next page. Its name is a keyword in Python."""
 
 
-class _Once(Connection):
+class _SingleAttemptConnection(Connection):
     """A connection that sends each call once."""
 
     async def call(
@@ -230,7 +230,7 @@ class RecordingConnection(Connection):
         """The number of calls by outcome."""
         self._journal = journal
         self._random = rng
-        self._servers = [_Once([endpoint], tls=tls) for endpoint in endpoints]
+        self._servers = [_SingleAttemptConnection([endpoint], tls=tls) for endpoint in endpoints]
         self._ids = count(1)
         self._lists: dict[str, int] = {}  # continue token -> the ID of the call that fetched the first page
         self._under_way: dict[int, Attempt] = {}
@@ -296,7 +296,7 @@ class Attempt:
     def done(self, answer: Any, lists: dict[str, int]) -> Call:
         """Return the record of a successful call. `lists`: the first page of each list by continue token; updated by this
         method."""
-        items = answered(self._verb, self._resource, self._request, answer)
+        items = list_returned_items(self._verb, self._resource, self._request, answer)
         if self._verb != "list":
             return self.ended("ok", items=items)
         token, further = getattr(self._request.options, CONTINUE), getattr(answer.metadata, CONTINUE)
@@ -317,12 +317,12 @@ class Attempt:
 
     def failed(self, error: ApiError) -> Call:
         if self._verb == "get" and isinstance(error, NotFound) and error.reason:
-            return self.ended("ok", error.code.name, items=asked(self._verb, self._resource, self._request))
-        return self.ended(outcome_of(error), error.code.name)
+            return self.ended("ok", error.code.name, items=list_requested_items(self._verb, self._resource, self._request))
+        return self.ended(classify_outcome(error), error.code.name)
 
     def ended(self, outcome: Outcome, code: str = "", items: tuple[Item, ...] | None = None, **of_a_list: Any) -> Call:
         now = time.monotonic()
-        named = asked(self._verb, self._resource, self._request, outcome) if items is None else items
+        named = list_requested_items(self._verb, self._resource, self._request, outcome) if items is None else items
         return Call(
             self._client, self._number, self._server, self._verb, self._resource.plural, self._began, now,
             outcome, code, named, **of_a_list,
@@ -374,7 +374,7 @@ class RecordingWatcher(Generic[T]):
         try:
             while True:
                 turn += 1
-                await self._visit(self._connections[turn % len(self._connections)])
+                await self._watch_one_server(self._connections[turn % len(self._connections)])
         finally:
             await asyncio.gather(*(connection.close() for connection in self._connections))
 
@@ -387,14 +387,14 @@ class RecordingWatcher(Generic[T]):
                     await self._reached.wait()
         return self.revision >= revision
 
-    async def _visit(self, connection: Connection) -> None:
+    async def _watch_one_server(self, connection: Connection) -> None:
         """Watch on one server for a limited time."""
         server = connection.endpoint
-        self._tell("began", self._resume or 0, key=self._resource.prefix, selection=self._fields, server=server)
+        self._record_told("began", self._resume or 0, key=self._resource.prefix, selection=self._fields, server=server)
         code = MOVED
         try:
             async with asyncio.timeout(self._random.uniform(*STAY)):
-                await self._follow(connection)
+                await self._read_stream(connection)
         except TimeoutError:
             pass
         except ApiError as error:
@@ -404,11 +404,11 @@ class RecordingWatcher(Generic[T]):
             if isinstance(error, HistoryChanged):  # etcd was restored: revisions are reused
                 self.revision, self._history = 0, b""
         finally:
-            self._tell("ended", server=server, code=code)
+            self._record_told("ended", server=server, code=code)
         if code != MOVED:
             await asyncio.sleep(PAUSE)
 
-    async def _follow(self, connection: Connection) -> None:
+    async def _read_stream(self, connection: Connection) -> None:
         """Watch until the server ends the stream at its time limit. Raises ApiError."""
         client = ResourceClient(connection, self._resource)
         known = self._history if self._verified else b""
@@ -416,19 +416,19 @@ class RecordingWatcher(Generic[T]):
         last: Word = "synced" if self._resume is None else "bookmark"
         async with aclosing(watch) as batches:
             async for batch in batches:
-                self._take(batch, last)
+                self._record_events(batch, last)
                 if batch.resource_version:
                     last = "bookmark"
 
-    def _take(self, batch: WatchBatch[T], last: Word) -> None:
+    def _record_events(self, batch: WatchBatch[T], last: Word) -> None:
         for kind, obj in batch.events:
             revision = int(obj.metadata.resourceVersion)
-            self._tell(_WORDS[kind], revision, key=self._resource.key_of(obj), digest=digest(obj))
+            self._record_told(_WORDS[kind], revision, key=self._resource.key_of(obj), digest=digest(obj))
         if batch.resource_version:
-            self._tell(last, batch.resource_version)
+            self._record_told(last, batch.resource_version)
             self.revision = self._resume = batch.resource_version
             self._history = batch.history or self._history
             self._reached.set()
 
-    def _tell(self, kind: Word, revision: int = 0, **more: Any) -> None:
+    def _record_told(self, kind: Word, revision: int = 0, **more: Any) -> None:
         self._journal.write(Told(self.name, self.name, time.monotonic(), kind, revision, **more))

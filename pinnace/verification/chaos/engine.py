@@ -24,11 +24,11 @@ from pinnace.cluster.spec import ELECTION, ClusterSpec
 from pinnace.history import records
 from pinnace.history.records import Run
 from pinnace.verification.chaos.clients import Journal
-from pinnace.verification.chaos.faults.base import Area, Fault, Kind, Measuring
+from pinnace.verification.chaos.faults.base import Fault, FaultArea, FaultKind, MeasuringFault
 from pinnace.verification.chaos.faults.table import ATTACKS, DOUBLING, HARMLESS, HOSTILE, OBSERVING, TOLERATED
 from pinnace.verification.chaos.load import BYSTANDER, FENCED, GATEWAY_BYSTANDER, PRIVATE
 from pinnace.verification.chaos.workers import ANOTHER
-from pinnace.verification.chaos.world import NotPossible, World
+from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 INTERVAL = 4.5
 """The mean number of seconds between the starts of two faults."""
@@ -40,12 +40,12 @@ RECOVERY = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
+class ScheduledFault:
     """A scheduled fault. It starts `at` seconds after the start of the run and lasts `seconds`. `draw`: the seed of its random
     choices."""
 
     at: float
-    kind: Kind
+    kind: FaultKind
     target: str
     seconds: float
     draw: int
@@ -55,38 +55,40 @@ class Strike:
         return self.at + self.seconds
 
 
-def schedule(seed: int, duration: float, kinds: Sequence[Kind], spec: ClusterSpec) -> list[Strike]:
+def schedule(seed: int, duration: float, kinds: Sequence[FaultKind], spec: ClusterSpec) -> list[ScheduledFault]:
     """Return the faults of a run of `duration` seconds in order. All faults end within the duration. The result is
     deterministic."""
     rng = random.Random(seed)
-    cards = _cards(rng, kinds)
+    cards = _shuffle_kinds(rng, kinds)
     hand = [next(cards) for _ in kinds]
     first = True  # whether the first deck has cards left
-    strikes: list[Strike] = []
-    now = _pause(rng)
+    scheduled_faults: list[ScheduledFault] = []
+    now = _random_pause(rng)
     while now < duration:
         first = first and bool(hand)
         while not first and len(hand) < len(kinds):
             hand.append(next(cards))
-        on = [strike for strike in strikes if strike.over + RECOVERY > now]
+        on = [strike for strike in scheduled_faults if strike.over + RECOVERY > now]
         left = duration - now
-        kind = next((kind for kind in hand if kind.seconds[0] <= left and _fits(kind, on, now)), None)
+        kind = next((kind for kind in hand if kind.seconds[0] <= left and _can_overlap(kind, on, now)), None)
         if kind is not None:
             hand.remove(kind)
             shortest, longest = kind.seconds
             seconds = rng.uniform(shortest, min(longest, left))
-            strikes.append(Strike(now, kind, rng.choice(list(kind.targets(spec))), seconds, rng.randrange(1 << 32)))
-        now += _pause(rng)
-    return strikes
+            scheduled_faults.append(
+                ScheduledFault(now, kind, rng.choice(list(kind.targets(spec))), seconds, rng.randrange(1 << 32))
+            )
+        now += _random_pause(rng)
+    return scheduled_faults
 
 
-def without_turn(kinds: Sequence[Kind], strikes: Sequence[Strike]) -> tuple[str, ...]:
+def find_unscheduled_kinds(kinds: Sequence[FaultKind], scheduled_faults: Sequence[ScheduledFault]) -> tuple[str, ...]:
     """Return the names of the kinds that were not scheduled because the run is too short."""
-    dealt = {strike.kind.name for strike in strikes}
+    dealt = {strike.kind.name for strike in scheduled_faults}
     return tuple(kind.name for kind in kinds if kind.name not in dealt)
 
 
-def _cards(rng: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:
+def _shuffle_kinds(rng: random.Random, kinds: Sequence[FaultKind]) -> Iterator[FaultKind]:
     """Yield an unlimited sequence of cards."""
     deck = list(kinds)
     while True:
@@ -95,15 +97,15 @@ def _cards(rng: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:
         deck = [kind for kind in kinds for _ in range(kind.weight)]
 
 
-def _fits(kind: Kind, on: Sequence[Strike], now: float) -> bool:
-    if any(Area.ALL in (kind.area, strike.kind.area) for strike in on):
+def _can_overlap(kind: FaultKind, on: Sequence[ScheduledFault], now: float) -> bool:
+    if any(FaultArea.ALL in (kind.area, strike.kind.area) for strike in on):
         return False
     if sum(strike.over > now for strike in on) >= AT_ONCE:
         return False
-    return kind.area is Area.NONE or kind.area not in [strike.kind.area for strike in on]
+    return kind.area is FaultArea.NONE or kind.area not in [strike.kind.area for strike in on]
 
 
-def _pause(rng: random.Random) -> float:
+def _random_pause(rng: random.Random) -> float:
     return min(max(rng.expovariate(1 / INTERVAL), SHORTEST), LONGEST)
 
 
@@ -116,7 +118,7 @@ CRASH_POLL = 1.0
 
 
 @dataclass(slots=True)
-class Damage:
+class FaultOutcomes:
     """The faults that fired, and the failures that were detected."""
 
     fired: dict[str, int] = field(default_factory=dict)
@@ -127,42 +129,47 @@ class Damage:
     """Unexpected exits, processes that did not stop on request or failed, and errors in logs."""
 
 
-class Engine:
+class FaultInjector:
     """Executes a schedule. `say` is called with one line per fault."""
 
-    def __init__(self, world: World, journal: Journal, say: Say) -> None:
-        self.damage = Damage()
+    def __init__(self, world: ClusterUnderTest, journal: Journal, say: Say) -> None:
+        self.damage = FaultOutcomes()
         self._world = world
         self._journal = journal
         self._say = say
-        self._areas: dict[Area, asyncio.Lock] = {area: asyncio.Lock() for area in Area if area is not Area.NONE}
+        self._areas: dict[FaultArea, asyncio.Lock] = {area: asyncio.Lock() for area in FaultArea if area is not FaultArea.NONE}
 
-    async def run(self, strikes: Sequence[Strike]) -> None:
+    async def run(self, scheduled_faults: Sequence[ScheduledFault]) -> None:
         """Inject all faults, and return after they are undone. Raises ChaosError if records were lost. Unexpected exceptions of
         faults are propagated."""
         started = time.monotonic()
         try:
-            await self._strike_all(strikes, started)
+            await self._inject_scheduled_faults(scheduled_faults, started)
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
-        await self._world.heal()
-        await self._look_for_crashes(started)
-        self.damage.failures += [f"{name} was not ready after the last fault" for name in await self._world.unready()]
-        self.damage.failures += self._world.astray
+        await self._world.undo_all_faults()
+        await self._restart_crashed_processes(started)
+        self.damage.failures += [
+            f"{name} was not ready after the last fault" for name in await self._world.wait_for_all_ready()
+        ]
+        self.damage.failures += self._world.unstoppable_processes
 
-    async def _strike_all(self, strikes: Sequence[Strike], started: float) -> None:
+    async def _inject_scheduled_faults(self, scheduled_faults: Sequence[ScheduledFault], started: float) -> None:
         async with asyncio.TaskGroup() as group:
-            guarding = group.create_task(self._guard(started))
-            striking = [group.create_task(self._strike(number, strike, started)) for number, strike in enumerate(strikes, 1)]
-            await asyncio.gather(*striking)
-            guarding.cancel()
+            supervising = group.create_task(self._supervise_processes(started))
+            injections = [
+                group.create_task(self._wait_and_inject(number, strike, started))
+                for number, strike in enumerate(scheduled_faults, 1)
+            ]
+            await asyncio.gather(*injections)
+            supervising.cancel()
 
-    async def _strike(self, number: int, strike: Strike, started: float) -> None:
+    async def _wait_and_inject(self, number: int, strike: ScheduledFault, started: float) -> None:
         await asyncio.sleep(started + strike.at - time.monotonic())
         async with self._areas.get(strike.kind.area) or nullcontext():
-            await self._happen(number, strike, started)
+            await self._inject_fault(number, strike, started)
 
-    async def _happen(self, number: int, strike: Strike, started: float) -> None:
+    async def _inject_fault(self, number: int, strike: ScheduledFault, started: float) -> None:
         fault = strike.kind.make(self._world, strike.target, random.Random(strike.draw))
         began = time.monotonic()
 
@@ -172,59 +179,59 @@ class Engine:
         record(None)
         fired = False
         try:
-            await _begin(fault)
+            await _begin_with_retry(fault)
             fired = True
-            self._note(started, number, strike, fault.details)
+            self._record_fired_fault(started, number, strike, fault.details)
             await asyncio.sleep(strike.seconds)
         except (NotPossible, HelperError) as error:
             self.damage.missed.append(f"{strike.kind.name} {strike.target}: {error}")
-            self._tell(started, number, f"{strike.kind.name} {strike.target}: not possible: {error}")
+            self._report_progress(started, number, f"{strike.kind.name} {strike.target}: not possible: {error}")
         finally:
-            await fault.end()
+            await fault.undo()
         record(time.monotonic(), fired)
-        for reading in fault.readings if isinstance(fault, Measuring) else ():
+        for reading in fault.readings if isinstance(fault, MeasuringFault) else ():
             self._journal.write(records.Observed(reading.at, number, *astuple(reading)[1:]))
 
-    def _note(self, started: float, number: int, strike: Strike, details: str) -> None:
+    def _record_fired_fault(self, started: float, number: int, strike: ScheduledFault, details: str) -> None:
         name, fired = strike.kind.name, self.damage.fired
         fired[name] = fired.get(name, 0) + 1
-        self._tell(started, number, f"{name} {details or strike.target}, {strike.seconds:.1f} s")
+        self._report_progress(started, number, f"{name} {details or strike.target}, {strike.seconds:.1f} s")
 
-    async def _guard(self, started: float) -> None:
+    async def _supervise_processes(self, started: float) -> None:
         """Restart processes that ended unexpectedly, like a supervisor, and record each as a failure. Raises ChaosError if the
         journal or etcd's recorder has failed."""
         while True:
             self._journal.check()
             self._world.recorded()
-            await self._look_for_crashes(started)
+            await self._restart_crashed_processes(started)
             await asyncio.sleep(CRASH_POLL)
 
-    async def _look_for_crashes(self, started: float) -> None:
-        for name in self._world.ended_with_excuse():
+    async def _restart_crashed_processes(self, started: float) -> None:
+        for name in self._world.find_ended_after_excuse():
             self._say(f"{name} ended during a fault; restarting it")
             await self._world.start(name)
-        for name, code in self._world.crashed():
+        for name, code in self._world.find_crashed_processes():
             found = f"{name} ended unexpectedly, {time.monotonic() - started:.1f} s after the start: exit code {code}"
             self.damage.failures.append(found)
             self._say(f"!! {found}")
             await self._world.start(name)
 
-    def _tell(self, started: float, number: int, what: str) -> None:
+    def _report_progress(self, started: float, number: int, what: str) -> None:
         self._say(f"{time.monotonic() - started:6.1f} s  #{number} {what}")
 
 
-async def _begin(fault: Fault) -> None:
+async def _begin_with_retry(fault: Fault) -> None:
     """Start a fault. It is retried while it is not possible, because its target, such as a leader, may appear soon. Raises
     NotPossible, HelperError."""
     deadline = time.monotonic() + RETRY_TIMEOUT
     while True:
         try:
-            await fault.begin()
+            await fault.inject()
             return
         except (NotPossible, HelperError):
             if time.monotonic() > deadline:
                 raise
-        await fault.end()
+        await fault.undo()
         await asyncio.sleep(RETRY)
 
 
@@ -237,7 +244,7 @@ GATEWAY_ANSWERS_WITHIN = 0.25
 """The maximum 99th percentile of the latency of the gateways' bystander during an attack on a gateway, in seconds."""
 
 
-def heading(began: float, seed: int, what: str, settle: float, faults: tuple[str, ...] = ()) -> Run:
+def build_run_record(began: float, seed: int, what: str, settle: float, faults: tuple[str, ...] = ()) -> Run:
     """Return the first record of a history. `began`: Unix time. `settle`: the seconds within which the cluster must recover.
     `faults`: the kinds that must fire."""
     return Run(

@@ -39,7 +39,7 @@ def path_of(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
-def _pair() -> Any:
+def _build_two_bytes_message() -> Any:
     """Return a message class with two fields of bytes: WatchEvent, RawExtension and runtime.Unknown begin with these."""
     file = descriptor_pb2.FileDescriptorProto(name="pinnace/chaos/gateways.proto", package="pinnace.chaos", syntax="proto3")
     message, kinds = file.message_type.add(name="Pair"), descriptor_pb2.FieldDescriptorProto
@@ -50,7 +50,7 @@ def _pair() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("pinnace.chaos.Pair"))
 
 
-_Pair = _pair()
+_Pair = _build_two_bytes_message()
 
 
 class Event(NamedTuple):
@@ -73,7 +73,7 @@ async def events(content: aiohttp.StreamReader) -> AsyncIterator[Event]:
             yield Event(event.first.decode(), unwrap(_Pair.FromString(event.second).first))
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A gateway refused a request. `code`: the HTTP status."""
 
     def __init__(self, code: int) -> None:
@@ -133,7 +133,7 @@ class PodSession:
         try:
             answer = await self._send(session, method, path, body)
             record = attempt.done(answer, {})
-        except Refused as error:
+        except RequestRefused as error:
             # 500 and 504 say that the outcome is unknown; after 503 and 4xx nothing has changed
             record = attempt.ended("unknown" if error.code in (500, 504) else "refused", str(error.code))
             answer = None
@@ -154,7 +154,7 @@ class PodSession:
         async with session.request(method, path, data=body or None, headers=headers, timeout=timeout) as answer:
             data = await answer.read()
             if answer.status not in (200, 201):
-                raise Refused(answer.status)
+                raise RequestRefused(answer.status)
             return Pod.FromString(unwrap(data))
 
 
@@ -195,7 +195,7 @@ class Gateways:
 
     async def stop_writers(self) -> None:
         """Raises the errors of bugs in writers."""
-        await _end(self._working)
+        await _cancel_all(self._working)
 
     async def seen(self, within: float) -> str:
         """Create a pod, and wait until the watcher receives it. Return the problem, or ""."""
@@ -216,7 +216,7 @@ class Gateways:
         return ""
 
     async def close(self) -> None:
-        await _end([*self._working, *([self._watching] if self._watching else [])])
+        await _cancel_all([*self._working, *([self._watching] if self._watching else [])])
         if self._pods is not None:
             await self._pods.close()
 
@@ -238,22 +238,22 @@ class Gateways:
         while True:
             session, address = self.pods.choose()
             code = MOVED
-            self._tell("began", self._resume, key=f"{PODS.prefix}{NAMESPACE}/", server=address)
+            self._record_told("began", self._resume, key=f"{PODS.prefix}{NAMESPACE}/", server=address)
             try:
                 async with asyncio.timeout(self._random.uniform(*STAY)):
-                    await self._follow(session)
+                    await self._read_stream(session)
             except TimeoutError:
                 pass
-            except (aiohttp.ClientError, OSError, Refused) as error:
+            except (aiohttp.ClientError, OSError, RequestRefused) as error:
                 code = type(error).__name__
-                if isinstance(error, Refused) and error.code == 410:
+                if isinstance(error, RequestRefused) and error.code == 410:
                     self._resume = 0
             finally:
-                self._tell("ended", server=address, code=code)
+                self._record_told("ended", server=address, code=code)
             if code != MOVED:
                 await asyncio.sleep(PAUSE)
 
-    async def _follow(self, session: aiohttp.ClientSession) -> None:
+    async def _read_stream(self, session: aiohttp.ClientSession) -> None:
         parameters = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": str(self._resume)}
         if not self._resume:
             parameters |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -261,28 +261,28 @@ class Gateways:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_TIMEOUT)
         async with session.get(path_of(NAMESPACE), params=parameters, headers={"Accept": PROTOBUF}, timeout=timeout) as answer:
             if answer.status != 200:
-                raise Refused(answer.status)
+                raise RequestRefused(answer.status)
             self.streams += 1
             synced = bool(self._resume)
             async for event in events(answer.content):
                 if event.kind == "ERROR":
-                    raise Refused(410)
+                    raise RequestRefused(410)
                 obj = Pod.FromString(event.data)
                 revision = int(obj.metadata.resourceVersion)
                 if event.kind == "BOOKMARK":
-                    self._tell("bookmark" if synced else "synced", revision)
+                    self._record_told("bookmark" if synced else "synced", revision)
                     synced = True
                 else:
-                    self._tell(_WORDS[event.kind], revision, key=PODS.key_of(obj), digest=digest(obj))
+                    self._record_told(_WORDS[event.kind], revision, key=PODS.key_of(obj), digest=digest(obj))
                 if synced:  # the objects of the initial state are in the order of their names
                     self.revision = self._resume = revision
                     self._reached.set()
 
-    def _tell(self, kind: Word, revision: int = 0, **more: Any) -> None:
+    def _record_told(self, kind: Word, revision: int = 0, **more: Any) -> None:
         self._journal.write(Told(WATCHER, WATCHER, time.monotonic(), kind, revision, **more))
 
 
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
+async def _cancel_all(tasks: list[asyncio.Task[None]]) -> None:
     """Cancel the tasks. Raises their errors, which are bugs."""
     for task in tasks:
         task.cancel()

@@ -125,7 +125,7 @@ def available() -> bool:
     if os.geteuid() != 0:
         return False
     with tempfile.TemporaryDirectory() as folder:
-        mounted = _mount(Path(folder))
+        mounted = _mount_tmpfs(Path(folder))
         if mounted:
             unmount(Path(folder))
     return mounted
@@ -135,7 +135,7 @@ def available() -> bool:
 async def disk(path: Path) -> AsyncIterator[Disk]:
     """Mount a disk at `path`, which is created. It is unmounted afterwards, even if files on it are open. Raises ChaosError."""
     await asyncio.to_thread(path.mkdir, mode=0o700)
-    if not _mount(path):
+    if not _mount_tmpfs(path):
         raise ChaosError(f"unable to mount a tmpfs at {path}")
     try:
         yield Disk(path)
@@ -150,7 +150,7 @@ def unmount(path: Path) -> None:
         subprocess.run([_UMOUNT, "--lazy", str(path)], check=False, stderr=subprocess.DEVNULL)
 
 
-def _mount(path: Path) -> bool:
+def _mount_tmpfs(path: Path) -> bool:
     if _MOUNT is None:
         return False
     command = [_MOUNT, "-t", "tmpfs", "-o", f"size={SIZE},mode=0700", "pinnace-chaos", str(path)]

@@ -29,7 +29,17 @@ from pinnace.history.records import Phase
 from pinnace.verification.chaos.clients import Journal, RecordingConnection, RecordingWatcher
 from pinnace.verification.chaos.gateways import NAMESPACE as GATEWAYS
 from pinnace.verification.chaos.gateways import Gateways
-from pinnace.verification.chaos.workers import CONTESTED, HARM, LOAD, NOBODY, SEIZED, Adversary, Owner, Rival, Worker
+from pinnace.verification.chaos.workers import (
+    CONTESTED,
+    HARM,
+    LOAD,
+    NOBODY,
+    SEIZED,
+    Adversary,
+    ContestingWriter,
+    PodOwner,
+    Worker,
+)
 
 RATE = 360.0
 """Calls per second without faults. It exceeds the required 200, because workers that wait for a response send no calls."""
@@ -162,7 +172,7 @@ class Load:
             await self.gateways.stop_writers()
         client = self.client("settling")
         deadline = began + within
-        lacking = await self._until_well(client, deadline)
+        lacking = await self._wait_until_running(client, deadline)
         seconds = time.monotonic() - began
         pods, revision, differ = await self._compare(deadline)
         lacking += differ
@@ -208,17 +218,17 @@ class Load:
 
     def _start_workers(self) -> None:
         def work(worker: Worker, rate: float) -> None:
-            self._working.append(asyncio.create_task(pace(worker, rate, self._random.random() * BEGINNING)))
+            self._working.append(asyncio.create_task(run_at_rate(worker, rate, self._random.random() * BEGINNING)))
 
         self._adversary = Adversary(self.client("adversary"), self._nodes, self._fork())
         work(self._adversary, ADVERSARY_RATE / 3)  # a step makes three calls
         for i in range(RIVALS):
-            work(Rival(self.client(f"rival-{i}"), self._fork()), RIVAL_RATE)
+            work(ContestingWriter(self.client(f"rival-{i}"), self._fork()), RIVAL_RATE)
         steps = (self._rate - ADVERSARY_RATE - RIVALS * RIVAL_RATE) / CALLS_PER_STEP
         owners = max(1, min(OWNERS, len(self._nodes) * PODS_PER_NODE // PODS_PER_OWNER))
         for i in range(owners):
             name = f"owner-{i}"
-            work(Owner(name, self.client(name), PODS_PER_OWNER, self._fork()), steps / owners)
+            work(PodOwner(name, self.client(name), PODS_PER_OWNER, self._fork()), steps / owners)
 
     async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
         """Cancel the tasks. Raises LoadError if a task had failed, which is a bug."""
@@ -235,12 +245,12 @@ class Load:
 
     # --- the end
 
-    async def _until_well(self, client: Client, deadline: float) -> list[str]:
+    async def _wait_until_running(self, client: Client, deadline: float) -> list[str]:
         """Wait until all pods that should run are Running. Return the remaining problems at the deadline."""
         while True:
             try:
                 await self.adversary.clean_up()
-                lacking = unwell((await client.pods.list()).items)
+                lacking = find_unready_pods((await client.pods.list()).items)
             except ApiError as error:
                 lacking = [f"the API server does not respond: {error}"]
             if not lacking or time.monotonic() > deadline:
@@ -268,7 +278,7 @@ class Load:
         return pods, revision, lacking
 
 
-async def pace(worker: Worker, rate: float, offset: float) -> None:
+async def run_at_rate(worker: Worker, rate: float, offset: float) -> None:
     """Execute steps at this average rate until cancelled."""
     due = time.monotonic() + offset
     while True:
@@ -282,7 +292,7 @@ async def pace(worker: Worker, rate: float, offset: float) -> None:
         due = max(due + 1 / rate, time.monotonic() - ARREARS)
 
 
-def unwell(pods: Sequence[Pod]) -> list[str]:
+def find_unready_pods(pods: Sequence[Pod]) -> list[str]:
     """Return the pods that should be Running but are not, and pods whose deletion has not finished. Pods of NOBODY are
     ignored."""
     return [

@@ -39,12 +39,12 @@ class Excuse:
         return self.began - 1 <= at <= self.ended + AFTERWARDS
 
 
-def scan_logs(logs: Path, excuses: Sequence[Excuse] = ()) -> list[str]:
+def find_log_errors(logs: Path, excuses: Sequence[Excuse] = ()) -> list[str]:
     """Return the problems in all logs of a directory. Raises OSError."""
-    return [complaint for path in sorted(logs.glob("*.log")) for complaint in _of_log(path, excuses)]
+    return [complaint for path in sorted(logs.glob("*.log")) for complaint in _scan_log(path, excuses)]
 
 
-def _of_log(path: Path, excuses: Sequence[Excuse]) -> Iterator[str]:
+def _scan_log(path: Path, excuses: Sequence[Excuse]) -> Iterator[str]:
     if path.stem.startswith(ETCD):
         return
     if path.stat().st_size and not any(read(path)):
@@ -83,15 +83,15 @@ class StoreStall:
     ended: float
 
 
-def store_stalls(logs: Path) -> list[StoreStall]:
+def find_etcd_stalls(logs: Path) -> list[StoreStall]:
     """Return the stalls of etcd members according to their logs. On a machine with insufficient CPU or disk performance, stalls
     occur without injected faults. Raises OSError."""
-    return [stall for path in sorted(logs.glob(f"{ETCD}-*.log")) for stall in _stalls_of(path)]
+    return [stall for path in sorted(logs.glob(f"{ETCD}-*.log")) for stall in _find_stalls(path)]
 
 
-def _stalls_of(path: Path) -> Iterator[StoreStall]:
+def _find_stalls(path: Path) -> Iterator[StoreStall]:
     began = ended = 0.0
-    for start, end in sorted(_delays(path)):
+    for start, end in sorted(_parse_delays(path)):
         if start > ended + _WAITED:
             if ended - began >= STALL:
                 yield StoreStall(path.stem, began, ended)
@@ -101,7 +101,7 @@ def _stalls_of(path: Path) -> Iterator[StoreStall]:
         yield StoreStall(path.stem, began, ended)
 
 
-def _delays(path: Path) -> Iterator[tuple[float, float]]:
+def _parse_delays(path: Path) -> Iterator[tuple[float, float]]:
     """Yield the start and end of each delay in the log."""
     with path.open(errors="replace") as log:
         for line in log:
@@ -110,10 +110,10 @@ def _delays(path: Path) -> Iterator[tuple[float, float]]:
             with suppress(ValueError, KeyError, TypeError):
                 found = json.loads(line)
                 at = datetime.fromisoformat(found["ts"]).timestamp()
-                yield at - (_seconds(found["took"]) if found["msg"] == _TOOK_LONG else _WAITED), at
+                yield at - (_parse_duration(found["took"]) if found["msg"] == _TOOK_LONG else _WAITED), at
 
 
-def _seconds(duration: str) -> float:
+def _parse_duration(duration: str) -> float:
     """Parse a duration of less than a minute in Go's notation: "1.67s", "588.5ms". Raises ValueError."""
     for unit, factor in (("ms", 1e-3), ("µs", 1e-6), ("s", 1.0)):
         if duration.endswith(unit):

@@ -44,7 +44,7 @@ class LongStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Hot:
+class HotStack:
     """The stacks of a process during a violation: the share of the samples in which the loop was busy, and the most frequent
     innermost functions with their number of samples."""
 
@@ -60,43 +60,43 @@ class Hot:
         return f"{self.invariant} {self.began:.0f} to {self.ended:.0f} s, {self.process} busy {self.busy:.0%}: {stacks}"
 
 
-def long_steps(logs: Path) -> list[LongStep]:
+def find_long_steps(logs: Path) -> list[LongStep]:
     """Return the long steps of all processes, the longest first. Raises OSError."""
-    found = [step for path in logs.glob("*.log") if not path.stem.startswith(ETCD) for step in _steps_of(path)]
+    found = [step for path in logs.glob("*.log") if not path.stem.startswith(ETCD) for step in _read_long_steps(path)]
     return sorted(found, key=lambda step: -step.cpu_seconds)
 
 
-def _steps_of(path: Path) -> Iterator[LongStep]:
+def _read_long_steps(path: Path) -> Iterator[LongStep]:
     events = of_kind(read(path), EventLoopStepLong)
     for stack, lines in Counter(event.stack for event in events).items():
         longest = max((event for event in events if event.stack == stack), key=lambda event: event.cpu_seconds)
         yield LongStep(path.stem, lines, longest.cpu_seconds, longest.seconds, longest.gc_seconds, stack)
 
 
-def hot_stacks(profiles: Path, check: CheckReport, records: Iterator[Record]) -> list[Hot]:
+def find_hot_stacks(profiles: Path, check: CheckReport, records: Iterator[Record]) -> list[HotStack]:
     """Return the stacks during violations of liveness. Raises OSError, HistoryError."""
-    if not any(_windows(check, [])):
+    if not any(_liveness_windows(check, [])):
         return []
     faults = [record for record in records if isinstance(record, Fault)]
-    seconds = {path.stem: list(_seconds(path)) for path in sorted(profiles.glob("*.jsonl"))}
+    seconds = {path.stem: list(_read_loop_seconds(path)) for path in sorted(profiles.glob("*.jsonl"))}
     return [
         hot
-        for name, began, ended in _windows(check, faults)
+        for name, began, ended in _liveness_windows(check, faults)
         for process, lines in seconds.items()
-        if (hot := _hot(name, began, ended, process, lines)) is not None
+        if (hot := _find_hot_stacks(name, began, ended, process, lines)) is not None
     ]
 
 
-def _windows(check: CheckReport, faults: Sequence[Fault]) -> Iterator[tuple[str, float, float]]:
+def _liveness_windows(check: CheckReport, faults: Sequence[Fault]) -> Iterator[tuple[str, float, float]]:
     for verdict in check.violated:
         for violation in verdict.violations[:VIOLATIONS]:
             if verdict.name in ("L2", "L3"):
                 yield verdict.name, violation.at - BEFORE, violation.at
             elif verdict.name in ("L4", "L5"):
-                yield verdict.name, *_during(violation, faults)
+                yield verdict.name, *_fault_duration(violation, faults)
 
 
-def _during(violation: Violation, faults: Sequence[Fault]) -> tuple[float, float]:
+def _fault_duration(violation: Violation, faults: Sequence[Fault]) -> tuple[float, float]:
     """Return the duration of the fault in which users waited."""
     over = (fault for fault in faults if fault.ended is not None and fault.began <= violation.at <= fault.ended)
     fault = max(over, key=lambda fault: fault.began, default=None)
@@ -104,21 +104,21 @@ def _during(violation: Violation, faults: Sequence[Fault]) -> tuple[float, float
 
 
 @dataclass(frozen=True, slots=True)
-class _Second:
+class _LoopSecond:
     at: int
     busy: float
     stacks: Mapping[str, int]
 
 
-def _seconds(path: Path) -> Iterator[_Second]:
+def _read_loop_seconds(path: Path) -> Iterator[_LoopSecond]:
     with path.open() as file:
         for line in file:
             with suppress(ValueError, KeyError):  # a killed process leaves an incomplete line
                 found = json.loads(line)
-                yield _Second(found["at"], found["busy"], found["stacks"])
+                yield _LoopSecond(found["at"], found["busy"], found["stacks"])
 
 
-def _hot(name: str, began: float, ended: float, process: str, seconds: Sequence[_Second]) -> Hot | None:
+def _find_hot_stacks(name: str, began: float, ended: float, process: str, seconds: Sequence[_LoopSecond]) -> HotStack | None:
     during = [second for second in seconds if began - 1 < second.at <= ended]
     busy = sum(second.busy for second in during) / max(len(during), ended - began, 1)
     if busy < BUSY:
@@ -127,7 +127,7 @@ def _hot(name: str, began: float, ended: float, process: str, seconds: Sequence[
     for second in during:
         for stack, count in second.stacks.items():
             stacks[_innermost(stack)] += count
-    return Hot(name, began, ended, process, busy, dict(stacks.most_common(STACKS)))
+    return HotStack(name, began, ended, process, busy, dict(stacks.most_common(STACKS)))
 
 
 def _innermost(stack: str) -> str:

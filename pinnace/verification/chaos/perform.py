@@ -23,10 +23,10 @@ from pinnace.runtime.logs import (
 )
 from pinnace.verification.chaos import workers
 from pinnace.verification.chaos.clients import Journal
-from pinnace.verification.chaos.engine import heading
+from pinnace.verification.chaos.engine import build_run_record
 from pinnace.verification.chaos.load import Load
-from pinnace.verification.chaos.log_scan import scan_logs
-from pinnace.verification.chaos.scenarios.base import Act, Expectation, PlayError, Scenario
+from pinnace.verification.chaos.log_scan import find_log_errors
+from pinnace.verification.chaos.scenarios.base import Expectation, Scenario, ScenarioContext, ScenarioError
 from pinnace.verification.chaos.scenarios.clients import FloodWithoutRights, Hostile, RacingWriters
 from pinnace.verification.chaos.scenarios.components import (
     DuplicateKubelet,
@@ -36,7 +36,7 @@ from pinnace.verification.chaos.scenarios.components import (
     PartitionLeader,
 )
 from pinnace.verification.chaos.scenarios.etcd import CompactHistory, EtcdLeader, EtcdQuorum, FullDisk, Restore
-from pinnace.verification.chaos.scenarios.figures import Moment, of_election, of_log, of_watches
+from pinnace.verification.chaos.scenarios.figures import Moment, list_compacted_watches, list_election_moments, list_log_moments
 from pinnace.verification.chaos.stage import JOURNAL, LOGS, stage
 from pinnace.verification.check.check import check
 from pinnace.verification.check.index import History
@@ -68,7 +68,7 @@ SHOWN = (LeadershipLost, TokenFenced, LeadershipAbandoned, NodesTakenOver, Nodes
 
 
 @dataclass(slots=True)
-class Performance:
+class ScenarioReport:
     """The result of a scenario. `moments`: events in order, in seconds after the first fault. `verdicts`: the verdicts on all
     invariants; the invariants that the scenario tests are displayed first. `lacking`: problems that remained after the
     recovery, and other failures."""
@@ -111,47 +111,47 @@ class Performance:
         }
 
 
-async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: int) -> Performance:
-    """Execute a scenario. Afterwards all files are in `folder`, and no process of the cluster is left. Raises PlayError,
+async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: int) -> ScenarioReport:
+    """Execute a scenario. Afterwards all files are in `folder`, and no process of the cluster is left. Raises ScenarioError,
     ChaosError, LoadError, HelperError, NotPossible, ClusterError, HistoryError."""
     offset = time.time() - time.monotonic()
     rng = random.Random(seed)
     with Journal(folder / JOURNAL) as journal:
-        journal.write(heading(time.time(), seed, f"chaos {scenario.name}", SETTLE))
+        journal.write(build_run_record(time.time(), seed, f"chaos {scenario.name}", SETTLE))
         async with stage(scenario.spec, folder, progress, scenario.props) as on, on.cluster.client() as client:
             async with on.bystander, Load(on.cluster.config, journal, on.nodes, seed=seed) as load:
-                act = Act(on, load, journal, client, rng)
+                act = ScenarioContext(on, load, journal, client, rng)
                 progress.waiting("the load and the fault")
                 await asyncio.sleep(STEADY)
                 try:
-                    await _play(scenario, act)
+                    await _execute(scenario, act)
                 finally:
-                    await on.world.heal()
+                    await on.world.undo_all_faults()
                 progress.waiting("the recovery")
                 settled = await load.settle(within=SETTLE)
-                reasons = await _reasons(act)
+                reasons = await _read_term_ends(act)
                 calls, rate = load.calls, load.rate
-                lacking = [*settled.lacking, *workers.succeeded(load.attempts), *on.world.astray]
-                lacking += [f"{name} ended unexpectedly: exit code {code}" for name, code in on.world.crashed()]
+                lacking = [*settled.lacking, *workers.succeeded(load.attempts), *on.world.unstoppable_processes]
+                lacking += [f"{name} ended unexpectedly: exit code {code}" for name, code in on.world.find_crashed_processes()]
             await on.recorder.reached(settled.revision, CATCH_UP)
-    lacking += scan_logs(folder / LOGS, on.world.excuses)
+    lacking += find_log_errors(folder / LOGS, on.world.excuses)
     progress.waiting("the verdict")
-    return await asyncio.to_thread(lambda: _judge(scenario, folder, act, reasons, offset, lacking, calls, rate))
+    return await asyncio.to_thread(lambda: _build_report(scenario, folder, act, reasons, offset, lacking, calls, rate))
 
 
-async def _play(scenario: Scenario, act: Act) -> None:
-    """Execute the scenario's actions. Raises PlayError with the events so far, and the exceptions of World."""
+async def _execute(scenario: Scenario, act: ScenarioContext) -> None:
+    """Execute the scenario's actions. Raises ScenarioError with the events so far, and the exceptions of ClusterUnderTest."""
     try:
         try:
             await scenario.play(act)
         except ApiError as error:
-            raise PlayError(f"a request to the cluster failed: {error}") from error
-    except PlayError as error:
-        error.moments = act.since_zero(act.moments)
+            raise ScenarioError(f"a request to the cluster failed: {error}") from error
+    except ScenarioError as error:
+        error.moments = act.moments_since_fault(act.moments)
         raise
 
 
-async def _reasons(act: Act) -> dict[int, str]:
+async def _read_term_ends(act: ScenarioContext) -> dict[int, str]:
     """Return the reasons for the ends of the schedulers' terms by token."""
     try:
         return {term.token: term.reason for term in await act.client.elections.history(ELECTION)}
@@ -159,23 +159,27 @@ async def _reasons(act: Act) -> dict[int, str]:
         return {}
 
 
-def _judge(
+def _build_report(
     scenario: Scenario,
     folder: Path,
-    act: Act,
+    act: ScenarioContext,
     reasons: Mapping[int, str],
     offset: float,
     lacking: Sequence[str],
     calls: Mapping[str, int],
     rate: float,
-) -> Performance:
+) -> ScenarioReport:
     records = scenario.history(folder)
     found, seen = check(records), History(records)
     end = seen.phases.get("quiet", float("inf"))
-    moments = [*act.moments, *of_election(records, ELECTION, act.zero, reasons), *of_watches(records, act.zero)]
+    moments = [
+        *act.moments,
+        *list_election_moments(records, ELECTION, act.zero, reasons),
+        *list_compacted_watches(records, act.zero),
+    ]
     for name in dict.fromkeys(act.watched):
-        moments += of_log(read(folder / LOGS / f"{name}.log"), name, act.zero, offset, SHOWN)
-    timeline = act.since_zero(m for m in moments if m.at <= end)
-    return Performance(
+        moments += list_log_moments(read(folder / LOGS / f"{name}.log"), name, act.zero, offset, SHOWN)
+    timeline = act.moments_since_fault(m for m in moments if m.at <= end)
+    return ScenarioReport(
         scenario.name, timeline, scenario.judge(seen), found.verdicts, scenario.invariants, lacking, found.void, calls, rate
     )

@@ -19,10 +19,10 @@ from pinnace.verification.chaos.host import unmount
 @click.option("--disk", "disks", type=click.Path(path_type=Path), multiple=True, help="The mount point of a disk.")
 def main(data_dir: Path, disks: tuple[Path, ...]) -> None:
     """Wait for the end of stdin, then remove the cluster if it exists."""
-    asyncio.run(_guard(data_dir, disks))
+    asyncio.run(_remove_at_end_of_input(data_dir, disks))
 
 
-async def _guard(data_dir: Path, disks: tuple[Path, ...]) -> None:
+async def _remove_at_end_of_input(data_dir: Path, disks: tuple[Path, ...]) -> None:
     await process.serve({})
     with suppress(NoCluster):
         await Cluster.load(data_dir).down()

@@ -25,14 +25,21 @@ from pinnace.history.verdict import Status, verdict_document
 from pinnace.verification.bench.report import this_machine
 from pinnace.verification.chaos import host, workers
 from pinnace.verification.chaos.clients import Journal
-from pinnace.verification.chaos.engine import Damage, Engine, Say, heading, schedule, without_turn
-from pinnace.verification.chaos.faults.base import Kind, Need
+from pinnace.verification.chaos.engine import (
+    FaultInjector,
+    FaultOutcomes,
+    Say,
+    build_run_record,
+    find_unscheduled_kinds,
+    schedule,
+)
+from pinnace.verification.chaos.faults.base import FaultKind, FaultRequirement
 from pinnace.verification.chaos.faults.environment import FULL
 from pinnace.verification.chaos.host import Clocks, find_library
 from pinnace.verification.chaos.load import Load, Settled
-from pinnace.verification.chaos.log_scan import scan_logs, store_stalls
-from pinnace.verification.chaos.loop_report import Hot, LongStep, hot_stacks, long_steps
-from pinnace.verification.chaos.stage import JOURNAL, LOGS, PROFILES, Props, read, stage
+from pinnace.verification.chaos.log_scan import find_etcd_stalls, find_log_errors
+from pinnace.verification.chaos.loop_report import HotStack, LongStep, find_hot_stacks, find_long_steps
+from pinnace.verification.chaos.stage import JOURNAL, LOGS, PROFILES, ChaosOptions, read, stage
 from pinnace.verification.check.check import check
 
 LEAST_RATE = 20.0
@@ -78,7 +85,7 @@ class ChaosReport:
     started: str
     seconds: float
     versions: Mapping[str, str]
-    damage: Damage
+    damage: FaultOutcomes
     skipped: Mapping[str, str]
     idle: tuple[str, ...]
     traffic: Traffic
@@ -86,7 +93,7 @@ class ChaosReport:
     settled: Settled
     check: Check
     steps: Sequence[LongStep] = ()
-    hot: Sequence[Hot] = ()
+    hot: Sequence[HotStack] = ()
     kept: str = ""
 
     @property
@@ -154,18 +161,20 @@ class ChaosReport:
             ElementTree.SubElement(properties, "property", name=name, value=value)
         for verdict in self.check.verdicts:
             told = [violation.text for violation in verdict.violations]
-            _case(suite, f"{verdict.name} {verdict.statement}", told, skipped=verdict.status in ("void", "not checked"))
-        _case(suite, "no process ends unexpectedly, and the cluster is healthy after the faults", self.violations)
-        _case(suite, "the run is not void", self.void)
+            _add_test_case(
+                suite, f"{verdict.name} {verdict.statement}", told, skipped=verdict.status in ("void", "not checked")
+            )
+        _add_test_case(suite, "no process ends unexpectedly, and the cluster is healthy after the faults", self.violations)
+        _add_test_case(suite, "the run is not void", self.void)
         suite.set("tests", str(len(suite.findall("testcase"))))
         suite.set("failures", str(len(suite.findall("testcase/failure"))))
         ElementTree.indent(suite)
         return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
 
     def to_text(self) -> str:
-        return "\n".join(self._lines())
+        return "\n".join(self._text_lines())
 
-    def _lines(self) -> Iterator[str]:
+    def _text_lines(self) -> Iterator[str]:
         fired, outcomes = self.damage.fired, self.traffic.outcomes
         yield f"{sum(fired.values())} faults of {len(fired)} kinds in {self.seconds:.0f} s, seed {self.seed}"
         yield "  " + ", ".join(f"{name} {count}" for name, count in sorted(fired.items()))
@@ -206,7 +215,7 @@ class ChaosReport:
             yield f"timeline: pinnace timeline open {self.kept}/*.jsonl"
 
 
-def _case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped: bool = False) -> None:
+def _add_test_case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped: bool = False) -> None:
     case = ElementTree.SubElement(suite, "testcase", classname="pinnace.chaos", name=name)
     if failures:
         ElementTree.SubElement(case, "failure", message=failures[0]).text = "\n".join(failures)
@@ -227,7 +236,7 @@ class Options:
     unless each of them fires; otherwise a short run may schedule only some. `repeat`: the command that repeats the run."""
 
     spec: ClusterSpec
-    kinds: Sequence[Kind]
+    kinds: Sequence[FaultKind]
     named: bool
     seconds: float
     seed: int
@@ -239,70 +248,70 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
     ChaosError, LoadError, ClusterError, HelperError, HistoryError."""
     skipped = {kind.name: reason for kind in options.kinds if (reason := lacking(kind, options.spec))}
     kinds = [kind.on(options.spec) for kind in options.kinds if kind.name not in skipped]
-    strikes = schedule(options.seed, options.seconds, kinds, options.spec)
-    idle = without_turn(kinds, strikes)
-    library = find_library() if _needed(Need.FAKETIME, kinds) else None
+    scheduled_faults = schedule(options.seed, options.seconds, kinds, options.spec)
+    idle = find_unscheduled_kinds(kinds, scheduled_faults)
+    library = find_library() if _is_needed(FaultRequirement.FAKETIME, kinds) else None
     clocks = Clocks(library, folder) if library else None
-    props = Props(clocks, disks=int(_needed(Need.DISK, kinds)))
+    props = ChaosOptions(clocks, disks=int(_is_needed(FaultRequirement.DISK, kinds)))
     started = datetime.now(UTC)
     with clocks or nullcontext(), Journal(folder / JOURNAL) as journal:
-        what = f"{len(strikes)} faults in {options.seconds:g} s"
+        what = f"{len(scheduled_faults)} faults in {options.seconds:g} s"
         faults = tuple(sorted(kind.name for kind in kinds if options.named or kind.name not in idle))
-        journal.write(heading(started.timestamp(), options.seed, what, SETTLE, faults))
+        journal.write(build_run_record(started.timestamp(), options.seed, what, SETTLE, faults))
         async with stage(options.spec, folder, progress, props) as on:
-            engine = Engine(on.world, journal, say)
+            engine = FaultInjector(on.world, journal, say)
             began = time.monotonic()
             load_ = Load(on.cluster.config, journal, on.nodes, seed=options.seed, gateways=on.gateways)
-            async with on.bystander, on.gateway_bystander(), load_ as load:
+            async with on.bystander, on.start_gateway_bystander(), load_ as load:
                 progress.waiting(f"{what}")
-                await engine.run(strikes)
+                await engine.run(scheduled_faults)
                 seconds = time.monotonic() - began
                 progress.waiting("recovery")
                 settled = await load.settle(within=SETTLE)
                 attempts = dict(load.attempts)
             await on.recorder.reached(settled.revision, CATCH_UP)
-        _note_stalls(journal, folder / LOGS, engine.damage, len(strikes))
-    engine.damage.failures += scan_logs(folder / LOGS, on.world.excuses)
+        _record_etcd_stalls(journal, folder / LOGS, engine.damage, len(scheduled_faults))
+    engine.damage.failures += find_log_errors(folder / LOGS, on.world.excuses)
     progress.waiting("the verdict")
     traffic = Traffic()
     found = await asyncio.to_thread(lambda: check(traffic.counting(read(folder))))
-    steps = long_steps(folder / LOGS)
-    hot = hot_stacks(folder / PROFILES, found, records.read(folder / JOURNAL))
+    steps = find_long_steps(folder / LOGS)
+    hot = find_hot_stacks(folder / PROFILES, found, records.read(folder / JOURNAL))
     return ChaosReport(
-        what, options.repeat, options.seed, started.isoformat(timespec="seconds"), seconds, _versions(), engine.damage,
+        what, options.repeat, options.seed, started.isoformat(timespec="seconds"), seconds, _read_versions(), engine.damage,
         skipped, idle, traffic, attempts, settled, found, steps, hot,
     )  # fmt: skip
 
 
-def _note_stalls(journal: Journal, logs: Path, damage: Damage, last: int) -> None:
+def _record_etcd_stalls(journal: Journal, logs: Path, damage: FaultOutcomes, last: int) -> None:
     """Add etcd's stalls to the faults of the history. `last`: the ID of the last injected fault. Raises OSError."""
     to_monotonic = time.monotonic() - time.time()
-    for number, stall in enumerate(store_stalls(logs), last + 1):
+    for number, stall in enumerate(find_etcd_stalls(logs), last + 1):
         began, ended = stall.began + to_monotonic, stall.ended + to_monotonic
         details = f"{stall.member} was too slow for {stall.ended - stall.began:.1f} s"
         journal.write(records.Fault(number, STORE_STALL, stall.member, began, ended, True, details))
         damage.fired[STORE_STALL] = damage.fired.get(STORE_STALL, 0) + 1
 
 
-def lacking(kind: Kind, spec: ClusterSpec) -> str:
+def lacking(kind: FaultKind, spec: ClusterSpec) -> str:
     """Return the reason why a kind of fault is not possible on this machine and cluster, or ""."""
-    there: Mapping[Need, Callable[[], bool]] = {
-        Need.MEMBERS: lambda: spec.etcd_members > 1,
-        Need.FAKETIME: lambda: find_library() is not None,
-        Need.DISK: host.available,
-        Need.DEV_FULL: FULL.exists,
-        Need.GATEWAYS: lambda: spec.gateways > 0,
-        Need.PROXY: lambda: spec.proxy,
-        Need.LIMITS: lambda: hasattr(resource, "prlimit"),
+    there: Mapping[FaultRequirement, Callable[[], bool]] = {
+        FaultRequirement.MEMBERS: lambda: spec.etcd_members > 1,
+        FaultRequirement.FAKETIME: lambda: find_library() is not None,
+        FaultRequirement.DISK: host.available,
+        FaultRequirement.DEV_FULL: FULL.exists,
+        FaultRequirement.GATEWAYS: lambda: spec.gateways > 0,
+        FaultRequirement.PROXY: lambda: spec.proxy,
+        FaultRequirement.LIMITS: lambda: hasattr(resource, "prlimit"),
     }
     return next((need.value for need in kind.needs if not there[need]()), "")
 
 
-def _needed(need: Need, kinds: Sequence[Kind]) -> bool:
+def _is_needed(need: FaultRequirement, kinds: Sequence[FaultKind]) -> bool:
     return any(need in kind.needs for kind in kinds)
 
 
-def _versions() -> Mapping[str, str]:
+def _read_versions() -> Mapping[str, str]:
     etcd = ".".join(map(str, find_etcd().version))
     machine = this_machine()
     return {"commit": machine.commit, "python": machine.python, "etcd": etcd, "kernel": machine.kernel}

@@ -42,17 +42,17 @@ from pinnace.pki.folder import Folder as Pki
 from pinnace.runtime.steps import PROFILE
 from pinnace.verification.bench.calibration import START_TIMEOUT
 from pinnace.verification.chaos import ChaosError
-from pinnace.verification.chaos.bystander import READ_RATE, WRITE_RATE, Bystander, provide_gateway_user
+from pinnace.verification.chaos.bystander import READ_RATE, WRITE_RATE, Bystander, create_gateway_user
 from pinnace.verification.chaos.host import Clocks, Disk, disk
 from pinnace.verification.chaos.load import BYSTANDER, GATEWAY_BYSTANDER
 from pinnace.verification.chaos.saboteur import CONFIG
-from pinnace.verification.chaos.world import World
+from pinnace.verification.chaos.world import ClusterUnderTest
 
 POLL = 0.05
 END_TIMEOUT = 30.0
 
 
-class HistoryRecorder:
+class EtcdHistoryRecorder:
     """An async context manager that records etcd's history. `etcd`: arguments with etcd's addresses and the client certificate.
     `log`: the file for stderr."""
 
@@ -83,7 +83,7 @@ class HistoryRecorder:
                 self._process.kill()
                 await self._process.wait()
 
-    async def leave(self, output: Path) -> None:
+    async def archive_output(self, output: Path) -> None:
         """Stop the recorder and rename its output. `again` records another history of etcd from its start."""
         await self.__aexit__()
         self.output.rename(output)
@@ -122,7 +122,7 @@ JSON_LOGS = ("--logging-format", "json")
 
 
 @dataclass(frozen=True, slots=True)
-class Props:
+class ChaosOptions:
     """Requirements of some faults. `clocks`: wall clocks that can be changed. `disks`: the number of etcd members (the last
     ones) that have a separate disk."""
 
@@ -130,7 +130,7 @@ class Props:
     disks: int = 0
 
 
-NO_PROPS = Props()
+NO_PROPS = ChaosOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ class Stage:
     """A running cluster with its recorder. `output`: the directory of the histories."""
 
     cluster: Cluster
-    world: World
-    recorder: HistoryRecorder
+    world: ClusterUnderTest
+    recorder: EtcdHistoryRecorder
     output: Path
 
     @property
@@ -160,18 +160,18 @@ class Stage:
         return Bystander(self.cluster.endpoints, certificates.files(folder, BYSTANDER), self.output / f"{BYSTANDER}.jsonl")
 
     @asynccontextmanager
-    async def gateway_bystander(self) -> AsyncIterator[None]:
+    async def start_gateway_bystander(self) -> AsyncIterator[None]:
         """A user of the gateways, if there are any. Raises ApiError."""
         if not self.gateways:
             yield
             return
-        tls = await provide_gateway_user(self.cluster, self.world.client)
+        tls = await create_gateway_user(self.cluster, self.world.client)
         async with Bystander(self.gateways, tls, self.output / f"{GATEWAY_BYSTANDER}.jsonl", (READ_RATE, WRITE_RATE)):
             yield
 
 
 @asynccontextmanager
-async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Props = NO_PROPS) -> AsyncIterator[Stage]:
+async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: ChaosOptions = NO_PROPS) -> AsyncIterator[Stage]:
     """Start a cluster; the data directory of `spec` is ignored. Afterwards all files are in `folder`, and no process is left.
     Raises ChaosError, ClusterError, HelperError."""
     clocks = props.clocks
@@ -221,12 +221,12 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
             etcd = ("--etcd", addresses, *certificates.etcd_arguments(pki_folder(data_dir)))
             async with (
                 cluster.client() as client,
-                HistoryRecorder(etcd, folder / STORED, folder / "recorder.log") as recorder,
+                EtcdHistoryRecorder(etcd, folder / STORED, folder / "recorder.log") as recorder,
                 ProcessRecorder(lambda: cluster.state.processes, folder / PROCESSES),
                 Helper("pinnace.apiserver.storage.etcd.surgery", *etcd) as surgeon,
             ):
                 await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)
-                world = World(cluster, links, surgeon, client, clocks, lambda: recorder.revision, disks)
+                world = ClusterUnderTest(cluster, links, surgeon, client, clocks, lambda: recorder.revision, disks)
                 yield Stage(cluster, world, recorder, folder)
         finally:
             progress.waiting("the processes to end")

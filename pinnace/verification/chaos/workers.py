@@ -1,9 +1,9 @@
 """The workers that generate the load. A worker executes one step of one to three calls at a time. A failed step is recorded and
 not retried.
 
-    Owner      creates, reads, relabels and deletes its own pods, whose number is bounded
-    Rival      one of several workers that write the same objects through different API servers without coordination
-    Adversary  attempts calls that must be refused, as made by a deposed or faulty leader or a client with stale data
+    PodOwner          creates, reads, relabels and deletes its own pods, whose number is bounded
+    ContestingWriter  one of several workers that write the same objects through different API servers without coordination
+    Adversary         attempts calls that must be refused, as made by a deposed or faulty leader or a client with stale data
 
 Each attempt of the adversary is a call in the history, so the checkers verify it. `counts` summarizes the attempts:
 
@@ -73,7 +73,7 @@ def pod(namespace: str, name: str, *, scheduler: str = "") -> Pod:
     return made
 
 
-class Owner:
+class PodOwner:
     """Creates, reads, relabels and deletes its own pods. `room`: the maximum number of live pods, excluding pods that are being
     deleted. A pod whose create or delete received no response counts as live until a delete succeeds."""
 
@@ -103,7 +103,7 @@ class Owner:
         await self._pods.create_batch([pod(LOAD, name) for name in self._names(BATCH)])
 
     async def _delete(self) -> None:
-        name = self._take()
+        name = self._take_name()
         known = self._read if self._read is not None and self._read.metadata.name == name else None
         try:
             await self._pods.delete(name, LOAD, grace=self._grace(), uid=known.metadata.uid if known else "")
@@ -114,28 +114,28 @@ class Owner:
             raise
 
     async def _delete_batch(self) -> None:
-        requests = [delete_request(self._take(), LOAD, grace=self._grace()) for _ in range(BATCH)]
+        requests = [delete_request(self._take_name(), LOAD, grace=self._grace()) for _ in range(BATCH)]
         left = [request.name for request in requests]
         try:
             items = await self._pods.delete_batch(requests)
-            left = [name for name, item in zip(left, items, strict=True) if not _gone(item)]
+            left = [name for name, item in zip(left, items, strict=True) if not _is_deleted(item)]
         finally:
             self._alive.extend(left)
 
     async def _get(self) -> None:
         self._read = await self._pods.get(self._random.choice(self._alive), LOAD)
 
-    async def _relabel(self) -> None:
+    async def _update_label(self) -> None:
         """Read a pod, change it, and update it with its resourceVersion."""
         found = await self._pods.get(self._random.choice(self._alive), LOAD)
-        self._relabelled(found)
+        self._change_label(found)
         await self._pods.update(found)
 
-    async def _relabel_blindly(self) -> None:
+    async def _update_stale_labels(self) -> None:
         """Update a pod that was read some time ago. The resourceVersion is usually stale, because the kubelet writes as
         well."""
         if self._read is not None:
-            self._relabelled(self._read)
+            self._change_label(self._read)
             await self._pods.update(self._read)
 
     async def _list(self) -> None:
@@ -149,23 +149,23 @@ class Owner:
         self._alive.extend(made)
         return made
 
-    def _take(self) -> str:
+    def _take_name(self) -> str:
         """Return one of the older names, which no longer counts as live."""
         return self._alive.pop(self._random.randrange(len(self._alive) // 2 + 1))
 
     def _grace(self) -> int | None:
         return self._random.choice((None, 0, 1))
 
-    def _relabelled(self, found: Pod) -> None:
+    def _change_label(self, found: Pod) -> None:
         found.metadata.labels[LABEL] = str(self._random.randrange(1000))
 
-    _actions: Sequence[Callable[["Owner"], Awaitable[None]]] = (
-        _create, _create_batch, _delete, _delete_batch, _get, _relabel, _relabel_blindly, _list,
+    _actions: Sequence[Callable[["PodOwner"], Awaitable[None]]] = (
+        _create, _create_batch, _delete, _delete_batch, _get, _update_label, _update_stale_labels, _list,
     )  # fmt: skip
     _weights = (20, 2, 18, 2, 40, 22, 8, 1)
 
 
-class Rival:
+class ContestingWriter:
     """Writes objects that several Rivals share. `objects`: the number of shared objects."""
 
     def __init__(self, client: Client, rng: random.Random, objects: int = OBJECTS) -> None:
@@ -197,7 +197,7 @@ class Rival:
         found.metadata.labels[LABEL] = str(self._random.randrange(1000))
         await self._pods.update(found)
 
-    async def _write_stale(self, name: str) -> None:
+    async def _update_stale_version(self, name: str) -> None:
         """Update with the resourceVersion of an earlier version, or of a deleted object with the same name."""
         if self._last is not None:
             self._last.metadata.labels[LABEL] = str(self._random.randrange(1000))
@@ -206,7 +206,7 @@ class Rival:
     async def _delete(self, name: str) -> None:
         await self._pods.delete(name, CONTESTED)
 
-    async def _delete_known(self, name: str) -> None:
+    async def _delete_with_preconditions(self, name: str) -> None:
         """Delete with the uid and resourceVersion of the last read."""
         if self._last is not None:
             known = self._last.metadata
@@ -215,13 +215,13 @@ class Rival:
     async def _list(self, name: str) -> None:
         await self._pods.list(CONTESTED, page_size=1)
 
-    _actions: Sequence[Callable[["Rival", str], Awaitable[None]]] = (
-        _create, _get, _increment, _overwrite, _write_stale, _delete, _delete_known, _list,
+    _actions: Sequence[Callable[["ContestingWriter", str], Awaitable[None]]] = (
+        _create, _get, _increment, _overwrite, _update_stale_version, _delete, _delete_with_preconditions, _list,
     )  # fmt: skip
     _weights = (20, 20, 30, 6, 6, 6, 6, 10)
 
 
-def _gone(deletion: BatchItem) -> bool:
+def _is_deleted(deletion: BatchItem) -> bool:
     return isinstance(error_of(deletion), NotFound | None)
 
 
@@ -250,10 +250,9 @@ def succeeded(counts: Mapping[str, int]) -> list[str]:
     return [f"{counts[name]} forbidden attempts succeeded: {name}" for name in _MUST_BE_NONE if counts.get(name)]
 
 
-async def bind_under(client: Client, victim: Pod, node: str, fence: Fence | None) -> BatchItem:
-    """Send one bind, and return its result. `fence`: any fence, for example of another election (`LeaderElector.fence`), or
-    None for a manual bind. Raises ApiError if the call is rejected: Forbidden without permission to campaign in the
-    election."""
+async def bind_with_fence(client: Client, victim: Pod, node: str, fence: Fence | None) -> BatchItem:
+    """Send one bind, and return its result. `fence`: any fence, for example of another election (`LeaderElector.fence`), or None
+    for a manual bind. Raises ApiError if the call is rejected: Forbidden without permission to campaign in the election."""
     metadata = victim.metadata
     binding = Binding(
         metadata=ObjectMeta(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
@@ -276,16 +275,16 @@ class Adversary:
 
     async def step(self) -> None:
         actions = (
-            self._act_for_a_deposed_leader, self._borrow, self._lead_another, self._bind_twice, self._move,
-            self._write_stale, self._rewind,
+            self._bind_with_deposed_token, self._bind_with_current_token, self._bind_with_other_election, self._bind_twice,
+            self._bind_bound_pod, self._update_stale_version, self._bind_with_old_token,
         )  # fmt: skip
         await self._random.choice(actions)()
 
-    async def act_for(self, deposed: int) -> bool:
+    async def bind_with_deposed_fence(self, deposed: int) -> bool:
         """Bind with the token of a deposed leader. Return whether the fence rejected it. Raises ApiError."""
-        victim = await self._seize()
-        answer = await bind_under(self._client, victim, self._node(), Fence(election=ELECTION, token=deposed))
-        self._count(answer, "bound_by_deposed", "fenced", Fenced)
+        victim = await self._create_unscheduled_pod()
+        answer = await bind_with_fence(self._client, victim, self._node(), Fence(election=ELECTION, token=deposed))
+        self._count_result(answer, "bound_by_deposed", "fenced", Fenced)
         await self._remove(victim)
         return isinstance(error_of(answer), Fenced)
 
@@ -294,21 +293,23 @@ class Adversary:
         for left in (await self._client.pods.list(SEIZED)).items:
             await self._remove(left)
 
-    async def _act_for_a_deposed_leader(self) -> None:
+    async def _bind_with_deposed_token(self) -> None:
         election = await self._client.elections.get(ELECTION)
         if election.token not in self._tokens:
             self._tokens.append(election.token)
-        await self.act_for(self._random.choice(self._tokens[:-1]))
+        await self.bind_with_deposed_fence(self._random.choice(self._tokens[:-1]))
 
-    async def _borrow(self) -> None:
+    async def _bind_with_current_token(self) -> None:
         """Bind with the token of the current leader, which every reader of elections can obtain."""
         election = await self._client.elections.get(ELECTION)
-        victim = await self._seize()
+        victim = await self._create_unscheduled_pod()
         fence = Fence(election=ELECTION, token=election.token, secret=self._random.choice((b"", self._random.randbytes(32))))
-        self._count(await bind_under(self._client, victim, self._node(), fence), "borrowed", "not_the_holder", Fenced)
+        self._count_result(
+            await bind_with_fence(self._client, victim, self._node(), fence), "borrowed", "not_the_holder", Fenced
+        )
         await self._remove(victim)
 
-    async def _lead_another(self) -> None:
+    async def _bind_with_other_election(self) -> None:
         """Lead another election. Its fence must not allow binds of other pods, or binds of its own pods after its term."""
         elected = asyncio.Event()
         candidate = LeaderElector(
@@ -326,46 +327,46 @@ class Adversary:
                     await elected.wait()
             if (fence := candidate.fence) is None:
                 return
-            victim, own = await self._seize(), await self._seize(ANOTHER)
-            answer = await bind_under(self._client, victim, self._node(), fence)
-            self._count(answer, "bound_by_another", "not_its_pods", Forbidden)
+            victim, own = await self._create_unscheduled_pod(), await self._create_unscheduled_pod(ANOTHER)
+            answer = await bind_with_fence(self._client, victim, self._node(), fence)
+            self._count_result(answer, "bound_by_another", "not_its_pods", Forbidden)
             await candidate.release()
-            if await self._leads(fence):  # the resignation was lost: the term lasts until its lease expires
+            if await self._has_fence_of_current_term(fence):  # the resignation was lost: the term lasts until its lease expires
                 return
-            answer = await bind_under(self._client, own, self._node(), candidate.fence_of(fence.token))
-            self._count(answer, "bound_afterwards", "over", Fenced)
+            answer = await bind_with_fence(self._client, own, self._node(), candidate.fence_of(fence.token))
+            self._count_result(answer, "bound_afterwards", "over", Fenced)
             await self._remove(victim)
             await self._remove(own)
         finally:
             campaign.cancel()
             await asyncio.wait((campaign,))
 
-    async def _leads(self, fence: Fence) -> bool:
+    async def _has_fence_of_current_term(self, fence: Fence) -> bool:
         try:
             return (await self._client.elections.get(fence.election)).token == fence.token
         except NotFound:
             return False
 
     async def _bind_twice(self) -> None:
-        victim = await self._seize()
+        victim = await self._create_unscheduled_pod()
         nodes = self._random.sample(self._nodes, 2)
         answers = await asyncio.gather(
-            *(bind_under(self._client, victim, node, None) for node in nodes), return_exceptions=True
+            *(bind_with_fence(self._client, victim, node, None) for node in nodes), return_exceptions=True
         )
         bound = sum(isinstance(answer, BatchItem) and not answer.HasField("error") for answer in answers)
         if bound:
             self.counts["bound_once" if bound == 1 else "bound_twice"] += 1
         await self._remove(victim)
 
-    async def _move(self) -> None:
+    async def _bind_bound_pod(self) -> None:
         """Bind a bound pod manually. The adversary is allowed to bind without a fence."""
         page = await self._client.pods.list(LOAD, fields=f"spec.nodeName={self._node()}")
         if page.items:
-            answer = await bind_under(self._client, self._random.choice(page.items), self._node(), None)
-            self._count(answer, "moved", "kept", Conflict)
+            answer = await bind_with_fence(self._client, self._random.choice(page.items), self._node(), None)
+            self._count_result(answer, "moved", "kept", Conflict)
 
-    async def _write_stale(self) -> None:
-        seized = await self._seize()
+    async def _update_stale_version(self) -> None:
+        seized = await self._create_unscheduled_pod()
         seized.metadata.labels[LABEL] = "first"
         await self._client.pods.update(seized)
         seized.metadata.labels[LABEL] = "second"
@@ -377,7 +378,7 @@ class Adversary:
             self.counts["stale_written"] += 1
         await self._remove(seized)
 
-    async def _rewind(self) -> None:
+    async def _bind_with_old_token(self) -> None:
         page = await self._client.pods.list(LOAD, fields="status.phase=Running")
         if not page.items:
             return
@@ -391,7 +392,7 @@ class Adversary:
         else:
             self.counts["rewound"] += 1
 
-    async def _seize(self, scheduler: str = NOBODY) -> Pod:
+    async def _create_unscheduled_pod(self, scheduler: str = NOBODY) -> Pod:
         """Create a pod that no scheduler processes."""
         return await self._client.pods.create(pod(SEIZED, f"{SEIZED}-{next(self._numbers)}", scheduler=scheduler))
 
@@ -402,7 +403,7 @@ class Adversary:
     def _node(self) -> str:
         return self._random.choice(self._nodes)
 
-    def _count(self, answer: BatchItem, done: str, refused: str, reason: type[ApiError]) -> None:
+    def _count_result(self, answer: BatchItem, done: str, refused: str, reason: type[ApiError]) -> None:
         """Count the result of a bind that must be rejected with `reason`. Other errors, such as an unavailable etcd, are
         ignored."""
         if not answer.HasField("error"):

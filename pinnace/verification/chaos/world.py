@@ -30,7 +30,7 @@ class NotPossible(Exception):
     """The fault is not possible at the moment. The message is the reason."""
 
 
-class World:
+class ClusterUnderTest:
     """The cluster as seen by faults. `recorded` returns the revision up to which etcd's history is recorded."""
 
     def __init__(
@@ -51,7 +51,7 @@ class World:
         self.recorded = recorded
         self.disks = disks or {}
         """Disks by name of the etcd member whose data they contain."""
-        self.astray: list[str] = []
+        self.unstoppable_processes: list[str] = []
         """Processes that did not stop on request, failed while stopping, or ended unexpectedly."""
         self.excuses: list[Excuse] = []
         """Periods in which a process was allowed to log errors and to end."""
@@ -68,12 +68,12 @@ class World:
         if target in names:
             return target
         if target in (LEADER, STANDBY):
-            leader = await self._leader()
-            running = [name for name in self._of(SCHEDULER) if name != leader and self.cluster.pid(name)]
+            leader = await self._find_leader()
+            running = [name for name in self._running_processes(SCHEDULER) if name != leader and self.cluster.pid(name)]
             found = leader if target == LEADER else next(iter(running), None)
         else:
-            leader = await self._etcd_leader()
-            running = [name for name in self._of(ETCD) if name != leader and self.cluster.pid(name)]
+            leader = await self._find_etcd_leader()
+            running = [name for name in self._running_processes(ETCD) if name != leader and self.cluster.pid(name)]
             found = leader if target == ETCD_LEADER else next(iter(running), None)
         if found is None:
             raise NotPossible(f"there is no {target}")
@@ -97,24 +97,24 @@ class World:
         if process := processes.running(self.cluster.state.find(name)):
             procfs.send_signal(process, signal.SIGCONT)
 
-    async def revive(self, name: str) -> None:
+    async def restart_stopped_process(self, name: str) -> None:
         """Start a process that was taken down, if it is not running. Does not wait until it is ready."""
         async with self._reviving[name]:
             if name in self._downed:
-                await self.until_gone(name)
+                await self.wait_until_exited(name)
                 await self.start(name)
                 self._downed.discard(name)
 
-    async def start_as(self, name: str, plan: Plan) -> None:
+    async def restart_with_plan(self, name: str, plan: Plan) -> None:
         """Restart a process with a different plan. Does not wait until it is ready. Raises NotPossible."""
         original = self.cluster.state.find(name).plan
         self.down(name, signal.SIGKILL)
         self._plans.setdefault(name, original)
         self.cluster.replan(plan)
-        await self.revive(name)
+        await self.restart_stopped_process(name)
 
-    async def as_before(self, name: str) -> None:
-        """Undo `start_as`: restart the process with its original plan. Does not wait until it is ready."""
+    async def restore_original_plan(self, name: str) -> None:
+        """Undo `restart_with_plan`: restart the process with its original plan. Does not wait until it is ready."""
         original = self._plans.pop(name, None)
         if original is None:
             return
@@ -122,14 +122,14 @@ class World:
             self.down(name, signal.SIGKILL)
         self._downed.add(name)
         self.cluster.replan(original)
-        await self.revive(name)
+        await self.restart_stopped_process(name)
 
-    def excuse(self, name: str, *, may_end: bool) -> None:
+    def allow_errors(self, name: str, *, may_end: bool) -> None:
         """Allow the process to log errors until `recover`, because a fault takes its resources. With `may_end`, the process may
         also end. Excuses of several faults nest: each requires one `recover`."""
         self._excused.setdefault(name, []).append((time.time(), may_end))
 
-    def excuse_log(self, name: str, since: float) -> None:
+    def allow_log_errors(self, name: str, since: float) -> None:
         """Allow errors in a log from `since` (Unix seconds) until now, for a process that is not part of the cluster."""
         self.excuses.append(Excuse(name, since, time.time()))
 
@@ -144,16 +144,16 @@ class World:
         await self.start(name)
         return True
 
-    async def until_gone(self, name: str) -> None:
+    async def wait_until_exited(self, name: str) -> None:
         process = self.cluster.state.find(name).process
         ending = [process] if process else []
         if not await processes.gone(ending, END_TIMEOUT):
-            self.astray.append(f"{name} did not stop within {END_TIMEOUT:g} s")
+            self.unstoppable_processes.append(f"{name} did not stop within {END_TIMEOUT:g} s")
             procfs.send_signal(ending[0], signal.SIGKILL)
             await processes.gone(ending, END_TIMEOUT)
         code = self.cluster.exit_code(name)
         if code is not None and code not in AS_ASKED:
-            self.astray.append(f"{name} failed while it was stopping: exit code {code}; see its log")
+            self.unstoppable_processes.append(f"{name} failed while it was stopping: exit code {code}; see its log")
 
     async def start(self, name: str) -> None:
         """Start a process that has ended, without waiting until it is ready. Retries for READY_TIMEOUT, because another program
@@ -179,25 +179,25 @@ class World:
             await asyncio.sleep(POLL)
         return True
 
-    async def unready(self) -> list[str]:
+    async def wait_for_all_ready(self) -> list[str]:
         """Wait until all processes are ready. Return the names of those that are not ready at the timeout."""
         names = [record.name for record in self.cluster.state.processes]
         ready = await asyncio.gather(*map(self.ready, names))
         return [name for name, well in zip(names, ready, strict=True) if not well]
 
-    def crashed(self) -> list[tuple[str, int]]:
+    def find_crashed_processes(self) -> list[tuple[str, int]]:
         """Return the name and exit code of each process that ended without a request and without an excuse."""
-        return [(name, code) for name, code in self._ended() if not self._may_have_ended(name)]
+        return [(name, code) for name, code in self._exited_processes() if not self._is_exit_excused(name)]
 
-    def ended_with_excuse(self) -> list[str]:
+    def find_ended_after_excuse(self) -> list[str]:
         """Return processes that ended during an expired excuse. No fault will restart them."""
-        return [name for name, _ in self._ended() if not self._excused.get(name) and self._may_have_ended(name)]
+        return [name for name, _ in self._exited_processes() if not self._excused.get(name) and self._is_exit_excused(name)]
 
-    def _ended(self) -> list[tuple[str, int]]:
+    def _exited_processes(self) -> list[tuple[str, int]]:
         ended = sorted(set(self.cluster.ended()) - self._downed)
         return [(name, code) for name in ended if (code := self.cluster.exit_code(name)) is not None]
 
-    def _may_have_ended(self, name: str) -> bool:
+    def _is_exit_excused(self, name: str) -> bool:
         """Compare the end of the process with its excuses. The last write to its log approximates the time of its end."""
         if any(may_end for _, may_end in self._excused.get(name, ())):
             return True
@@ -207,7 +207,7 @@ class World:
             return False
         return any(excuse.process == name and excuse.may_end and excuse.covers(ended) for excuse in self.excuses)
 
-    async def heal(self) -> None:
+    async def undo_all_faults(self) -> None:
         """Undo the effects of all faults: links, clocks, disks, frozen and stopped processes, changed plans, and etcd's
         alarms."""
         await self.links.heal()
@@ -216,10 +216,10 @@ class World:
         for disk in self.disks.values():
             await disk.empty()
         for record in self.cluster.state.processes:
-            await self.as_before(record.name)
+            await self.restore_original_plan(record.name)
             while self._excused.get(record.name):
                 await self.recover(record.name)
-            await self.revive(record.name)
+            await self.restart_stopped_process(record.name)
             self.resume(record.name)
         await self.clear_alarms()
 
@@ -235,13 +235,13 @@ class World:
                     raise
             await asyncio.sleep(POLL)
 
-    def _of(self, component: str) -> list[str]:
+    def _running_processes(self, component: str) -> list[str]:
         return [record.name for record in self.cluster.state.of(component)]
 
-    async def _leader(self) -> str | None:
+    async def _find_leader(self) -> str | None:
         election = await view.try_leader(self.client)
         return election.holder if election else None
 
-    async def _etcd_leader(self) -> str | None:
+    async def _find_etcd_leader(self) -> str | None:
         address = await self.surgeon.ask("leader")
         return next((record.name for record in self.cluster.state.of(ETCD) if record.plan.address == address), None)

@@ -31,7 +31,7 @@ from pinnace.verification.check.index import History
 BIND_ONCE = ("I1", "a pod UID is bound at most once, ever")
 
 
-def examine_bind_once(history: History, found: Findings) -> None:
+def examine_bind_once(history: History, findings: Findings) -> None:
     bound: dict[str, tuple[str, int, int]] = {}  # uid -> node, token, revision
     for stored, now, before in history.pods:
         if now is None:
@@ -39,25 +39,25 @@ def examine_bind_once(history: History, found: Findings) -> None:
         if not now.node:
             if before is not None and before.node:
                 text = f"pod {stored.key} (uid {now.uid}) was unbound from node {before.node}"
-                found.violated(text, revision=stored.revision, at=stored.at)
+                findings.violated(text, revision=stored.revision, at=stored.at)
             continue
         if before is not None and (before.node, before.token) == (now.node, now.token):
             continue
-        found.examined += 1
+        findings.examined += 1
         if earlier := bound.get(now.uid):
             node, token, revision = earlier
             text = (
                 f"pod {stored.key} (uid {now.uid}) was bound to {node} with token {token} at revision {revision}, "
                 f"and again to {now.node} with token {now.token}"
             )
-            found.violated(text, revision=stored.revision, at=stored.at)
+            findings.violated(text, revision=stored.revision, at=stored.at)
         bound[now.uid] = (now.node, now.token, stored.revision)
 
 
 CAPACITY = ("I2", "no node is over its allocatable at any revision")
 
 
-class _Node:
+class _NodeUsage:
     """The capacity and usage of a node name. `uid` is "" if no node with this name has existed."""
 
     __slots__ = ("allocatable", "uid", "used")
@@ -67,100 +67,100 @@ class _Node:
         self.allocatable: dict[str, int] = {}
         self.used: Counter[str] = Counter()
 
-    def learn(self, facts: NodeFacts) -> None:
+    def update_facts(self, facts: NodeFacts) -> None:
         if facts.uid != self.uid:
             self.uid, self.allocatable = facts.uid, {}
         for name, amount in facts.allocatable:
             self.allocatable[name] = max(amount, self.allocatable.get(name, 0))
 
 
-def examine_capacity(history: History, found: Findings) -> None:
-    nodes: dict[str, _Node] = {}
+def examine_capacity(history: History, findings: Findings) -> None:
+    nodes: dict[str, _NodeUsage] = {}
     learned = iter(history.nodes)
     learning = next(learned, None)
     for revision, changes in groupby(history.pods, key=lambda change: change.stored.revision):
         while learning is not None and learning.revision <= revision:
             if isinstance(learning.facts, NodeFacts):
-                nodes.setdefault(learning.key.removeprefix(NODES.prefix), _Node()).learn(learning.facts)
+                nodes.setdefault(learning.key.removeprefix(NODES.prefix), _NodeUsage()).update_facts(learning.facts)
             learning = next(learned, None)
         added: dict[str, Stored] = {}
         for stored, now, before in changes:
-            was, is_now = _uses(before), _uses(now)
+            was, is_now = _bound_pod_with_requests(before), _bound_pod_with_requests(now)
             if was == is_now:
                 continue
             if was is not None:
                 nodes[was.node].used.subtract(dict(was.requests))
             if is_now is not None:
-                nodes.setdefault(is_now.node, _Node()).used.update(dict(is_now.requests))
+                nodes.setdefault(is_now.node, _NodeUsage()).used.update(dict(is_now.requests))
                 if was is None or was.node != is_now.node:
                     added[is_now.node] = stored
         for name, stored in added.items():
-            found.examined += 1
-            _compare(name, nodes[name], stored, found)
+            findings.examined += 1
+            _compare_usage(name, nodes[name], stored, findings)
 
 
-def _uses(pod: PodFacts | None) -> PodFacts | None:
+def _bound_pod_with_requests(pod: PodFacts | None) -> PodFacts | None:
     """Return the pod if a scheduler bound it and it uses resources of its node, otherwise None."""
     return pod if pod is not None and pod.node and pod.by_scheduler and not pod.finished else None
 
 
-def _compare(name: str, node: _Node, stored: Stored, found: Findings) -> None:
+def _compare_usage(name: str, node: _NodeUsage, stored: Stored, findings: Findings) -> None:
     if not node.uid:
         text = f"pod {stored.key} was bound to node {name}, which has not existed"
-        found.violated(text, revision=stored.revision, at=stored.at)
+        findings.violated(text, revision=stored.revision, at=stored.at)
         return
     for resource, used in node.used.items():
         capacity = node.allocatable.get(resource, 0)
         if used > capacity:
             text = f"node {name} exceeds its allocatable {resource} after the bind of {stored.key}: {used} of {capacity} used"
-            found.violated(text, revision=stored.revision, at=stored.at)
+            findings.violated(text, revision=stored.revision, at=stored.at)
 
 
 FENCED_BINDS = ("I3", "only the current leader of the pod's scheduler binds it")
 
 
-def examine_fencing(history: History, found: Findings) -> None:
+def examine_fencing(history: History, findings: Findings) -> None:
     fenced = history.run.fenced if history.run else ()
     named = history.run is None or history.run.version >= 2
     for stored, now, before in history.pods:
         if now is not None and now.node and not now.by_scheduler and stored.key.startswith(fenced):
             if before is None or before.node != now.node or before.by_scheduler:
-                found.examined += 1
-                found.violated(
+                findings.examined += 1
+                findings.violated(
                     f"pod {stored.key} was bound to {now.node} without a fence", revision=stored.revision, at=stored.at
                 )
             continue
         if now is None or not now.by_scheduler or (before is not None and before.token == now.token):
             continue
-        found.examined += 1
+        findings.examined += 1
         leader = history.state(election_key(now.election), stored.revision - 1)
         if leader is None or leader.create_revision != now.token:
             valid = f"the token was {leader.create_revision}" if leader else "there was no leader"
             text = f'pod {stored.key} was bound to {now.node} with token {now.token} of election "{now.election}", when {valid}'
-            found.violated(text, revision=stored.revision, at=stored.at)
+            findings.violated(text, revision=stored.revision, at=stored.at)
         elif named and isinstance(leader.facts, ElectionFacts) and now.scheduler not in leader.facts.scheduler_names:
             scope = ", ".join(leader.facts.scheduler_names) or "no scheduler"
             by = f'the leader of election "{now.election}", which binds for {scope}'
             text = f'pod {stored.key} of scheduler "{now.scheduler}" was bound to {now.node} by {by}'
-            found.violated(text, revision=stored.revision, at=stored.at)
+            findings.violated(text, revision=stored.revision, at=stored.at)
 
 
 ONE_HOLDER = ("I4", "one holder per token; tokens strictly grow")
 
 
-def examine_elections(history: History, found: Findings) -> None:
+def examine_elections(history: History, findings: Findings) -> None:
     for name, versions in history.elections.items():
         held: Stored | None = None
         for stored in versions:
             if not stored.digest:
                 continue
-            found.examined += 1
-            for problem in _problems(held, stored):
-                found.violated(f'election "{name}": {problem}', revision=stored.revision, at=stored.at)
+            findings.examined += 1
+            for problem in _lock_problems(held, stored):
+                findings.violated(f'election "{name}": {problem}', revision=stored.revision, at=stored.at)
             held = stored
 
 
-def _problems(held: Stored | None, stored: Stored) -> list[str]:
+def _lock_problems(held: Stored | None, stored: Stored) -> list[str]:
     """Return the problems of a version of the key. `held`: the previous version, by the same or an earlier leader."""
     token, facts = stored.create_revision, stored.facts
     if not isinstance(facts, ElectionFacts):

@@ -47,19 +47,19 @@ def check(records: Iterable[Record], only: Collection[str] | None = None) -> Che
     history = History(records)
     only = only or (history.run.judged if history.run else None) or None
     verdicts: list[Verdict] = []
-    void = _void(history)
+    void = _find_void_reasons(history)
     for checker in CHECKERS:
-        found = [Findings(name, statement) for name, statement in checker.invariants]
-        if only is None or any(each.name in only for each in found):
-            checker.examine(history, *found)
-            verdicts += [each.verdict() for each in found]
-            void += [reason for each in found for reason in each.void]
+        findings = [Findings(name, statement) for name, statement in checker.invariants]
+        if only is None or any(part.name in only for part in findings):
+            checker.examine(history, *findings)
+            verdicts += [part.verdict() for part in findings]
+            void += [reason for part in findings for reason in part.void]
         else:
-            verdicts += [Verdict(each.name, each.statement, "not checked") for each in found]
+            verdicts += [Verdict(part.name, part.statement, "not checked") for part in findings]
     return CheckReport(verdicts, void)
 
 
-def _void(history: History) -> list[str]:
+def _find_void_reasons(history: History) -> list[str]:
     """Return the reasons why the run is void."""
     reasons = []
     if not history.stored:

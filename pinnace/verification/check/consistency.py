@@ -43,16 +43,16 @@ from collections.abc import Callable
 
 from pinnace.history.records import Call, Item, PodFacts, Stored, Told
 from pinnace.history.verdict import Findings
-from pinnace.verification.check.index import History, moments
+from pinnace.verification.check.index import History, list_call_moments
 
 LINEARIZABILITY = ("I7", "API reads and writes are linearizable")
 CLAIMS = ("create", "bind")
 """Verbs whose success always creates a revision."""
 
 
-def examine_linearizability(history: History, found: Findings) -> None:
-    search = _Scan(history, found)
-    for began, index, call in moments(history.calls):
+def examine_linearizability(history: History, findings: Findings) -> None:
+    search = _LinearizabilityScan(history, findings)
+    for began, index, call in list_call_moments(history.calls):
         if began:
             search.begin(index, call)
         else:
@@ -60,10 +60,10 @@ def examine_linearizability(history: History, found: Findings) -> None:
     search.explain()
 
 
-class _Scan:
-    def __init__(self, history: History, found: Findings) -> None:
+class _LinearizabilityScan:
+    def __init__(self, history: History, findings: Findings) -> None:
         self._history = history
-        self._found = found
+        self._findings = findings
         self._floor = 0
         self._recorded = 0  # the number of changes that etcd's watch has reported
         self._places: dict[int, int] = {}  # positions of open calls by index
@@ -73,15 +73,15 @@ class _Scan:
         self._unknown: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)  # key -> (floor, verb)
 
     def begin(self, index: int, call: Call) -> None:
-        floor = self._floor_at(call.began)
+        floor = self._revision_floor_at(call.began)
         if call.outcome == "unknown":
             self._note_unknown(call, call.items, floor)
             return
-        self._found.examined += 1
+        self._findings.examined += 1
         if call.verb == "list":
-            place = self._list(call, floor) if call.outcome == "ok" else 0
+            place = self._check_list(call, floor) if call.outcome == "ok" else 0
         else:
-            place = max((self._item(call, item, floor) for item in call.items), default=0)
+            place = max((self._check_item(call, item, floor) for item in call.items), default=0)
         if place > floor:
             self._places[index] = place
 
@@ -97,18 +97,18 @@ class _Scan:
             ready: Counter[str] = Counter()  # unknown writes that began before the version, by effect
             for stored in versions:
                 while begun and begun[0][0] < stored.revision:
-                    ready[_effect_of(begun.pop(0)[1])] += 1
+                    ready[_effect_of_verb(begun.pop(0)[1])] += 1
                 if (key, stored.revision) in self._claimed:
                     continue
-                self._found.examined += 1
-                effect = _effect(self._history, stored)
+                self._findings.examined += 1
+                effect = _effect_of_change(self._history, stored)
                 if not ready[effect]:
                     text = f"{key} was {effect}d at revision {stored.revision}, but no recorded call did this"
-                    self._found.violated(text, revision=stored.revision, at=stored.at)
+                    self._findings.violated(text, revision=stored.revision, at=stored.at)
                 else:
                     ready[effect] -= 1
 
-    def _floor_at(self, now: float) -> int:
+    def _revision_floor_at(self, now: float) -> int:
         stored = self._history.stored
         count = self._recorded
         while count < len(stored) and stored[count].at < now:
@@ -121,76 +121,84 @@ class _Scan:
             for item in items:
                 self._unknown[item.key].append((floor, call.verb))
 
-    def _list(self, call: Call, floor: int) -> int:
+    def _check_list(self, call: Call, floor: int) -> int:
         if call.stale or call.of not in (0, call.id):
             return 0
         if call.snapshot < floor:
-            self._violated(call, f"shows revision {call.snapshot}", floor)
+            self._report_violation(call, f"shows revision {call.snapshot}", floor)
         return call.snapshot
 
-    def _item(self, call: Call, item: Item, floor: int) -> int:
+    def _check_item(self, call: Call, item: Item, floor: int) -> int:
         """Return the position of a call for one object, or 0 if it is unknown."""
         if call.verb == "get":
-            return 0 if call.stale or call.outcome != "ok" else self._get(call, item, floor)
+            return 0 if call.stale or call.outcome != "ok" else self._check_get(call, item, floor)
         if item.outcome == "ok" and call.outcome == "ok":
-            return self._write(call, item, floor)
+            return self._check_write(call, item, floor)
         if item.outcome == "unknown":
             self._note_unknown(call, (item,), floor)
             return 0
-        return self._refusal(call, item, floor)
+        return self._check_refusal(call, item, floor)
 
-    def _get(self, call: Call, item: Item, floor: int) -> int:
+    def _check_get(self, call: Call, item: Item, floor: int) -> int:
         if not item.revision:
-            return self._when(call, item.key, floor, lambda now: now is None, "did not find it")
+            return self._find_revision_where(call, item.key, floor, lambda now: now is None, "did not find it")
         if item.revision > self._history.last_revision:
             return 0  # after the end of the history
         stored = self._history.version(item.key, item.revision)
         if stored is None or not stored.digest:
-            self._violated(call, f"found {item.key} at revision {item.revision}, but it was not written then", floor)
+            self._report_violation(call, f"found {item.key} at revision {item.revision}, but it was not written then", floor)
         elif item.digest and item.digest != stored.digest:
-            self._violated(call, f"found {item.key} at revision {item.revision} with different content than etcd stored", floor)
-        self._still_there(call, item, floor)
+            self._report_violation(
+                call, f"found {item.key} at revision {item.revision} with different content than etcd stored", floor
+            )
+        self._check_latest_at_floor(call, item, floor)
         return item.revision
 
-    def _write(self, call: Call, item: Item, floor: int) -> int:
+    def _check_write(self, call: Call, item: Item, floor: int) -> int:
         stored = self._history.version(item.key, item.revision)
         if stored is None:
             return 0  # reported by I5
         if item.revision <= floor:
-            if _is_its_own(call, item) or not stored.digest:
-                self._violated(call, f"{item.key}: acknowledged with revision {item.revision}", floor)
+            if _must_have_created_revision(call, item) or not stored.digest:
+                self._report_violation(call, f"{item.key}: acknowledged with revision {item.revision}", floor)
             else:
-                self._still_there(call, item, floor)
+                self._check_latest_at_floor(call, item, floor)
             return item.revision
-        self._claim(call, item, stored, floor)
+        self._claim_version(call, item, stored, floor)
         return item.revision
 
-    def _claim(self, call: Call, item: Item, stored: Stored, floor: int) -> None:
+    def _claim_version(self, call: Call, item: Item, stored: Stored, floor: int) -> None:
         """Check a write that may have created its revision: its condition was met, and no other call created the revision."""
         if item.key.startswith(self._private or "\0"):
             self._claimed.add((item.key, item.revision))
         before = self._history.before(stored)
         if item.expected and item.expected != item.revision and (before is None or before.revision != item.expected):
             was = f"revision {before.revision}" if before else "absent"
-            self._violated(
+            self._report_violation(
                 call, f"replaced {item.key} on the condition that it was at revision {item.expected}, but it was {was}", floor
             )
         if call.verb == "create" and before is not None:
-            self._violated(call, f"created {item.key}, which existed since revision {before.create_revision}", floor)
-        if _is_its_own(call, item):
+            self._report_violation(call, f"created {item.key}, which existed since revision {before.create_revision}", floor)
+        if _must_have_created_revision(call, item):
             name = f"{call.verb} #{call.id} of {call.client}"
             other = self._authors.setdefault((item.key, item.revision), name)
             if other != name:
-                self._violated(call, f"{item.key}: {other} was acknowledged with the same revision {item.revision}", floor)
+                self._report_violation(
+                    call, f"{item.key}: {other} was acknowledged with the same revision {item.revision}", floor
+                )
 
-    def _refusal(self, call: Call, item: Item, floor: int) -> int:
+    def _check_refusal(self, call: Call, item: Item, floor: int) -> int:
         code = item.code or call.code
         if code == "ALREADY_EXISTS" and call.verb == "create":
-            return self._when(call, item.key, floor, lambda now: now is not None, "was refused because it exists")
+            return self._find_revision_where(
+                call, item.key, floor, lambda now: now is not None, "was refused because it exists"
+            )
         if code == "NOT_FOUND" and call.verb != "create":
-            return self._when(call, item.key, floor, lambda now: now is None, "was refused because it does not exist")
+            return self._find_revision_where(
+                call, item.key, floor, lambda now: now is None, "was refused because it does not exist"
+            )
         if code == "ABORTED" and item.expected:
-            return self._when(
+            return self._find_revision_where(
                 call,
                 item.key,
                 floor,
@@ -199,15 +207,15 @@ class _Scan:
             )
         return 0
 
-    def _still_there(self, call: Call, item: Item, floor: int) -> None:
+    def _check_latest_at_floor(self, call: Call, item: Item, floor: int) -> None:
         """Check that the returned version was the latest at the floor, or became the latest after it."""
         following = self._history.next_version(item.key, item.revision)
         if following is not None and following.revision <= floor:
             what = "replaced" if following.digest else "deleted"
             text = f"returned {item.key} at revision {item.revision}, which had been {what} at revision {following.revision}"
-            self._violated(call, text, floor)
+            self._report_violation(call, text, floor)
 
-    def _when(self, call: Call, key: str, floor: int, holds: Callable[[Stored | None], bool], what: str) -> int:
+    def _find_revision_where(self, call: Call, key: str, floor: int, holds: Callable[[Stored | None], bool], what: str) -> int:
         """Return the first revision from the floor at which the condition holds for the key, or 0 if there is none."""
         now = self._history.state(key, floor)
         if holds(now):
@@ -216,22 +224,22 @@ class _Scan:
             if holds(stored if stored.digest else None):
                 return stored.revision
         was = f"at revision {now.revision}" if now else "absent"
-        self._violated(call, f"{what} ({key}), but it was {was} and did not change accordingly afterwards", floor)
+        self._report_violation(call, f"{what} ({key}), but it was {was} and did not change accordingly afterwards", floor)
         return 0
 
-    def _violated(self, call: Call, text: str, floor: int) -> None:
+    def _report_violation(self, call: Call, text: str, floor: int) -> None:
         where = f"{call.verb} #{call.id} of {call.client} from {call.server}"
         known = f"when the call began, revision {floor} had certainly been reached"
-        self._found.violated(f"{where} {text}; {known}", revision=floor, at=call.began)
+        self._findings.violated(f"{where} {text}; {known}", revision=floor, at=call.began)
 
 
-def _is_its_own(call: Call, item: Item) -> bool:
+def _must_have_created_revision(call: Call, item: Item) -> bool:
     """Return whether this write must have created the returned revision. A write without a change returns the existing version,
     which is the required version if the write is conditional."""
     return call.verb in CLAIMS or item.expected not in (0, item.revision)
 
 
-def _effect(history: History, stored: Stored) -> str:
+def _effect_of_change(history: History, stored: Stored) -> str:
     if not stored.digest:
         return "delete"
     if stored.create_revision == stored.revision:
@@ -242,7 +250,7 @@ def _effect(history: History, stored: Stored) -> str:
     return "delete" if marked and not was_marked else "update"
 
 
-def _effect_of(verb: str) -> str:
+def _effect_of_verb(verb: str) -> str:
     """Return the effect of an executed write on its key."""
     return verb if verb in ("create", "delete") else "update"
 
@@ -250,26 +258,26 @@ def _effect_of(verb: str) -> str:
 MONOTONIC_READS = ("I6", "resourceVersion never goes back: per object, and per client across API servers")
 
 
-def examine_sessions(history: History, found: Findings) -> None:
+def examine_sessions(history: History, findings: Findings) -> None:
     by_client: defaultdict[str, list[Call]] = defaultdict(list)
     for call in history.calls:
         if call.outcome == "ok" and not call.stale and call.of in (0, call.id):
             by_client[call.client].append(call)
     for calls in by_client.values():
-        _examine_calls(calls, found)
-    for words in history.streams.values():
-        _examine_stream(words, found)
+        _examine_calls(calls, findings)
+    for messages in history.streams.values():
+        _examine_stream(messages, findings)
 
 
-def _examine_calls(calls: list[Call], found: Findings) -> None:
+def _examine_calls(calls: list[Call], findings: Findings) -> None:
     objects: dict[str, int] = {}  # key -> the latest revision that the client has received
     latest = 0
-    for began, _, call in moments(calls):
+    for began, _, call in list_call_moments(calls):
         if began:
-            found.examined += 1
-            if problem := _problem(call, latest, objects):
+            findings.examined += 1
+            if problem := _session_problem(call, latest, objects):
                 text = f"{call.client}: {call.verb} #{call.id} from {call.server} {problem}"
-                found.violated(text, revision=latest, at=call.began)
+                findings.violated(text, revision=latest, at=call.began)
             continue
         latest = max(latest, call.snapshot)
         for item in call.items:
@@ -278,7 +286,7 @@ def _examine_calls(calls: list[Call], found: Findings) -> None:
                 latest = max(latest, item.revision)
 
 
-def _problem(call: Call, latest: int, objects: dict[str, int]) -> str:
+def _session_problem(call: Call, latest: int, objects: dict[str, int]) -> str:
     if call.verb == "list" and call.snapshot < latest:
         return f"returned revision {call.snapshot}, after the client had received revision {latest}"
     if call.verb == "get":
@@ -288,46 +296,46 @@ def _problem(call: Call, latest: int, objects: dict[str, int]) -> str:
     return ""
 
 
-def _examine_stream(words: list[Told], found: Findings) -> None:
+def _examine_stream(messages: list[Told], findings: Findings) -> None:
     latest, initial = 0, False
-    for told in words:
-        match told.kind:
+    for message in messages:
+        match message.kind:
             case "began":
-                initial = told.revision == 0
+                initial = message.revision == 0
             case "relisted":
                 initial = True
             case "ended":
                 pass
-            case _ if not initial or told.kind in ("synced", "bookmark"):
-                found.examined += 1
-                initial = initial and told.kind != "synced"
-                if told.revision < latest:
+            case _ if not initial or message.kind in ("synced", "bookmark"):
+                findings.examined += 1
+                initial = initial and message.kind != "synced"
+                if message.revision < latest:
                     text = (
-                        f"watch {told.stream} of {told.client}: {told.kind} {told.key} from {told.server} has revision "
-                        f"{told.revision}, after revision {latest}"
+                        f"watch {message.stream} of {message.client}: {message.kind} {message.key} from {message.server} has "
+                        f"revision {message.revision}, after revision {latest}"
                     )
-                    found.violated(text, revision=told.revision, at=told.at)
-                latest = max(latest, told.revision)
+                    findings.violated(text, revision=message.revision, at=message.at)
+                latest = max(latest, message.revision)
 
 
 DURABILITY = ("I5", "an acknowledged write survives kill -9 of anything")
 READS = ("get", "list")
 
 
-def examine_durability(history: History, found: Findings) -> None:
+def examine_durability(history: History, findings: Findings) -> None:
     for call in history.calls:
         if call.outcome != "ok" or call.verb in READS:
             continue
         for item in call.items:
             if item.outcome == "ok":
-                found.examined += 1
+                findings.examined += 1
                 stored = history.version(item.key, item.revision)
-                if problem := _unacknowledged(history, call, item, stored):
+                if problem := _is_unacknowledged(history, call, item, stored):
                     text = f"{call.verb} of {item.key} by {call.client} was acknowledged by {call.server}, but {problem}"
-                    found.violated(text, revision=item.revision, at=call.ended)
+                    findings.violated(text, revision=item.revision, at=call.ended)
 
 
-def _unacknowledged(history: History, call: Call, item: Item, stored: Stored | None) -> str:
+def _is_unacknowledged(history: History, call: Call, item: Item, stored: Stored | None) -> str:
     if item.revision > history.last_revision:
         return f"the history ends at revision {history.last_revision}"
     if stored is None:
@@ -350,21 +358,21 @@ FIRST = 2
 """The first revision of a write. An empty etcd is at revision 1."""
 
 
-def examine_completeness(history: History, found: Findings) -> None:
+def examine_completeness(history: History, findings: Findings) -> None:
     last = FIRST - 1
     alive: dict[str, int] = {}
     for stored in history.stored:
-        found.examined += 1
+        findings.examined += 1
         revision = stored.revision
         if not last <= revision <= last + 1 or revision < FIRST:
             text = f"revision {revision} follows revision {last}: {'out of order' if revision < last else 'incomplete'}"
-            found.violated(text, revision=revision, at=stored.at)
+            findings.violated(text, revision=revision, at=stored.at)
         last = revision
-        if problem := _gap(alive, stored):
-            found.violated(f"{stored.key} {problem}", revision=revision, at=stored.at)
+        if problem := _find_revision_gap(alive, stored):
+            findings.violated(f"{stored.key} {problem}", revision=revision, at=stored.at)
 
 
-def _gap(alive: dict[str, int], stored: Stored) -> str:
+def _find_revision_gap(alive: dict[str, int], stored: Stored) -> str:
     """Return the problem of a change, or "". Updates `alive`, the create_revision of each existing key."""
     created = alive.get(stored.key)
     if not stored.digest:

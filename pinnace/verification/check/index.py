@@ -14,7 +14,7 @@ from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, prefix_of
 from pinnace.history.records import Call, Fault, Observed, Phase, PodFacts, Ran, Record, Run, Stored, Told
 
 
-def moments(calls: Iterable[Call]) -> Iterator[tuple[bool, int, Call]]:
+def list_call_moments(calls: Iterable[Call]) -> Iterator[tuple[bool, int, Call]]:
     """Yield (began, index, call) for the start and the end of each call, in order of time.
 
     A call precedes another only if it ended before the other began, so starts are yielded before ends of the same time.
@@ -27,14 +27,14 @@ def moments(calls: Iterable[Call]) -> Iterator[tuple[bool, int, Call]]:
         yield not end, index, listed[index]
 
 
-def end_of(fault: Fault) -> float:
+def fault_end(fault: Fault) -> float:
     return float("inf") if fault.ended is None else fault.ended
 
 
-def uncovered(since: float, until: float, faults: Iterable[Fault]) -> float:
+def measure_uncovered(since: float, until: float, faults: Iterable[Fault]) -> float:
     """Return the seconds between `since` and `until` that are not covered by faults."""
     left, at = 0.0, since
-    for began, ended in sorted((fault.began, end_of(fault)) for fault in faults):
+    for began, ended in sorted((fault.began, fault_end(fault)) for fault in faults):
         if began > at:
             left += max(0.0, min(began, until) - at)
         at = max(at, ended)
@@ -98,7 +98,7 @@ class History:
         self.last_revision = 0
         """The highest revision of the history."""
         for record in records:
-            self._add(record)
+            self._add_record(record)
 
     def version(self, key: str, revision: int) -> Stored | None:
         """Return the version of the key that was written at this revision, or None."""
@@ -127,7 +127,7 @@ class History:
         """Return the version that this one replaced, or None if the key was absent."""
         return self.state(stored.key, stored.revision - 1)
 
-    def _add(self, record: Record) -> None:
+    def _add_record(self, record: Record) -> None:
         match record:
             case Stored():
                 self._add_stored(record)
@@ -197,19 +197,19 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StateVisit:
     """A callback for the state at a revision."""
 
     revision: int
     see: Callable[[State], None]
 
 
-def visit(history: History, looks: Iterable[Look]) -> None:
+def visit_states(history: History, visits: Iterable[StateVisit]) -> None:
     """Call each look with the state at its revision. Revisions after the end of the history are skipped."""
     state = State()
     changes = iter(history.stored)
     change = next(changes, None)
-    for look in sorted(looks, key=lambda look: look.revision):
+    for look in sorted(visits, key=lambda look: look.revision):
         if look.revision > history.last_revision:
             return
         while change is not None and change.revision <= look.revision:

@@ -30,53 +30,53 @@ from dataclasses import dataclass, replace
 from pinnace.api.resources import NODES
 from pinnace.history.records import Call, ElectionFacts, Fault, NodeFacts, PodFacts, Run, Stored
 from pinnace.history.verdict import Findings
-from pinnace.verification.check.index import History, end_of, uncovered
+from pinnace.verification.check.index import History, fault_end, measure_uncovered
 
 PODS_RUN = ("L1", "after the last fault, every feasible pod is bound and Running within a limit")
 LEADERSHIP = ("L2", "there is a leader within a limit; leadership does not move without a fault")
 
 
-def examine_pods(history: History, found: Findings) -> None:
+def examine_pods(history: History, findings: Findings) -> None:
     quiet, end = history.phases.get("quiet"), history.phases.get("end")
     if quiet is None or end is None:
         return
-    settle = _run(history).settle
-    room = _Room(history)
+    settle = _run_record(history).settle
+    room = _FreeResources(history)
     unjudged = 0
     for versions in history.keys.values():
         pod = versions[-1].facts
         if not isinstance(pod, PodFacts) or pod.terminating:
             continue
-        deadline = max(quiet, _created(versions)) + settle
-        running = next((stored.at for stored in versions if _runs(stored, pod.uid)), None)
+        deadline = max(quiet, _creation_time(versions)) + settle
+        running = next((stored.at for stored in versions if _is_running(stored, pod.uid)), None)
         if running is None and deadline > end:
-            unjudged += bool(pod.node or room.for_pod(pod))
+            unjudged += bool(pod.node or room.find_node_for_pod(pod))
             continue
-        found.examined += 1
+        findings.examined += 1
         key, at = versions[-1].key, versions[-1].at
         if running is not None:
             if running > deadline:
-                found.violated(
+                findings.violated(
                     f"pod {key} was Running {running - quiet:.1f} s after the last fault, limit {settle:g} s", at=running
                 )
         elif pod.node:
-            found.violated(f"pod {key} is {pod.phase} on {pod.node}, {end - quiet:.1f} s after the last fault", at=at)
-        elif node := room.for_pod(pod):
-            found.violated(f"pod {key} is not bound {end - quiet:.1f} s after the last fault; node {node} has room", at=at)
+            findings.violated(f"pod {key} is {pod.phase} on {pod.node}, {end - quiet:.1f} s after the last fault", at=at)
+        elif node := room.find_node_for_pod(pod):
+            findings.violated(f"pod {key} is not bound {end - quiet:.1f} s after the last fault; node {node} has room", at=at)
     if unjudged:
-        found.void.append(f"the run ended {end - quiet:.1f} s after the last fault, before the limit of {unjudged} pods")
+        findings.void.append(f"the run ended {end - quiet:.1f} s after the last fault, before the limit of {unjudged} pods")
 
 
-def examine_leaders(history: History, found: Findings) -> None:
+def examine_leaders(history: History, findings: Findings) -> None:
     load, end = history.phases.get("load"), history.phases.get("end")
     if load is None or end is None:
         return
-    limit = _run(history).leaderless
-    harmless = _run(history).harmless
+    limit = _run_record(history).leaderless
+    harmless = _run_record(history).harmless
     faults = [fault for fault in history.faults.values() if fault.fired and fault.name not in harmless]
-    wanted = _run(history).elections
+    wanted = _run_record(history).elections
     for name in dict.fromkeys((*wanted, *history.elections)):
-        if name in _run(history).unsteady:
+        if name in _run_record(history).unsteady:
             continue
         versions = history.elections.get(name, [])
         vacant = load if name in wanted else None  # the time since when there is no leader
@@ -86,74 +86,78 @@ def examine_leaders(history: History, found: Findings) -> None:
                 vacant = stored.at
                 continue
             if token and stored.create_revision != token and load <= stored.at <= end:
-                found.examined += 1
-                _check_cause(name, token, stored, stored.at if vacant is None else vacant, faults, _run(history), found)
+                findings.examined += 1
+                _check_cause(
+                    name, token, stored, stored.at if vacant is None else vacant, faults, _run_record(history), findings
+                )
             if vacant is not None:
-                _check_gap(name, max(vacant, load), min(stored.at, end), faults, limit, found)
+                _check_gap(name, max(vacant, load), min(stored.at, end), faults, limit, findings)
             vacant, token = None, stored.create_revision
-        _check_frozen(name, versions, history, limit, found)
+        _check_frozen(name, versions, history, limit, findings)
         if vacant is not None and vacant < end:
-            _check_gap(name, max(vacant, load), end, faults, limit, found)
-        found.examined += 1
+            _check_gap(name, max(vacant, load), end, faults, limit, findings)
+        findings.examined += 1
 
 
-def _check_cause(name: str, token: int, stored: Stored, at: float, faults: Iterable[Fault], run: Run, found: Findings) -> None:
+def _check_cause(
+    name: str, token: int, stored: Stored, at: float, faults: Iterable[Fault], run: Run, findings: Findings
+) -> None:
     """Check that a fault explains a change of leadership. `at`: the time at which the previous leader lost it."""
-    near = [fault for fault in faults if fault.began <= at <= end_of(fault) + run.aftermath]
+    near = [fault for fault in faults if fault.began <= at <= fault_end(fault) + run.aftermath]
     if len(near) > 1 or any(fault.name not in run.bearable for fault in near):
         return
     cause = f"only the bearable fault {near[0].name} {near[0].target} was active" if near else "there was no recent fault"
     text = f'election "{name}": leadership moved from token {token} to {stored.create_revision}, and {cause}'
-    found.violated(text, revision=stored.revision, at=stored.at)
+    findings.violated(text, revision=stored.revision, at=stored.at)
 
 
-def _check_frozen(name: str, versions: list[Stored], history: History, limit: float, found: Findings) -> None:
+def _check_frozen(name: str, versions: list[Stored], history: History, limit: float, findings: Findings) -> None:
     """Check that a frozen leader loses leadership."""
-    freezing = _run(history).freezing
+    freezing = _run_record(history).freezing
     faults = [fault for fault in history.faults.values() if fault.fired]
     for fault in faults:
         due = fault.began + limit
-        alone = not any(each is not fault and each.began <= due and end_of(each) + limit >= fault.began for each in faults)
-        if fault.name not in freezing or due > end_of(fault) or not alone:
+        alone = not any(each is not fault and each.began <= due and fault_end(each) + limit >= fault.began for each in faults)
+        if fault.name not in freezing or due > fault_end(fault) or not alone:
             continue
-        leader, later = _leader(versions, fault.began), _leader(versions, due)
+        leader, later = _leader_at(versions, fault.began), _leader_at(versions, due)
         if leader is None or leader[1] != fault.target:
             continue
-        found.examined += 1
+        findings.examined += 1
         if leader == later:
             text = f"{fault.target} is frozen, but still leads with token {leader[0]} after {limit:g} s"
-            found.violated(f'election "{name}": {text}', at=due)
+            findings.violated(f'election "{name}": {text}', at=due)
 
 
-def _leader(versions: list[Stored], at: float) -> tuple[int, str] | None:
+def _leader_at(versions: list[Stored], at: float) -> tuple[int, str] | None:
     """Return the token and holder of the election at this time, or None if it had no leader."""
     last = next((stored for stored in reversed(versions) if stored.at <= at), None)
     facts = last.facts if last is not None else None
     return (last.create_revision, facts.holder) if last is not None and isinstance(facts, ElectionFacts) else None
 
 
-def _check_gap(name: str, since: float, until: float, faults: Iterable[Fault], limit: float, found: Findings) -> None:
-    alone = uncovered(since, until, faults)
+def _check_gap(name: str, since: float, until: float, faults: Iterable[Fault], limit: float, findings: Findings) -> None:
+    alone = measure_uncovered(since, until, faults)
     if alone > limit:
         text = f"no leader for {until - since:.1f} s, {alone:.1f} s of it without a fault; limit {limit:g} s"
-        found.violated(f'election "{name}": {text}', at=until)
+        findings.violated(f'election "{name}": {text}', at=until)
 
 
-def _run(history: History) -> Run:
+def _run_record(history: History) -> Run:
     return history.run or Run(0.0)
 
 
-def _created(versions: list[Stored]) -> float:
+def _creation_time(versions: list[Stored]) -> float:
     """Return the time at which the current pod was created."""
     return next((stored.at for stored in reversed(versions) if stored.create_revision == stored.revision), versions[0].at)
 
 
-def _runs(stored: Stored, uid: str) -> bool:
+def _is_running(stored: Stored, uid: str) -> bool:
     facts = stored.facts
     return isinstance(facts, PodFacts) and facts.uid == uid and (facts.phase == "Running" or facts.finished)
 
 
-class _Room:
+class _FreeResources:
     """The free resources of the open nodes at the end of the history."""
 
     def __init__(self, history: History) -> None:
@@ -167,7 +171,7 @@ class _Room:
             if isinstance(facts, PodFacts) and facts.node in self._free and not facts.finished:
                 self._free[facts.node].subtract(dict(facts.requests))
 
-    def for_pod(self, pod: PodFacts) -> str:
+    def find_node_for_pod(self, pod: PodFacts) -> str:
         """Return a node with free resources for the pod, or "" if there is none or the pod has other constraints."""
         if pod.picky:
             return ""
@@ -185,23 +189,23 @@ FEWEST = 10
 """The minimum number of bystanders' calls during a fault. With fewer calls, L4 and L5 are not checked."""
 
 
-def examine_binds(history: History, found: Findings) -> None:
+def examine_binds(history: History, findings: Findings) -> None:
     load, quiet = history.phases.get("load"), history.phases.get("quiet")
     if load is None or quiet is None:
         return
     run = history.run or Run(0.0)
-    covering = _covering(history, run)
+    covering = _extended_faults(history, run)
     waiting: set[str] = set()
     since = load
 
     def judge(until: float) -> None:
-        found.examined += 1
-        alone = uncovered(since, until, covering) if until - since > run.bind_within else 0.0
+        findings.examined += 1
+        alone = measure_uncovered(since, until, covering) if until - since > run.bind_within else 0.0
         if alone > run.bind_within:
             text = f"no pod was bound for {until - since:.1f} s, {alone:.1f} s of it without an excusing fault"
-            found.violated(f"{text}; {len(waiting)} waited, limit {run.bind_within:g} s", at=until)
+            findings.violated(f"{text}; {len(waiting)} waited, limit {run.bind_within:g} s", at=until)
 
-    for at, uid, waits, bound in _waits(history, run):
+    for at, uid, waits, bound in _list_waiting_changes(history, run):
         if at > quiet:
             break
         if waits and not waiting:
@@ -214,7 +218,7 @@ def examine_binds(history: History, found: Findings) -> None:
         judge(quiet)
 
 
-def _waits(history: History, run: Run) -> Iterator[tuple[float, str, bool, bool]]:
+def _list_waiting_changes(history: History, run: Run) -> Iterator[tuple[float, str, bool, bool]]:
     """Yield the changes of pods: time, uid, whether the pod waits for a node, and whether it was bound by this change."""
     for stored, now, before in history.pods:
         if stored.key.startswith(run.fenced):
@@ -224,60 +228,62 @@ def _waits(history: History, run: Run) -> Iterator[tuple[float, str, bool, bool]
             yield stored.at, facts.uid, waits, now is not None and bool(now.node) and before is not None and not before.node
 
 
-def examine_answers(history: History, found: Findings) -> None:
+def examine_answers(history: History, findings: Findings) -> None:
     run = history.run or Run(0.0)
-    _examine_calls(history, run.bystanders, run.hostile, _Limit(90, run.answer_within), found)
+    _examine_calls(history, run.bystanders, run.hostile, _LatencyLimit(90, run.answer_within), findings)
 
 
-def examine_gateway_answers(history: History, found: Findings) -> None:
+def examine_gateway_answers(history: History, findings: Findings) -> None:
     run = history.run or Run(0.0)
-    _examine_calls(history, run.gateway_bystanders, run.attacks, _Limit(99, run.gateway_answers_within), found)
+    _examine_calls(history, run.gateway_bystanders, run.attacks, _LatencyLimit(99, run.gateway_answers_within), findings)
 
 
 @dataclass(frozen=True, slots=True)
-class _Limit:
+class _LatencyLimit:
     """This percentile of the latencies is at most `seconds`."""
 
     percentile: int
     seconds: float
 
 
-def _examine_calls(history: History, clients: Sequence[str], faults: Sequence[str], limit: _Limit, found: Findings) -> None:
+def _examine_calls(
+    history: History, clients: Sequence[str], faults: Sequence[str], limit: _LatencyLimit, findings: Findings
+) -> None:
     run = history.run or Run(0.0)
     calls = [call for call in history.calls if call.client in clients]
     for fault in history.faults.values():
         if fault.fired and fault.name in faults:
-            _judge_answers(fault, _during(fault, calls, _covering(history, run)), limit, found)
+            _check_latency(fault, _calls_during_fault(fault, calls, _extended_faults(history, run)), limit, findings)
 
 
-def _during(fault: Fault, calls: Sequence[Call], covering: Sequence[Fault]) -> list[Call]:
+def _calls_during_fault(fault: Fault, calls: Sequence[Call], covering: Sequence[Fault]) -> list[Call]:
     """Return the calls that began during the fault and do not overlap with a covering fault."""
-    until = end_of(fault)
+    until = fault_end(fault)
     inside = (call for call in calls if fault.began <= call.began <= until)
-    return [call for call in inside if not any(each.began <= call.ended and end_of(each) >= call.began for each in covering)]
+    return [call for call in inside if not any(each.began <= call.ended and fault_end(each) >= call.began for each in covering)]
 
 
-def _judge_answers(fault: Fault, calls: Sequence[Call], limit: _Limit, found: Findings) -> None:
+def _check_latency(fault: Fault, calls: Sequence[Call], limit: _LatencyLimit, findings: Findings) -> None:
     if len(calls) < FEWEST:
         return
-    found.examined += len(calls)
+    findings.examined += len(calls)
     during = f"during {fault.name} {fault.target}"
     failed = [call for call in calls if call.outcome != "ok"]
     if failed:
         codes = ", ".join(sorted({call.code or call.outcome for call in failed}))
-        found.violated(f"{len(failed)} of {len(calls)} calls of bystanders failed {during}: {codes}", at=failed[0].ended)
+        findings.violated(f"{len(failed)} of {len(calls)} calls of bystanders failed {during}: {codes}", at=failed[0].ended)
     took = sorted(call.ended - call.began for call in calls)
     usual = took[len(took) * limit.percentile // 100]
     if usual > limit.seconds:
         part = f"{100 - limit.percentile}% of the bystanders' calls"
         text = f"{part} took {usual:.2f} s or more {during}, limit {limit.seconds:g} s"
-        found.violated(text, at=fault.began)
+        findings.violated(text, at=fault.began)
 
 
-def examine_observations(history: History, found: Findings) -> None:
+def examine_observations(history: History, findings: Findings) -> None:
     run = history.run or Run(0.0)
     for observed in history.observed:
-        found.examined += 1
+        findings.examined += 1
         low = observed.least is not None and observed.value < observed.least
         high = observed.most is not None and observed.value > observed.most
         if low or high:
@@ -285,14 +291,14 @@ def examine_observations(history: History, found: Findings) -> None:
             fault = history.faults.get(observed.fault)
             during = f" during {fault.name}" if fault else ""
             text = f"{observed.target}{during}: {observed.what} is {observed.value:g}, must be {bound}"
-            found.violated(text, at=observed.at)
+            findings.violated(text, at=observed.at)
     reported = {observed.fault for observed in history.observed}
     for fault in history.faults.values():
         if fault.fired and fault.ended is not None and fault.name in run.observing and fault.id not in reported:
-            found.void.append(f"fault {fault.id}, {fault.name} {fault.target}, did not record an observation")
+            findings.void.append(f"fault {fault.id}, {fault.name} {fault.target}, did not record an observation")
 
 
-def _covering(history: History, run: Run) -> list[Fault]:
+def _extended_faults(history: History, run: Run) -> list[Fault]:
     """Return the faults that excuse a delay, each extended by the recovery time of its target."""
     fired = (fault for fault in history.faults.values() if fault.fired and fault.name not in run.tolerated)
-    return [replace(fault, ended=end_of(fault) + run.aftermath) for fault in fired]
+    return [replace(fault, ended=fault_end(fault) + run.aftermath) for fault in fired]

@@ -22,7 +22,7 @@ from itertools import combinations
 
 from pinnace.history.records import PodFacts
 from pinnace.history.verdict import Findings
-from pinnace.verification.check.index import History, PodChange, uncovered
+from pinnace.verification.check.index import History, PodChange, measure_uncovered
 
 PHASES = ("I10", "a pod's status follows the phase graph, has one writer, and each transition is written once")
 TRANSITIONS = {
@@ -34,18 +34,18 @@ TRANSITIONS = {
 ON_A_NODE = ("Running", "Succeeded")
 
 
-def examine_phases(history: History, found: Findings) -> None:
+def examine_phases(history: History, findings: Findings) -> None:
     for change in history.pods:
         stored, now, before = change
         if now is None:
             continue
         if before is None or now.phase != before.phase:
-            found.examined += 1
-        if problem := _problem(now, before) or _repeated(history, change):
-            found.violated(f"pod {stored.key} (uid {now.uid}) {problem}", revision=stored.revision, at=stored.at)
+            findings.examined += 1
+        if problem := _phase_problem(now, before) or _is_repeated_change(history, change):
+            findings.violated(f"pod {stored.key} (uid {now.uid}) {problem}", revision=stored.revision, at=stored.at)
 
 
-def _problem(now: PodFacts, before: PodFacts | None) -> str:
+def _phase_problem(now: PodFacts, before: PodFacts | None) -> str:
     if now.phase in ON_A_NODE and not now.node:
         return f"is {now.phase}, but not bound to a node"
     if before is None:
@@ -58,7 +58,7 @@ def _problem(now: PodFacts, before: PodFacts | None) -> str:
     return ""
 
 
-def _repeated(history: History, change: PodChange) -> str:
+def _is_repeated_change(history: History, change: PodChange) -> str:
     if change.before is None:
         return ""
     before = history.before(change.stored)
@@ -77,7 +77,7 @@ LIVING = 3.0
 
 
 @dataclass(slots=True)
-class _Run:
+class _ProcessRun:
     process: str
     key: str
     began: float
@@ -85,32 +85,32 @@ class _Run:
     """None if the pod was not stopped."""
 
 
-def examine_processes(history: History, found: Findings) -> None:
+def examine_processes(history: History, findings: Findings) -> None:
     if not history.ran:
         return
-    runs = _runs(history)
-    last = _last_words(history)
+    runs = _list_runs_by_pod(history)
+    last = _last_log_times(history)
     for uid, of_pod in runs.items():
-        found.examined += len(of_pod)
-        _check_twins(history, uid, of_pod, last, found)
-    _check_left(history, runs, last, found)
-    _check_started(history, runs, found)
+        findings.examined += len(of_pod)
+        _check_parallel_runs(history, uid, of_pod, last, findings)
+    _check_leftover_runs(history, runs, last, findings)
+    _check_start_after_bind(history, runs, findings)
 
 
-def _runs(history: History) -> dict[str, list[_Run]]:
+def _list_runs_by_pod(history: History) -> dict[str, list[_ProcessRun]]:
     """Return the runs by pod uid. Runs of one process do not overlap."""
-    runs: defaultdict[str, list[_Run]] = defaultdict(list)
-    on: dict[tuple[str, str], _Run] = {}
+    runs: defaultdict[str, list[_ProcessRun]] = defaultdict(list)
+    on: dict[tuple[str, str], _ProcessRun] = {}
     for ran in history.ran:
         if ran.what == "started":
-            run = on[ran.process, ran.uid] = _Run(ran.process, ran.key, ran.at)
+            run = on[ran.process, ran.uid] = _ProcessRun(ran.process, ran.key, ran.at)
             runs[ran.uid].append(run)
         elif (ran.process, ran.uid) in on:
             on.pop((ran.process, ran.uid)).ended = ran.at
     return runs
 
 
-def _last_words(history: History) -> dict[str, float]:
+def _last_log_times(history: History) -> dict[str, float]:
     """Return the time of the last line of each process."""
     last: dict[str, float] = {}
     for ran in history.ran:
@@ -119,7 +119,9 @@ def _last_words(history: History) -> dict[str, float]:
     return last
 
 
-def _check_twins(history: History, uid: str, runs: list[_Run], last: dict[str, float], found: Findings) -> None:
+def _check_parallel_runs(
+    history: History, uid: str, runs: list[_ProcessRun], last: dict[str, float], findings: Findings
+) -> None:
     if len({run.process for run in runs}) == 1:
         return
     for one, other in combinations(runs, 2):
@@ -131,12 +133,14 @@ def _check_twins(history: History, uid: str, runs: list[_Run], last: dict[str, f
             continue
         doubling = history.run.doubling if history.run else ()
         faults = [fault for fault in history.faults.values() if fault.fired and fault.name not in doubling]
-        if (both := uncovered(since, until, faults)) > LINGER:
+        if (both := measure_uncovered(since, until, faults)) > LINGER:
             text = f"ran in {one.process} and {other.process} concurrently for {both:.1f} s without a fault; limit {LINGER:g} s"
-            found.violated(f"pod {one.key} (uid {uid}) {text}", at=since)
+            findings.violated(f"pod {one.key} (uid {uid}) {text}", at=since)
 
 
-def _check_left(history: History, runs: dict[str, list[_Run]], last: dict[str, float], found: Findings) -> None:
+def _check_leftover_runs(
+    history: History, runs: dict[str, list[_ProcessRun]], last: dict[str, float], findings: Findings
+) -> None:
     """Check that deleted pods do not run at the end."""
     end = history.phases.get("end")
     if end is None:
@@ -149,13 +153,13 @@ def _check_left(history: History, runs: dict[str, list[_Run]], last: dict[str, f
             lives = last.get(run.process, 0.0) > end - LIVING
             if lives and run.began <= end and (run.ended is None or run.ended > end):
                 text = f"still ran in {run.process} at the end, {end - at:.1f} s after it was deleted"
-                found.violated(f"pod {run.key} (uid {uid}) {text}", at=end)
+                findings.violated(f"pod {run.key} (uid {uid}) {text}", at=end)
 
 
-def _check_started(history: History, runs: dict[str, list[_Run]], found: Findings) -> None:
+def _check_start_after_bind(history: History, runs: dict[str, list[_ProcessRun]], findings: Findings) -> None:
     for stored, now, before in history.pods:
         if now is not None and now.phase == "Running" and (before is None or before.phase != "Running") and now.uid not in runs:
-            found.violated(
+            findings.violated(
                 f"pod {stored.key} (uid {now.uid}) is Running, but no kubelet started it",
                 revision=stored.revision,
                 at=stored.at,
@@ -165,7 +169,7 @@ def _check_started(history: History, runs: dict[str, list[_Run]], found: Finding
 ONE_NODE = ("I11", "a pod runs on at most one node")
 
 
-def examine_nodes(history: History, found: Findings) -> None:
+def examine_nodes(history: History, findings: Findings) -> None:
     bound: dict[str, str] = {}
     for _, now, _ in history.pods:
         if now is not None and now.node:
@@ -174,11 +178,13 @@ def examine_nodes(history: History, found: Findings) -> None:
     for ran in history.ran:
         if ran.what != "started":
             continue
-        found.examined += 1
+        findings.examined += 1
         node, since = first.setdefault(ran.uid, (ran.node, ran.at))
         if ran.node != node:
-            found.violated(f"pod {ran.key} (uid {ran.uid}) runs on {ran.node}, but ran on {node} since {since:.3f}", at=ran.at)
+            findings.violated(
+                f"pod {ran.key} (uid {ran.uid}) runs on {ran.node}, but ran on {node} since {since:.3f}", at=ran.at
+            )
         elif ran.node != (wanted := bound.get(ran.uid, "")):
-            found.violated(
+            findings.violated(
                 f"pod {ran.key} (uid {ran.uid}) runs on {ran.node}, but is bound to {wanted or 'no node'}", at=ran.at
             )

@@ -36,7 +36,7 @@ from typing import NamedTuple
 from pinnace.api.resources import PODS, prefix_of
 from pinnace.history.records import Call, PodFacts, Stored, Told, Word
 from pinnace.history.verdict import Findings
-from pinnace.verification.check.index import BY_NODE, History, Look, Query, State, visit
+from pinnace.verification.check.index import BY_NODE, History, Query, State, StateVisit, visit_states
 
 
 class Event(NamedTuple):
@@ -59,51 +59,51 @@ class Expected:
 
     def events(self, selection: Query) -> Sequence[Event]:
         """Return the expected events in order. The selector must be one that can be evaluated (`Query.judged`)."""
-        found = self._events.get(selection)
-        if found is None:
-            found = self._events[selection] = [
+        events = self._events.get(selection)
+        if events is None:
+            events = self._events[selection] = [
                 event
                 for now, before in self._changes(selection)
-                if now.key.startswith(selection.prefix) and (event := _event(selection, now, before))
+                if now.key.startswith(selection.prefix) and (event := _check_event(selection, now, before))
             ]
-        return found
+        return events
 
     def _changes(self, selection: Query) -> Sequence[tuple[Stored, Stored | None]]:
         """Return all changes that may concern the selection, as (new version, previous version)."""
         if self._resources is None:
-            self._resources = self._by_resource()
+            self._resources = self._group_by_resource()
         if not selection.selector:
             return self._resources.get(prefix_of(selection.prefix), ())
         if self._nodes is None:
-            self._nodes = _by_node(self._resources.get(PODS.prefix, ()))
+            self._nodes = _group_by_node(self._resources.get(PODS.prefix, ()))
         return self._nodes.get(selection.selector.removeprefix(BY_NODE), ())
 
-    def _by_resource(self) -> dict[str, list[tuple[Stored, Stored | None]]]:
-        sorted_: defaultdict[str, list[tuple[Stored, Stored | None]]] = defaultdict(list)
+    def _group_by_resource(self) -> dict[str, list[tuple[Stored, Stored | None]]]:
+        groups: defaultdict[str, list[tuple[Stored, Stored | None]]] = defaultdict(list)
         present: dict[str, Stored] = {}
         for stored in self._history.stored:
-            sorted_[prefix_of(stored.key)].append((stored, present.get(stored.key)))
+            groups[prefix_of(stored.key)].append((stored, present.get(stored.key)))
             if stored.digest:
                 present[stored.key] = stored
             else:
                 present.pop(stored.key, None)
-        return sorted_
+        return groups
 
 
-def _by_node(changes: Sequence[tuple[Stored, Stored | None]]) -> dict[str, list[tuple[Stored, Stored | None]]]:
-    sorted_: defaultdict[str, list[tuple[Stored, Stored | None]]] = defaultdict(list)
+def _group_by_node(changes: Sequence[tuple[Stored, Stored | None]]) -> dict[str, list[tuple[Stored, Stored | None]]]:
+    groups: defaultdict[str, list[tuple[Stored, Stored | None]]] = defaultdict(list)
     for now, before in changes:
-        for node in {_node(now), _node(before)}:
+        for node in {_node_of(now), _node_of(before)}:
             if node:
-                sorted_[node].append((now, before))
-    return sorted_
+                groups[node].append((now, before))
+    return groups
 
 
-def _node(stored: Stored | None) -> str:
+def _node_of(stored: Stored | None) -> str:
     return stored.facts.node if stored is not None and isinstance(stored.facts, PodFacts) else ""
 
 
-def _event(selection: Query, now: Stored, before: Stored | None) -> Event | None:
+def _check_event(selection: Query, now: Stored, before: Stored | None) -> Event | None:
     was, is_now = selection.selects(before), selection.selects(now)
     if is_now:
         return Event("modified" if was else "added", now.revision, now.key, now.digest, now.at)
@@ -124,169 +124,174 @@ Store = dict[str, tuple[int, str]]
 
 def examine_watches(history: History, events: Findings, bookmarks: Findings) -> None:
     expected = Expected(history)
-    looks: list[Look] = []
-    for words in history.streams.values():
-        follower = _Follower(history, expected, events, bookmarks, looks)
-        for told in words:
-            follower.hear(told)
-        follower.finish(history.phases.get("end"))
-    visit(history, looks)
+    visits: list[StateVisit] = []
+    for messages in history.streams.values():
+        checker = _StreamChecker(history, expected, events, bookmarks, visits)
+        for message in messages:
+            checker.process_message(message)
+        checker.finish(history.phases.get("end"))
+    visit_states(history, visits)
 
 
-class _Follower:
-    """Checks one stream. `_position`: the index of the next expected event. `_promised`: the index after the last event that a
-    bookmark covers."""
+class _StreamChecker:
+    """Check one stream. `_position`: the index of the next expected event. `_bookmarked`: the index after the last event
+    that a bookmark covers."""
 
-    def __init__(self, history: History, expected: Expected, events: Findings, bookmarks: Findings, looks: list[Look]) -> None:
+    def __init__(
+        self, history: History, expected: Expected, events: Findings, bookmarks: Findings, visits: list[StateVisit]
+    ) -> None:
         self._history = history
         self._source = expected
         self._events = events
         self._bookmarks = bookmarks
-        self._looks = looks
+        self._visits = visits
         self._selection = Query("")
         self._expected: Sequence[Event] = ()
-        self._position = self._promised = 0
+        self._position = self._bookmarked = 0
         self._revision = 0
         self._syncing = False
-        self._heard = 0.0  # the time of the last message
+        self._last_message_at = 0.0  # the time of the last message
         self._store: Store | None = None  # None if the stream did not start with the initial state
         self._name = ""
 
-    def hear(self, told: Told) -> None:
-        self._heard = told.at
-        if told.revision > self._history.last_revision:
+    def process_message(self, message: Told) -> None:
+        self._last_message_at = message.at
+        if message.revision > self._history.last_revision:
             return  # after the end of the history
-        match told.kind:
+        match message.kind:
             case "began":
-                self._begin(told)
+                self._start_stream(message)
             case "relisted":
                 self._syncing = True
             case "synced":
-                self._synced(told)
+                self._finish_list(message)
             case "bookmark":
-                self._bookmark(told)
+                self._note_bookmark(message)
             case "ended":
                 pass
             case _ if self._syncing:
-                self._keep(told)
+                self._update_store(message)
             case _:
                 self._events.examined += 1
-                self._event(told)
-                self._keep(told)
-                self._revision = max(self._revision, told.revision)
+                self._check_event(message)
+                self._update_store(message)
+                self._revision = max(self._revision, message.revision)
 
     def finish(self, end: float | None) -> None:
-        self._check_promises(0.0)
-        if end is None or (self._syncing and self._heard > end - DELIVERY_TIMEOUT):
+        self._check_bookmarked_events(0.0)
+        if end is None or (self._syncing and self._last_message_at > end - DELIVERY_TIMEOUT):
             return
         late = [event for event in self._expected[self._position :] if event.at < end - DELIVERY_TIMEOUT]
         if late:
-            self._lost(late, end, f"the run ended {end - late[0].at:.1f} s after the first event")
+            self._report_lost(late, end, f"the run ended {end - late[0].at:.1f} s after the first event")
 
-    def _begin(self, told: Told) -> None:
-        self._check_promises(told.at)
-        self._name = f"watch {told.stream} of {told.client} from {told.server}"
-        self._selection = Query(told.key, told.selection)
+    def _start_stream(self, message: Told) -> None:
+        self._check_bookmarked_events(message.at)
+        self._name = f"watch {message.stream} of {message.client} from {message.server}"
+        self._selection = Query(message.key, message.selection)
         if self._selection.judged:
             self._expected = self._source.events(self._selection)
-        self._syncing = told.revision == 0
+        self._syncing = message.revision == 0
         if self._syncing:
             self._store = {}
             return
-        if self._revision not in (0, told.revision):
-            text = f"{self._name} resumed after revision {told.revision}, but had received up to {self._revision}"
-            self._events.violated(text, revision=told.revision, at=told.at)
-        self._stand_at(told.revision)
+        if self._revision not in (0, message.revision):
+            text = f"{self._name} resumed after revision {message.revision}, but had received up to {self._revision}"
+            self._events.violated(text, revision=message.revision, at=message.at)
+        self._set_position(message.revision)
 
-    def _synced(self, told: Told) -> None:
+    def _finish_list(self, message: Told) -> None:
         self._events.examined += 1
         self._syncing = False
         if self._store is not None and self._selection.judged:
-            see = partial(_compare, self._events, self._name, told, self._selection, dict(self._store))
-            self._looks.append(Look(told.revision, see))
-        self._stand_at(told.revision)
+            see = partial(_compare_store, self._events, self._name, message, self._selection, dict(self._store))
+            self._visits.append(StateVisit(message.revision, see))
+        self._set_position(message.revision)
 
-    def _stand_at(self, revision: int) -> None:
+    def _set_position(self, revision: int) -> None:
         self._revision = revision
-        self._position = self._promised = bisect_right(self._expected, revision, key=_revision)
+        self._position = self._bookmarked = bisect_right(self._expected, revision, key=_revision)
 
-    def _keep(self, told: Told) -> None:
+    def _update_store(self, message: Told) -> None:
         if self._store is None:
             return
-        if told.kind == "deleted":
-            self._store.pop(told.key, None)
+        if message.kind == "deleted":
+            self._store.pop(message.key, None)
         else:
-            self._store[told.key] = (told.revision, told.digest)
+            self._store[message.key] = (message.revision, message.digest)
 
-    def _event(self, told: Told) -> None:
+    def _check_event(self, message: Told) -> None:
         if not self._selection.judged:
-            self._check_order(told)
+            self._check_order(message)
             return
         expected = self._expected[self._position] if self._position < len(self._expected) else None
-        if expected is not None and (expected.revision, expected.key) == (told.revision, told.key):
+        if expected is not None and (expected.revision, expected.key) == (message.revision, message.key):
             self._position += 1
-            self._check_content(told, expected)
+            self._check_content(message, expected)
             return
-        index = self._find(told)
+        index = self._find_expected(message)
         if index is None:
-            self._violated(told, "although it did not happen")
+            self._report_violation(message, "although it did not happen")
         elif index < self._position:
-            self._violated(told, f"again or too late, after revision {self._revision}")
+            self._report_violation(message, f"again or too late, after revision {self._revision}")
         else:
-            self._lost(
-                self._expected[self._position : index], told.at, f"the next event was {told.key} at revision {told.revision}"
+            self._report_lost(
+                self._expected[self._position : index],
+                message.at,
+                f"the next event was {message.key} at revision {message.revision}",
             )
             self._position = index + 1
-            self._check_content(told, self._expected[index])
+            self._check_content(message, self._expected[index])
 
-    def _find(self, told: Told) -> int | None:
-        index = bisect_left(self._expected, told.revision, key=_revision)
-        while index < len(self._expected) and self._expected[index].revision == told.revision:
-            if self._expected[index].key == told.key:
+    def _find_expected(self, message: Told) -> int | None:
+        index = bisect_left(self._expected, message.revision, key=_revision)
+        while index < len(self._expected) and self._expected[index].revision == message.revision:
+            if self._expected[index].key == message.key:
                 return index
             index += 1
         return None
 
-    def _check_content(self, told: Told, expected: Event) -> None:
-        if told.kind != expected.kind:
-            self._violated(told, f"as {told.kind}, expected {expected.kind}")
-        elif told.digest and told.digest != expected.digest:
-            self._violated(told, f"with different content (digest {told.digest}, expected {expected.digest})")
+    def _check_content(self, message: Told, expected: Event) -> None:
+        if message.kind != expected.kind:
+            self._report_violation(message, f"as {message.kind}, expected {expected.kind}")
+        elif message.digest and message.digest != expected.digest:
+            self._report_violation(message, f"with different content (digest {message.digest}, expected {expected.digest})")
 
-    def _check_order(self, told: Told) -> None:
-        if self._history.version(told.key, told.revision) is None:
-            self._violated(told, "although it did not happen")
-        elif told.revision < self._revision:
-            self._violated(told, f"after revision {self._revision}")
+    def _check_order(self, message: Told) -> None:
+        if self._history.version(message.key, message.revision) is None:
+            self._report_violation(message, "although it did not happen")
+        elif message.revision < self._revision:
+            self._report_violation(message, f"after revision {self._revision}")
 
-    def _bookmark(self, told: Told) -> None:
+    def _note_bookmark(self, message: Told) -> None:
         self._bookmarks.examined += 1
-        index = bisect_right(self._expected, told.revision, key=_revision, lo=self._promised)
-        missing = self._expected[max(self._position, self._promised) : index]
+        index = bisect_right(self._expected, message.revision, key=_revision, lo=self._bookmarked)
+        missing = self._expected[max(self._position, self._bookmarked) : index]
         if missing:
-            text = f"{self._name}: bookmark {told.revision}, but {len(missing)} events are missing, first {_words(missing[0])}"
-            self._bookmarks.violated(text, revision=told.revision, at=told.at)
-        self._promised = max(self._promised, index)
-        if told.revision < self._revision:
-            text = f"{self._name}: bookmark {told.revision} comes after revision {self._revision}"
-            self._bookmarks.violated(text, revision=told.revision, at=told.at)
-        self._revision = max(self._revision, told.revision)
+            first = _event_text(missing[0])
+            text = f"{self._name}: bookmark {message.revision}, but {len(missing)} events are missing, first {first}"
+            self._bookmarks.violated(text, revision=message.revision, at=message.at)
+        self._bookmarked = max(self._bookmarked, index)
+        if message.revision < self._revision:
+            text = f"{self._name}: bookmark {message.revision} comes after revision {self._revision}"
+            self._bookmarks.violated(text, revision=message.revision, at=message.at)
+        self._revision = max(self._revision, message.revision)
 
-    def _check_promises(self, at: float) -> None:
+    def _check_bookmarked_events(self, at: float) -> None:
         """Report events that a bookmark covers but that were not delivered."""
-        if self._position < self._promised:
-            self._lost(self._expected[self._position : self._promised], at, "a bookmark covered these events")
+        if self._position < self._bookmarked:
+            self._report_lost(self._expected[self._position : self._bookmarked], at, "a bookmark covered these events")
 
-    def _lost(self, events: Sequence[Event], at: float, why: str) -> None:
-        text = f"{self._name}: lost {len(events)} events, first {_words(events[0])}; {why}"
+    def _report_lost(self, events: Sequence[Event], at: float, why: str) -> None:
+        text = f"{self._name}: lost {len(events)} events, first {_event_text(events[0])}; {why}"
         self._events.violated(text, revision=events[0].revision, at=at)
 
-    def _violated(self, told: Told, text: str) -> None:
-        where = f"{self._name}: {told.kind} {told.key} at revision {told.revision}"
-        self._events.violated(f"{where}: received {text}", revision=told.revision, at=told.at)
+    def _report_violation(self, message: Told, text: str) -> None:
+        where = f"{self._name}: {message.kind} {message.key} at revision {message.revision}"
+        self._events.violated(f"{where}: received {text}", revision=message.revision, at=message.at)
 
 
-def _compare(found: Findings, name: str, told: Told, selection: Query, store: Store, state: State) -> None:
+def _compare_store(findings: Findings, name: str, message: Told, selection: Query, store: Store, state: State) -> None:
     """Compare a watcher's store with the state at the revision of its list."""
     there = {stored.key: stored for stored in state.range(selection.prefix) if selection.selects(stored)}
     for key in sorted(store.keys() | there.keys()):
@@ -301,39 +306,39 @@ def _compare(found: Findings, name: str, told: Told, selection: Query, store: St
             problem = f"has different content than was stored at revision {stored.revision}"
         else:
             continue
-        text = f"{name}: after the list at revision {told.revision}, {key} {problem}"
-        found.violated(text, revision=told.revision, at=told.at)
+        text = f"{name}: after the list at revision {message.revision}, {key} {problem}"
+        findings.violated(text, revision=message.revision, at=message.at)
 
 
-def _words(event: Event) -> str:
+def _event_text(event: Event) -> str:
     return f"{event.kind} {event.key} at revision {event.revision}"
 
 
 SNAPSHOT_PAGES = ("I12", "the pages of one list are one snapshot")
 
 
-def examine_pages(history: History, found: Findings) -> None:
-    looks = []
+def examine_pages(history: History, findings: Findings) -> None:
+    visits = []
     before: dict[tuple[str, int], Call] = {}  # the previous page by (client, ID of the list)
     for call in sorted((call for call in history.calls if call.verb == "list" and call.outcome == "ok"), key=lambda c: c.began):
-        found.examined += 1
+        findings.examined += 1
         previous = before.get((call.client, call.of))
         before[call.client, call.of] = call
         if call.of not in (0, call.id) and previous is None:
             continue  # the history does not contain the first page
         if previous is not None and previous.snapshot != call.snapshot:
             text = f"{_name(call)}: returned revision {call.snapshot}, but the previous page returned {previous.snapshot}"
-            found.violated(text, revision=call.snapshot, at=call.ended)
+            findings.violated(text, revision=call.snapshot, at=call.ended)
             continue
-        looks.append(Look(call.snapshot, partial(_compare_page, found, call, _last_key(previous))))
-    visit(history, looks)
+        visits.append(StateVisit(call.snapshot, partial(_compare_page, findings, call, _last_key(previous))))
+    visit_states(history, visits)
 
 
 def _last_key(page: Call | None) -> str:
     return page.items[-1].key if page is not None and page.items else ""
 
 
-def _compare_page(found: Findings, call: Call, after: str, state: State) -> None:
+def _compare_page(findings: Findings, call: Call, after: str, state: State) -> None:
     selection = Query(call.prefix, call.selection)
     upto = _last_key(call) if call.more else ""
     there = state.range(call.prefix, after, upto)
@@ -342,11 +347,11 @@ def _compare_page(found: Findings, call: Call, after: str, state: State) -> None
     else:
         shown = {item.key for item in call.items}
         expected = {stored.key: stored for stored in there if stored.key in shown}
-    for problem in _differences(call, expected):
-        found.violated(f"{_name(call)}: {problem}", revision=call.snapshot, at=call.ended)
+    for problem in _list_differences(call, expected):
+        findings.violated(f"{_name(call)}: {problem}", revision=call.snapshot, at=call.ended)
 
 
-def _differences(call: Call, expected: dict[str, Stored]) -> list[str]:
+def _list_differences(call: Call, expected: dict[str, Stored]) -> list[str]:
     problems = []
     last = ""
     for item in call.items:

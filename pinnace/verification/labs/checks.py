@@ -1,7 +1,7 @@
 """What checks of labs share: the error, and the module of a lab.
 
 A check is a coroutine function in `pinnace.verification.labs.labNN`, listed in its CHECKS by the id of its step. It reads the
-cluster, returns a sentence that states what it found, and raises Wrong with a sentence that names the fault. It can
+cluster, returns a sentence that states what it found, and raises CheckFailed with a sentence that names the fault. It can
 be asked again, so it changes nothing, and it reads what lasts: objects, events and the history of elections.
 
 The checks of a module with CLUSTER = False read files of the current directory. They ignore the client.
@@ -23,7 +23,7 @@ from pinnace.client.errors import NotFound
 Check: TypeAlias = Callable[[Client], Awaitable[str]]
 
 
-class Wrong(Exception):
+class CheckFailed(Exception):
     """The step is not done, or was done differently."""
 
 
@@ -49,11 +49,11 @@ def _module(number: int) -> ModuleType | None:
 
 
 async def pod(client: Client, name: str, namespace: str = "default") -> Pod:
-    """Raises Wrong if it does not exist."""
+    """Raises CheckFailed if it does not exist."""
     try:
         return await client.of(PODS).get(name, namespace)
     except NotFound:
-        raise Wrong(f"pod/{name} does not exist") from None
+        raise CheckFailed(f"pod/{name} does not exist") from None
 
 
 async def nodes(client: Client) -> list[Node]:

@@ -4,25 +4,25 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.scalars import to_seconds
 from pinnace.client.client import Client
-from pinnace.verification.labs.checks import Wrong, events, nodes, pod, terms
+from pinnace.verification.labs.checks import CheckFailed, events, nodes, pod, terms
 
 UNASSIGNED = 5.0
 """Seconds for which a pod of this lab waits at least when no scheduler runs."""
 
 
 def running(found: Pod) -> str:
-    """Its node. Raises Wrong if it does not run."""
+    """Its node. Raises CheckFailed if it does not run."""
     if found.status.phase != "Running":
-        raise Wrong(f"pod/{found.metadata.name} is {found.status.phase or 'Pending'}, not Running")
+        raise CheckFailed(f"pod/{found.metadata.name} is {found.status.phase or 'Pending'}, not Running")
     return found.spec.nodeName
 
 
 def condition(found: Pod, type_: str) -> float:
-    """When the condition became True, in seconds since the epoch. Raises Wrong if it is not."""
+    """When the condition became True, in seconds since the epoch. Raises CheckFailed if it is not."""
     for each in found.status.conditions:
         if each.type == type_ and each.status == "True":
             return to_seconds(each.lastTransitionTime)
-    raise Wrong(f"pod/{found.metadata.name} has no condition {type_}=True")
+    raise CheckFailed(f"pod/{found.metadata.name} has no condition {type_}=True")
 
 
 def _created(found: Pod) -> float:
@@ -40,40 +40,42 @@ async def _without_leader(client: Client, moment: float) -> bool:
 
 async def start(client: Client) -> str:
     if len(await nodes(client)) != 3:
-        raise Wrong(f"the cluster has {len(await nodes(client))} nodes, not 3: it may be another cluster")
+        raise CheckFailed(f"the cluster has {len(await nodes(client))} nodes, not 3: it may be another cluster")
     return f"pod/first is Running on {running(await pod(client, 'first'))}"
 
 
 async def no_scheduler(client: Client) -> str:
     found = await pod(client, "waiting")
     if not await _without_leader(client, _created(found)):
-        raise Wrong("a scheduler led when pod/waiting was created")
+        raise CheckFailed("a scheduler led when pod/waiting was created")
     if not found.spec.nodeName:
         return "pod/waiting was created when no scheduler led, and waited until now"
     waited = condition(found, "PodScheduled") - _created(found)
     if waited < UNASSIGNED:
-        raise Wrong(f"pod/waiting got a node {waited:.0f} s after its creation: no time to observe it without one")
+        raise CheckFailed(f"pod/waiting got a node {waited:.0f} s after its creation: no time to observe it without one")
     return f"pod/waiting was created when no scheduler led, and waited for {waited:.0f} s"
 
 
 async def node_name(client: Client) -> str:
     found = await pod(client, "direct")
     if await events(client, "Scheduled", name="direct"):
-        raise Wrong("pod/direct was assigned by a scheduler: its manifest has no nodeName")
+        raise CheckFailed("pod/direct was assigned by a scheduler: its manifest has no nodeName")
     if found.spec.nodeName not in {each.metadata.name for each in await nodes(client)}:
         name = found.spec.nodeName
-        raise Wrong(f"pod/direct names the node {name}, which does not exist: correct the file, delete the pod, apply it again")
+        raise CheckFailed(
+            f"pod/direct names the node {name}, which does not exist: correct the file, delete the pod, apply it again"
+        )
     if (node := running(found)) != "node-1":
-        raise Wrong(f"pod/direct is on {node}, not on node-1")
+        raise CheckFailed(f"pod/direct is on {node}, not on node-1")
     return "pod/direct is Running on node-1, and no scheduler assigned it"
 
 
 async def return_(client: Client) -> str:
     found = await pod(client, "waiting")
     if not found.spec.nodeName:
-        raise Wrong("pod/waiting has no node yet: no scheduler has returned")
+        raise CheckFailed("pod/waiting has no node yet: no scheduler has returned")
     if not any(_created(found) <= to_seconds(term.began) for term in await terms(client)):
-        raise Wrong("no scheduler was elected after pod/waiting was created")
+        raise CheckFailed("no scheduler was elected after pod/waiting was created")
     return f"pod/waiting was assigned by a scheduler that started later, and is Running on {running(found)}"
 
 
@@ -81,24 +83,24 @@ async def taint(client: Client) -> str:
     found = await pod(client, "closed")
     rejected = [each for each in await events(client, "FailedScheduling", name="closed") if "untolerated taint" in each.message]
     if not rejected:
-        raise Wrong("no scheduler has rejected pod/closed because of a taint: it was created when the nodes had none")
+        raise CheckFailed("no scheduler has rejected pod/closed because of a taint: it was created when the nodes had none")
     if tainted := [node.metadata.name for node in await nodes(client) if any(each.key == "lab" for each in node.spec.taints)]:
-        raise Wrong(f"{', '.join(tainted)} still has the taint lab")
+        raise CheckFailed(f"{', '.join(tainted)} still has the taint lab")
     return f"pod/closed was rejected by all nodes because of the taint lab, and is Running on {running(found)} now"
 
 
 async def no_kubelet(client: Client) -> str:
     found = await pod(client, "assigned")
     if not found.spec.nodeName:
-        raise Wrong("pod/assigned has no node: it was created after the nodes became NotReady")
+        raise CheckFailed("pod/assigned has no node: it was created after the nodes became NotReady")
     failed = {each.involvedObject.name for each in await events(client, "NodeNotReady", kind="Node")}
     if found.spec.nodeName not in failed:
-        raise Wrong(f"{found.spec.nodeName} has never been NotReady: the kubelet was not killed")
+        raise CheckFailed(f"{found.spec.nodeName} has never been NotReady: the kubelet was not killed")
     node = running(found)
     started = min(to_seconds(each.state.running.startedAt) for each in found.status.containerStatuses)
     waited = started - condition(found, "PodScheduled")
     if waited < 1:
-        raise Wrong("pod/assigned started within a second of its assignment: the kubelet ran when the pod was assigned")
+        raise CheckFailed("pod/assigned started within a second of its assignment: the kubelet ran when the pod was assigned")
     return f"pod/assigned was assigned to {node} {waited:.0f} s before it started, and its nodes were NotReady"
 
 

@@ -4,56 +4,56 @@ from pinnace.api.keys_pb2 import KeyVersion
 from pinnace.api.resources import PODS
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
-from pinnace.verification.labs.checks import Wrong, events, pod
+from pinnace.verification.labs.checks import CheckFailed, events, pod
 
 WRITES = 3
 """Writes of a pod until it runs: its creation, the bind, and the status of its kubelet."""
 
 
 async def _key(client: Client, name: str) -> KeyVersion:
-    """The key of a pod, without its value. Raises Wrong if there is none."""
+    """The key of a pod, without its value. Raises CheckFailed if there is none."""
     key = f"{PODS.prefix}default/{name}"
     if (item := await client.keys.get(key, keys_only=True)) is not None:
         return item
-    raise Wrong(f"pod/{name} does not exist")
+    raise CheckFailed(f"pod/{name} does not exist")
 
 
 async def writes(client: Client) -> str:
     found = await pod(client, "first")
     if found.status.phase != "Running":
-        raise Wrong(f"pod/first is {found.status.phase or 'Pending'}, not Running")
+        raise CheckFailed(f"pod/first is {found.status.phase or 'Pending'}, not Running")
     item = await _key(client, "first")
     if item.version < WRITES:
-        raise Wrong(f"pod/first was written {item.version} times, not {WRITES} times")
+        raise CheckFailed(f"pod/first was written {item.version} times, not {WRITES} times")
     return f"pod/first was created at revision {item.create_revision} and is Running"
 
 
 async def revision(client: Client) -> str:
     found = await pod(client, "first")
     if found.metadata.labels.get("lab") != "2":
-        raise Wrong("pod/first has no label lab=2")
+        raise CheckFailed("pod/first has no label lab=2")
     item = await _key(client, "first")
     other = await _key(client, "other")
     if item.mod_revision < other.create_revision:
-        raise Wrong("pod/first was labeled before pod/other was created")
+        raise CheckFailed("pod/first was labeled before pod/other was created")
     return f"pod/first was written again at revision {item.mod_revision}, after pod/other"
 
 
 async def conflict(client: Client) -> str:
     color = (await pod(client, "first")).metadata.labels.get("color", "")
     if color != "blue":
-        raise Wrong(f"pod/first has the color {color or '<none>'}, not blue")
+        raise CheckFailed(f"pod/first has the color {color or '<none>'}, not blue")
     return "pod/first is blue: the write with a stale resourceVersion was rejected"
 
 
 async def resume(client: Client) -> str:
     if not await events(client, "Scheduled", name="gone"):
-        raise Wrong("pod/gone was never scheduled")
+        raise CheckFailed("pod/gone was never scheduled")
     try:
         await client.pods.get("gone", "default")
     except NotFound:
         return "pod/gone was scheduled, and is deleted"
-    raise Wrong("pod/gone still exists")
+    raise CheckFailed("pod/gone still exists")
 
 
 CHECKS = {

@@ -5,52 +5,52 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.quantity import amounts
 from pinnace.client.client import Client
 from pinnace.fit import pod_requests
-from pinnace.verification.labs.checks import Wrong, events, nodes, pod
+from pinnace.verification.labs.checks import CheckFailed, events, nodes, pod
 from pinnace.verification.labs.lab01 import running
 
 REJECTED = "OutOfcpu"
 """The reason of a pod that requests more CPU than its node has left."""
 
 
-async def _placed(client: Client, name: str, node: str, *, by_hand: bool) -> Pod:
-    """The pod. Raises Wrong unless it was bound to this node, by a scheduler or not."""
+async def _get_pod_bound_to(client: Client, name: str, node: str, *, by_hand: bool) -> Pod:
+    """The pod. Raises CheckFailed unless it was bound to this node, by a scheduler or not."""
     found = await pod(client, name)
     if not found.spec.nodeName:
-        raise Wrong(f"pod/{name} is not bound to a node")
+        raise CheckFailed(f"pod/{name} is not bound to a node")
     if by_hand and await events(client, "Scheduled", name=name):
-        raise Wrong(f"pod/{name} was assigned by a scheduler: it has to be bound by hand while no scheduler runs")
+        raise CheckFailed(f"pod/{name} was assigned by a scheduler: it has to be bound by hand while no scheduler runs")
     if found.spec.nodeName != node:
-        raise Wrong(f"pod/{name} is on {found.spec.nodeName}, not on {node}")
+        raise CheckFailed(f"pod/{name} is on {found.spec.nodeName}, not on {node}")
     return found
 
 
 async def bind(client: Client) -> str:
     if len(await nodes(client)) != 3:
-        raise Wrong(f"the cluster has {len(await nodes(client))} nodes, not 3: it may be another cluster")
-    running(await _placed(client, "one", "node-0", by_hand=True))
+        raise CheckFailed(f"the cluster has {len(await nodes(client))} nodes, not 3: it may be another cluster")
+    running(await _get_pod_bound_to(client, "one", "node-0", by_hand=True))
     return "pod/one is Running on node-0, and no scheduler assigned it"
 
 
 async def filter_(client: Client) -> str:
-    found = await _placed(client, "big", "node-0", by_hand=True)
+    found = await _get_pod_bound_to(client, "big", "node-0", by_hand=True)
     if found.status.reason != REJECTED:
-        raise Wrong(f"pod/big was not rejected by node-0: it is {found.status.phase}")
-    running(await _placed(client, "big-2", "node-1", by_hand=True))
+        raise CheckFailed(f"pod/big was not rejected by node-0: it is {found.status.phase}")
+    running(await _get_pod_bound_to(client, "big-2", "node-1", by_hand=True))
     return f"node-0 rejected pod/big ({REJECTED}), and pod/big-2 is Running on node-1"
 
 
 async def assume(client: Client) -> str:
-    pair = [await _placed(client, name, "node-0", by_hand=True) for name in ("left", "right")]
+    pair = [await _get_pod_bound_to(client, name, "node-0", by_hand=True) for name in ("left", "right")]
     rejected = [each.metadata.name for each in pair if each.status.reason == REJECTED]
     if len(rejected) != 1:
-        raise Wrong(f"node-0 rejected {len(rejected)} of pod/left and pod/right, not 1")
+        raise CheckFailed(f"node-0 rejected {len(rejected)} of pod/left and pod/right, not 1")
     return f"pod/left and pod/right were bound to node-0, and it had no room for pod/{rejected[0]}"
 
 
 async def score(client: Client) -> str:
-    found = await _placed(client, "choice", "node-2", by_hand=False)
+    found = await _get_pod_bound_to(client, "choice", "node-2", by_hand=False)
     if not await events(client, "Scheduled", name="choice"):
-        raise Wrong("pod/choice was not assigned by a scheduler")
+        raise CheckFailed("pod/choice was not assigned by a scheduler")
     running(found)
     return "pod/choice was assigned to node-2 by a scheduler"
 
@@ -63,10 +63,10 @@ def _cpu(found: Pod) -> tuple[int, int]:
 
 
 async def init(client: Client) -> str:
-    found = await _placed(client, "init", "node-2", by_hand=False)
+    found = await _get_pod_bound_to(client, "init", "node-2", by_hand=False)
     together, counted = _cpu(found)
     if not found.spec.initContainers or counted >= together:
-        raise Wrong("pod/init has no init containers, or they count by their sum")
+        raise CheckFailed("pod/init has no init containers, or they count by their sum")
     running(found)
     return (
         f"pod/init is Running on node-2: its containers request {together / 1000:g} CPUs together, "
@@ -77,12 +77,12 @@ async def init(client: Client) -> str:
 async def plugin(client: Client) -> str:
     found = await pod(client, "mine")
     if found.spec.schedulerName != "pack":
-        raise Wrong(f"pod/mine has the schedulerName {found.spec.schedulerName}, not pack")
+        raise CheckFailed(f"pod/mine has the schedulerName {found.spec.schedulerName}, not pack")
     if not found.spec.nodeName:
-        raise Wrong('pod/mine is not bound: the scheduler "pack" does not run, or finds no node')
-    await _placed(client, "mine", "node-1", by_hand=False)
+        raise CheckFailed('pod/mine is not bound: the scheduler "pack" does not run, or finds no node')
+    await _get_pod_bound_to(client, "mine", "node-1", by_hand=False)
     if fences.of(found).election != "pack":
-        raise Wrong('pod/mine was not assigned by the scheduler "pack"')
+        raise CheckFailed('pod/mine was not assigned by the scheduler "pack"')
     running(found)
     return 'pod/mine was assigned to node-1 by the scheduler "pack"'
 

@@ -9,12 +9,12 @@ from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
-from pinnace.verification.labs.checks import Wrong, terms
+from pinnace.verification.labs.checks import CheckFailed, terms
 
 REPLICAS = 2500
 
 
-def _followed(found: Sequence[Term], reason: str) -> list[tuple[Term, Term]]:
+def _terms_ended_by(found: Sequence[Term], reason: str) -> list[tuple[Term, Term]]:
     """The terms that ended for this reason, each with the next one."""
     return [(term, following) for term, following in pairwise(found) if term.reason.startswith(reason)]
 
@@ -26,7 +26,7 @@ def _gap(term: Term, following: Term) -> float:
 async def start(client: Client) -> str:
     found = await terms(client)
     if not found:
-        raise Wrong('the election "scheduler" has had no leader')
+        raise CheckFailed('the election "scheduler" has had no leader')
     try:
         election = await client.elections.get("scheduler")
         present = {election.holder, *(each.holder for each in election.candidates)}
@@ -34,40 +34,40 @@ async def start(client: Client) -> str:
         present = set()
     joined = present | {term.holder for term in found}
     if len(joined) < 3:
-        raise Wrong(f"{len(joined)} schedulers have joined the election, not 3")
+        raise CheckFailed(f"{len(joined)} schedulers have joined the election, not 3")
     return f'{len(joined)} schedulers have joined the election "scheduler"; the first leader was {found[0].holder}'
 
 
 async def kill(client: Client) -> str:
-    ended = _followed(await terms(client), "stream closed")
+    ended = _terms_ended_by(await terms(client), "stream closed")
     if not ended:
-        raise Wrong("no leader was killed: no term has ended because its stream was closed")
+        raise CheckFailed("no leader was killed: no term has ended because its stream was closed")
     term, following = min(ended, key=lambda pair: _gap(*pair))
     return f"{term.holder} was killed: {following.holder} led {_gap(term, following) * 1000:.0f} ms later, with a higher token"
 
 
 async def transfer(client: Client) -> str:
-    ended = _followed(await terms(client), "transferred")
+    ended = _terms_ended_by(await terms(client), "transferred")
     if not ended:
-        raise Wrong("no term has ended by a transfer")
+        raise CheckFailed("no term has ended by a transfer")
     return f"the leadership was transferred to {ended[-1][1].holder}"
 
 
 async def vacant(client: Client) -> str:
-    longest = max((_gap(*pair) for pair in _followed(await terms(client), "stream closed")), default=0.0)
+    longest = max((_gap(*pair) for pair in _terms_ended_by(await terms(client), "stream closed")), default=0.0)
     if longest < 2:
         try:
             await client.elections.get("scheduler")
         except NotFound:
-            raise Wrong("there is no leader: start the schedulers with `pinnace start`, and check again") from None
-        raise Wrong("there was always a leader, or another one within two seconds: not all schedulers were killed")
+            raise CheckFailed("there is no leader: start the schedulers with `pinnace start`, and check again") from None
+        raise CheckFailed("there was always a leader, or another one within two seconds: not all schedulers were killed")
     return f"no leader for {longest:.0f} s"
 
 
 async def lease(client: Client) -> str:
-    ended = _followed(await terms(client), "lease expired")
+    ended = _terms_ended_by(await terms(client), "lease expired")
     if not ended:
-        raise Wrong("no lease has expired: an API server noticed the end of each term")
+        raise CheckFailed("no lease has expired: an API server noticed the end of each term")
     return f"the lease of {ended[-1][0].holder} expired, and {ended[-1][1].holder} led after it"
 
 
@@ -75,17 +75,17 @@ async def work(client: Client) -> str:
     try:
         steady = await client.of(DEPLOYMENTS).get("steady", "default")
     except NotFound:
-        raise Wrong("deployment/steady does not exist") from None
+        raise CheckFailed("deployment/steady does not exist") from None
     pods = [each for each in (await client.of(PODS).list("default", labels="app=steady")).items if each.spec.nodeName]
     if len(pods) != REPLICAS or any(each.status.phase != "Running" for each in pods):
         running = sum(each.status.phase == "Running" for each in pods)
-        raise Wrong(f"{running} of {REPLICAS} pods of deployment/steady run")
+        raise CheckFailed(f"{running} of {REPLICAS} pods of deployment/steady run")
     created = to_seconds(steady.metadata.creationTimestamp)
     found = [
         term for term in await terms(client) if to_seconds(term.ended) >= created and term.reason.startswith("stream closed")
     ]
     if not found:
-        raise Wrong("no leader was killed after the creation of deployment/steady")
+        raise CheckFailed("no leader was killed after the creation of deployment/steady")
     tokens = {fences.of(each).token for each in pods}
     leaders = f"{len(tokens)} leaders" if len(tokens) > 1 else "one leader: it was killed before or after its work"
     return f"all {REPLICAS} pods of deployment/steady run, and each was bound once, by {leaders}"

@@ -7,7 +7,7 @@ from pinnace.api.resources import PODS
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
 from pinnace.fit import pod_requests
-from pinnace.verification.labs.checks import Wrong, pod, terms
+from pinnace.verification.labs.checks import CheckFailed, pod, terms
 from pinnace.verification.labs.lab01 import running
 
 NODE_CPU = 4000
@@ -19,7 +19,7 @@ async def _frozen(client: Client) -> tuple[str, str]:
     for term, following in pairwise(await terms(client)):
         if term.reason.startswith("no heartbeats"):
             return term.holder, following.holder
-    raise Wrong("no term of the schedulers has ended because of missing heartbeats: no leader was frozen")
+    raise CheckFailed("no term of the schedulers has ended because of missing heartbeats: no leader was frozen")
 
 
 async def freeze(client: Client) -> str:
@@ -32,41 +32,41 @@ async def resume(client: Client) -> str:
     try:
         election = await client.elections.get("scheduler")
     except NotFound:
-        raise Wrong("the schedulers have no leader") from None
+        raise CheckFailed("the schedulers have no leader") from None
     if election.holder != frozen and frozen not in {each.holder for each in election.candidates}:
-        raise Wrong(f"{frozen} is no candidate: it is still frozen, or was killed")
+        raise CheckFailed(f"{frozen} is no candidate: it is still frozen, or was killed")
     return f"{frozen} was deposed, and is a candidate again"
 
 
-async def _deposed(client: Client, times: int) -> None:
+async def _list_deposed_binds(client: Client, times: int) -> None:
     found = [term for term in await client.elections.history("late") if term.reason.startswith("no heartbeats")]
     if len(found) < times:
-        raise Wrong(f'{len(found)} leaders of the election "late" were frozen until their terms ended, expected {times}')
+        raise CheckFailed(f'{len(found)} leaders of the election "late" were frozen until their terms ended, expected {times}')
 
 
 async def fence(client: Client) -> str:
     late = await pod(client, "late-1")
     if late.spec.nodeName:
         cause = "the bind had no fence, or late.py led when it bound, because it was frozen too early"
-        raise Wrong(f"pod/late-1 is bound to {late.spec.nodeName}: {cause}")
+        raise CheckFailed(f"pod/late-1 is bound to {late.spec.nodeName}: {cause}")
     if (node := running(await pod(client, "rival-1"))) != "node-0":
-        raise Wrong(f"pod/rival-1 runs on {node}, not on node-0")
-    await _deposed(client, 1)
+        raise CheckFailed(f"pod/rival-1 runs on {node}, not on node-0")
+    await _list_deposed_binds(client, 1)
     return 'pod/late-1 has no node, pod/rival-1 runs on node-0, and the leader of election "late" was deposed'
 
 
 async def no_fence(client: Client) -> str:
     late = await pod(client, "late-2")
     if not late.spec.nodeName:
-        raise Wrong("pod/late-2 has no node: the late bind has not arrived, or was refused")
+        raise CheckFailed("pod/late-2 has no node: the late bind has not arrived, or was refused")
     if fences.of(late).election:
-        raise Wrong("pod/late-2 was bound with a fence")
-    await _deposed(client, 2)
+        raise CheckFailed("pod/late-2 was bound with a fence")
+    await _list_deposed_binds(client, 2)
     node = late.spec.nodeName
     found = [each for each in (await client.of(PODS).list("default")).items if each.spec.nodeName == node]
     requested = sum(dict(pod_requests(each).amounts).get("cpu", 0) for each in found)
     if requested <= NODE_CPU:
-        raise Wrong(f"the pods of {node} request {requested / 1000:g} CPUs, which fit: pod/rival-2 is not there")
+        raise CheckFailed(f"the pods of {node} request {requested / 1000:g} CPUs, which fit: pod/rival-2 is not there")
     return (
         f"pod/late-2 was bound to {node} without a fence: its pods request {requested / 1000:g} CPUs, "
         f"and the node has {NODE_CPU / 1000:g}"

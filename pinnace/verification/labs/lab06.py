@@ -6,7 +6,7 @@ from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.api.wellknown import UNREACHABLE_TAINT
 from pinnace.client.client import Client
-from pinnace.verification.labs.checks import Wrong, events, nodes
+from pinnace.verification.labs.checks import CheckFailed, events, nodes
 
 NODES = 3
 TOLERATED = {"quick": 2, "patient": 300}
@@ -21,38 +21,40 @@ async def _node(client: Client, name: str) -> Node:
     for each in await nodes(client):
         if each.metadata.name == name:
             return each
-    raise Wrong(f"node/{name} does not exist")
+    raise CheckFailed(f"node/{name} does not exist")
 
 
 def _ready_since(node: Node) -> float:
-    """In seconds since the epoch. Raises Wrong if the node is not Ready."""
+    """In seconds since the epoch. Raises CheckFailed if the node is not Ready."""
     found = conditions.find(node.status.conditions, "Ready")
     if found is None or found.status != "True":
-        raise Wrong(f"{node.metadata.name} is not Ready")
+        raise CheckFailed(f"{node.metadata.name} is not Ready")
     return float(to_seconds(found.lastTransitionTime))
 
 
-def _first(event: Event) -> float:
+def _first_time(event: Event) -> float:
     return float(to_seconds(event.firstTimestamp))
 
 
-def _last(event: Event) -> float:
+def _last_time(event: Event) -> float:
     return float(to_seconds(event.lastTimestamp))
 
 
-async def _silent(client: Client, name: str) -> list[Event]:
-    """The events of this node that became NotReady. Raises Wrong if it never did."""
+async def _not_ready_events(client: Client, name: str) -> list[Event]:
+    """The events of this node that became NotReady. Raises CheckFailed if it never did."""
     found = await events(client, "NodeNotReady", kind="Node", name=name)
     if not found:
-        raise Wrong(f"{name} has never been NotReady: its kubelet was not stopped")
+        raise CheckFailed(f"{name} has never been NotReady: its kubelet was not stopped")
     return found
 
 
-async def _before(client: Client, node: str) -> set[str]:
+async def _pods_scheduled_before(client: Client, node: str) -> set[str]:
     """The names of the pods that were scheduled to this node before it became NotReady for the first time."""
-    silent = min(map(_first, await _silent(client, node)))
+    silent = min(map(_first_time, await _not_ready_events(client, node)))
     scheduled = await events(client, "Scheduled")
-    return {each.involvedObject.name for each in scheduled if each.message.endswith(f" to {node}") and _first(each) <= silent}
+    return {
+        each.involvedObject.name for each in scheduled if each.message.endswith(f" to {node}") and _first_time(each) <= silent
+    }
 
 
 async def _evictions(client: Client, message: str) -> list[Event]:
@@ -66,12 +68,12 @@ async def _pods(client: Client) -> dict[str, Pod]:
 async def start(client: Client) -> str:
     found = await nodes(client)
     if len(found) != NODES:
-        raise Wrong(f"the cluster has {len(found)} nodes, not {NODES}: it may be another cluster")
+        raise CheckFailed(f"the cluster has {len(found)} nodes, not {NODES}: it may be another cluster")
     for node in found:
         _ready_since(node)
     leases = (await client.of(LEASES).list(NODE_LEASE_NAMESPACE)).items
     if len(holders := {each.spec.holderIdentity for each in leases}) != NODES:
-        raise Wrong(f"{len(holders)} kubelets hold leases of nodes, not {NODES}: use --kubelets {NODES}")
+        raise CheckFailed(f"{len(holders)} kubelets hold leases of nodes, not {NODES}: use --kubelets {NODES}")
     return f"{NODES} nodes are Ready, and each has a lease of its own kubelet"
 
 
@@ -79,57 +81,57 @@ async def tolerations(client: Client) -> str:
     for name, seconds in TOLERATED.items():
         pods = (await client.of(PODS).list("default", labels=f"app={name}")).items
         if not pods:
-            raise Wrong(f"deployment/{name} has no pods")
+            raise CheckFailed(f"deployment/{name} has no pods")
         for pod in pods:
             found = [each.tolerationSeconds for each in pod.spec.tolerations if each.key == UNREACHABLE_TAINT]
             if found != [seconds]:
                 said = f"{found[0]} s" if found else "no time"
-                raise Wrong(f"pod/{pod.metadata.name} tolerates an unreachable node for {said}, not for {seconds} s")
+                raise CheckFailed(f"pod/{pod.metadata.name} tolerates an unreachable node for {said}, not for {seconds} s")
     quick, patient = TOLERATED.values()
     return f"pods of quick tolerate an unreachable node for {quick} s, pods of patient for {patient} s"
 
 
 async def silent(client: Client) -> str:
-    there = await _before(client, "node-1")
+    there = await _pods_scheduled_before(client, "node-1")
     evicted = sorted(there & {each.involvedObject.name for each in await _evictions(client, EVICTED)})
     if not (quick := [name for name in evicted if name.startswith("quick-")]):
-        raise Wrong("no pod of quick was evicted from node-1: its kubelet was not frozen for long enough")
+        raise CheckFailed("no pod of quick was evicted from node-1: its kubelet was not frozen for long enough")
     stayed = [name for name in there - {*evicted} if name.startswith("patient-")]
     if not stayed:
-        raise Wrong("the pod of patient was evicted from node-1: its kubelet was frozen for too long")
+        raise CheckFailed("the pod of patient was evicted from node-1: its kubelet was frozen for too long")
     return f"node-1 was NotReady: pod/{quick[0]} was evicted, and pod/{stayed[0]} was not"
 
 
 async def return_(client: Client) -> str:
-    there = await _before(client, "node-1")
+    there = await _pods_scheduled_before(client, "node-1")
     _ready_since(await _node(client, "node-1"))
     pods = await _pods(client)
     cancelled = {each.involvedObject.name for each in await _evictions(client, CANCELLED)}
     kept = [name for name in there & cancelled if name in pods]
     if not kept:
-        raise Wrong("no deletion of a pod on node-1 was cancelled: its kubelet did not return in time")
+        raise CheckFailed("no deletion of a pod on node-1 was cancelled: its kubelet did not return in time")
     if left := [name for name in there if name.startswith("quick-") and name in pods]:
-        raise Wrong(f"pod/{left[0]} still exists: its kubelet has not confirmed that it has stopped")
+        raise CheckFailed(f"pod/{left[0]} still exists: its kubelet has not confirmed that it has stopped")
     return f"node-1 is Ready again, and the deletion of pod/{kept[0]} was cancelled"
 
 
 async def gone(client: Client) -> str:
-    there = await _before(client, "node-2")
+    there = await _pods_scheduled_before(client, "node-2")
     _ready_since(await _node(client, "node-2"))
     pods = await _pods(client)
     if left := sorted(there & pods.keys()):
-        raise Wrong(f"pod/{left[0]}, which was on node-2, still exists")
+        raise CheckFailed(f"pod/{left[0]}, which was on node-2, still exists")
     return f"node-2 was NotReady and is Ready again, and {len(there)} pods that were there are replaced"
 
 
 async def all_(client: Client) -> str:
     found = await nodes(client)
-    began = max([max(map(_last, await _silent(client, node.metadata.name))) for node in found], default=0.0)
+    began = max([max(map(_last_time, await _not_ready_events(client, node.metadata.name))) for node in found], default=0.0)
     ended = min(map(_ready_since, found), default=0.0)
     if ended - began < OBSERVED:
-        raise Wrong(f"the nodes were never NotReady at the same time for {OBSERVED:.0f} s")
-    if moved := [each for each in await _evictions(client, EVICTED) if began < _last(each) < ended]:
-        raise Wrong(f"pod/{moved[0].involvedObject.name} was evicted when all nodes were NotReady")
+        raise CheckFailed(f"the nodes were never NotReady at the same time for {OBSERVED:.0f} s")
+    if moved := [each for each in await _evictions(client, EVICTED) if began < _last_time(each) < ended]:
+        raise CheckFailed(f"pod/{moved[0].involvedObject.name} was evicted when all nodes were NotReady")
     return f"all {NODES} nodes were NotReady for {ended - began:.0f} s at the same time, and no pod was evicted"
 
 

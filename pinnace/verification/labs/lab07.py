@@ -17,7 +17,7 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.spec import ETCD
 from pinnace.runtime import procfs
-from pinnace.verification.labs.checks import Wrong, pod
+from pinnace.verification.labs.checks import CheckFailed, pod
 from pinnace.verification.labs.lab01 import running
 
 MEMBERS = 3
@@ -27,98 +27,98 @@ WITHOUT = 2.0
 """Seconds without a leader when the quorum was lost long enough to observe it."""
 
 
-def _members() -> dict[str, float | None]:
+def _member_start_times() -> dict[str, float | None]:
     """When each member of etcd was started, in seconds since the epoch. None: it does not run."""
     folder = load().data_dir
     try:
         records = Cluster.load(folder).state.of(ETCD) if folder else []
     except ClusterError as error:
-        raise Wrong(str(error)) from None
+        raise CheckFailed(str(error)) from None
     if len(records) != MEMBERS:
-        raise Wrong(f"the cluster has {len(records)} members of etcd, not {MEMBERS}: it may be another cluster")
+        raise CheckFailed(f"the cluster has {len(records)} members of etcd, not {MEMBERS}: it may be another cluster")
     found, now = procfs.table(), time.time()
     return {each.name: now - found[each.pid].age if each.process and procfs.alive(each.process) else None for each in records}
 
 
-def _all_run() -> dict[str, float]:
-    """When each member was started. Raises Wrong if one does not run."""
-    members = _members()
+def _require_all_members() -> dict[str, float]:
+    """When each member was started. Raises CheckFailed if one does not run."""
+    members = _member_start_times()
     if dead := [name for name, started in members.items() if started is None]:
-        raise Wrong(f"{', '.join(dead)} does not run: `pinnace start` starts it")
+        raise CheckFailed(f"{', '.join(dead)} does not run: `pinnace start` starts it")
     return {name: started for name, started in members.items() if started is not None}
 
 
-async def _gap(client: Client) -> float:
+async def _longest_leaderless_gap(client: Client) -> float:
     """The longest time in seconds for which neither a scheduler nor the controllers had a leader."""
-    some, others = [_gaps(await client.elections.history(name)) for name in ELECTIONS]
+    some, others = [_leaderless_gaps(await client.elections.history(name)) for name in ELECTIONS]
     return max((min(end, stop) - max(begin, start) for begin, end in some for start, stop in others), default=0.0)
 
 
-def _gaps(terms: Sequence[Term]) -> list[tuple[float, float]]:
+def _leaderless_gaps(terms: Sequence[Term]) -> list[tuple[float, float]]:
     """The end of each term and the begin of the next one."""
     return [(float(to_seconds(term.ended)), float(to_seconds(following.began))) for term, following in pairwise(terms)]
 
 
 async def start(client: Client) -> str:
-    _members()
+    _member_start_times()
     running(await pod(client, "first"))
     return f"{MEMBERS} members of etcd run, and pod/first is Running"
 
 
 async def one(client: Client) -> str:
     second = await pod(client, "second")
-    restarted = _members()["etcd-0"]
+    restarted = _member_start_times()["etcd-0"]
     if restarted is not None and restarted < to_seconds(second.metadata.creationTimestamp):
-        raise Wrong("etcd-0 ran when pod/second was created")
+        raise CheckFailed("etcd-0 ran when pod/second was created")
     running(second)
     return "pod/second was created without etcd-0, and is Running"
 
 
 async def two(client: Client) -> str:
-    left = [name for name, started in _members().items() if started is not None]
+    left = [name for name, started in _member_start_times().items() if started is not None]
     if len(left) < QUORUM:
         pods = (await client.of(PODS).list("default", resource_version="0")).items
         return (
             f"{len(left)} of {MEMBERS} members of etcd runs: nothing can be written, "
             f"and the API servers have {len(pods)} pods in their memory"
         )
-    if (gap := await _gap(client)) < WITHOUT:
-        raise Wrong(f"{len(left)} members of etcd run, and there was always a leader: the quorum was not lost")
+    if (gap := await _longest_leaderless_gap(client)) < WITHOUT:
+        raise CheckFailed(f"{len(left)} members of etcd run, and there was always a leader: the quorum was not lost")
     return f"etcd had no quorum: no leader for {gap:.0f} s"
 
 
 async def recover(client: Client) -> str:
-    _all_run()
+    _require_all_members()
     running(await pod(client, "second"))
     if "third" in {each.metadata.name for each in (await client.of(PODS).list("default")).items}:
-        raise Wrong("pod/third exists: it was created when there was a quorum")
-    if (gap := await _gap(client)) < WITHOUT:
-        raise Wrong("there was always a leader: the quorum was not lost")
+        raise CheckFailed("pod/third exists: it was created when there was a quorum")
+    if (gap := await _longest_leaderless_gap(client)) < WITHOUT:
+        raise CheckFailed("there was always a leader: the quorum was not lost")
     return f"{MEMBERS} members of etcd run, pod/second exists, and there was no leader for {gap:.0f} s"
 
 
 async def compaction(client: Client) -> str:
     first = await pod(client, "first")
     if (color := first.metadata.labels.get("color", "")) != "blue":
-        raise Wrong(f"pod/first has the color {color or '<none>'}, not blue")
+        raise CheckFailed(f"pod/first has the color {color or '<none>'}, not blue")
     key = f"{PODS.prefix}default/first"
     item = await client.keys.get(key, keys_only=True)
     if item is None:
-        raise Wrong("pod/first does not exist")
+        raise CheckFailed("pod/first does not exist")
     earlier = item.mod_revision - 1
     try:
         await client.keys.get(key, earlier, keys_only=True)
     except Expired:
         return f"pod/first is blue, and its values up to revision {earlier} are compacted"
-    raise Wrong(f"the value of pod/first at revision {earlier} can still be read: etcd has not been compacted yet")
+    raise CheckFailed(f"the value of pod/first at revision {earlier} can still be read: etcd has not been compacted yet")
 
 
 async def all_(client: Client) -> str:
-    members = _all_run()
+    members = _require_all_members()
     last = await pod(client, "last")
     created = to_seconds(last.metadata.creationTimestamp)
     if older := [name for name, started in members.items() if started < created]:
-        raise Wrong(f"{', '.join(older)} started before pod/last was created: it was not killed after that")
+        raise CheckFailed(f"{', '.join(older)} started before pod/last was created: it was not killed after that")
     running(last)
     return f"all {MEMBERS} members of etcd started after pod/last was created, and it is Running"
 

@@ -3,7 +3,7 @@
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.client.client import Client
-from pinnace.verification.labs.checks import Wrong, nodes
+from pinnace.verification.labs.checks import CheckFailed, nodes
 
 REPLICAS = 6
 
@@ -11,12 +11,12 @@ REPLICAS = 6
 async def _prices(client: Client) -> dict[str, int]:
     found = {each.metadata.name: each.metadata.labels.get("price", "") for each in await nodes(client)}
     if without := [name for name, price in found.items() if not price.isdigit()]:
-        raise Wrong(f"{', '.join(without)} without a label price that is a number")
+        raise CheckFailed(f"{', '.join(without)} without a label price that is a number")
     return {name: int(price) for name, price in found.items()}
 
 
 async def _load(client: Client, name: str, scheduler: str) -> list[Pod]:
-    """The pods of a load. Raises Wrong unless all of them run and belong to the scheduler."""
+    """The pods of a load. Raises CheckFailed unless all of them run and belong to the scheduler."""
     pods = [
         each
         for each in (await client.of(PODS).list("default", labels=f"app={name}")).items
@@ -24,9 +24,9 @@ async def _load(client: Client, name: str, scheduler: str) -> list[Pod]:
     ]
     running = [each for each in pods if each.status.phase == "Running"]
     if len(running) != REPLICAS or len(pods) != REPLICAS:
-        raise Wrong(f"deployment/{name} has {len(pods)} pods, of which {len(running)} run; expected {REPLICAS}")
+        raise CheckFailed(f"deployment/{name} has {len(pods)} pods, of which {len(running)} run; expected {REPLICAS}")
     if wrong := [each for each in pods if each.spec.schedulerName != scheduler]:
-        raise Wrong(f"pod/{wrong[0].metadata.name} has the schedulerName {wrong[0].spec.schedulerName}, not {scheduler}")
+        raise CheckFailed(f"pod/{wrong[0].metadata.name} has the schedulerName {wrong[0].spec.schedulerName}, not {scheduler}")
     return pods
 
 
@@ -38,7 +38,7 @@ async def _drained(client: Client) -> str:
 async def start(client: Client) -> str:
     prices = await _prices(client)
     if len(prices) != 6:
-        raise Wrong(f"the cluster has {len(prices)} nodes, not 6: it may be another cluster")
+        raise CheckFailed(f"the cluster has {len(prices)} nodes, not 6: it may be another cluster")
     return f"6 nodes have prices, {sum(prices.values())} together"
 
 
@@ -53,16 +53,18 @@ async def policy(client: Client) -> str:
     used = {each.spec.nodeName for each in await _load(client, "cheap-load", "cheap")}
     price = sum(prices[node] for node in used)
     if any(prices[node] == max(prices.values()) for node in used):
-        raise Wrong(f"pods of cheap-load are on the most expensive nodes: the policy pays {price}{await _drained(client)}")
+        raise CheckFailed(
+            f"pods of cheap-load are on the most expensive nodes: the policy pays {price}{await _drained(client)}"
+        )
     return f'the policy "cheap" uses {len(used)} nodes of price {price}'
 
 
 async def risk(client: Client) -> str:
     if not any(each.metadata.name == "node-0" and each.spec.unschedulable for each in await nodes(client)):
-        raise Wrong(f"node-0 is not drained{await _drained(client)}")
+        raise CheckFailed(f"node-0 is not drained{await _drained(client)}")
     pods = await _load(client, "cheap-load", "cheap")
     if any(each.spec.nodeName == "node-0" for each in pods):
-        raise Wrong("pods of cheap-load still run on node-0")
+        raise CheckFailed("pods of cheap-load still run on node-0")
     return f"node-0 is drained, and the {len(pods)} pods of cheap-load run on other nodes"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from pinnace.history.records import Call, HistoryError, Record, Run, read
 from pinnace.history.verdict import CheckReport
 from pinnace.verification.check.check import check
-from pinnace.verification.labs.checks import Wrong
+from pinnace.verification.labs.checks import CheckFailed
 
 CLUSTER = False
 FOLDER = Path("lab-9")
@@ -15,19 +15,19 @@ INVARIANT = "I3"
 
 
 def _history(name: str, bug: str) -> tuple[Run, Sequence[Record]]:
-    """The records of a run. Raises Wrong unless it is one with this bug, or, for "", one of the correct code."""
+    """The records of a run. Raises CheckFailed unless it is one with this bug, or, for "", one of the correct code."""
     path = FOLDER / name
     try:
         records = list(read(path))
     except FileNotFoundError:
-        raise Wrong(f"{path} does not exist in {Path.cwd()}") from None
+        raise CheckFailed(f"{path} does not exist in {Path.cwd()}") from None
     except (OSError, HistoryError) as error:
-        raise Wrong(f"{path} is no history: {error}") from None
+        raise CheckFailed(f"{path} is no history: {error}") from None
     run = next((each for each in records if isinstance(each, Run)), None)
     if run is None:
-        raise Wrong(f"{path} is empty")
+        raise CheckFailed(f"{path} is empty")
     if run.bug != bug:
-        raise Wrong(f"{path} is a run of {_code(run.bug)}, not of {_code(bug)}")
+        raise CheckFailed(f"{path} is a run of {_code(run.bug)}, not of {_code(bug)}")
     return run, records
 
 
@@ -35,41 +35,41 @@ def _code(bug: str) -> str:
     return f'the code with the bug "{bug}"' if bug else "the correct code"
 
 
-def _found() -> Run:
-    """The run that the hunt found. Raises Wrong."""
+def _hunted_run() -> Run:
+    """The run that the hunt found. Raises CheckFailed."""
     run, records = _history("found.jsonl", FENCE)
     if not _times(check(records)):
-        raise Wrong(f"{FOLDER / 'found.jsonl'} does not violate {INVARIANT}")
+        raise CheckFailed(f"{FOLDER / 'found.jsonl'} does not violate {INVARIANT}")
     return run
 
 
 def _same_seed(run: Run, name: str) -> None:
-    if run.seed != (seed := _found().seed):
-        raise Wrong(f"{FOLDER / name} has the seed {run.seed}, not {seed} as found.jsonl")
+    if run.seed != (seed := _hunted_run().seed):
+        raise CheckFailed(f"{FOLDER / name} has the seed {run.seed}, not {seed} as found.jsonl")
 
 
 def _times(report: CheckReport) -> int:
     return next(each.count for each in report.verdicts if each.name == INVARIANT)
 
 
-def _holds(records: Sequence[Record], name: str) -> None:
+def _invariant_holds(records: Sequence[Record], name: str) -> None:
     if violated := check(records).violated:
-        raise Wrong(f"{FOLDER / name} violates {', '.join(each.name for each in violated)}")
+        raise CheckFailed(f"{FOLDER / name} violates {', '.join(each.name for each in violated)}")
 
 
-def _refused(records: Sequence[Record]) -> int:
+def _count_refused(records: Sequence[Record]) -> int:
     calls = (each for each in records if isinstance(each, Call) and each.verb == "bind")
     return sum(item.outcome == "refused" for each in calls for item in each.items)
 
 
 async def right(_: object) -> str:
     run, records = _history("right.jsonl", "")
-    _holds(records, "right.jsonl")
+    _invariant_holds(records, "right.jsonl")
     return f"the cluster with seed {run.seed} violates nothing in {len(records)} records"
 
 
 async def hunt(_: object) -> str:
-    run = _found()
+    run = _hunted_run()
     return f"the cluster with seed {run.seed} found {FENCE}: it violates {INVARIANT}"
 
 
@@ -77,22 +77,22 @@ async def replay(_: object) -> str:
     run, records = _history("replay.jsonl", FENCE)
     _same_seed(run, "replay.jsonl")
     if records != _history("found.jsonl", FENCE)[1]:
-        raise Wrong("replay.jsonl and found.jsonl differ: the code has changed between them")
+        raise CheckFailed("replay.jsonl and found.jsonl differ: the code has changed between them")
     return f"the replay of seed {run.seed} has the same {len(records)} records"
 
 
 async def blame(_: object) -> str:
     run, records = _history("fenced.jsonl", "")
     _same_seed(run, "fenced.jsonl")
-    _holds(records, "fenced.jsonl")
-    return f"with the fence, seed {run.seed} violates nothing: {_refused(records)} binds were refused"
+    _invariant_holds(records, "fenced.jsonl")
+    return f"with the fence, seed {run.seed} violates nothing: {_count_refused(records)} binds were refused"
 
 
 async def clock(_: object) -> str:
     run, records = _history("clock.jsonl", CLOCK)
     _same_seed(run, "clock.jsonl")
-    _holds(records, "clock.jsonl")
-    return f"without the clock, seed {run.seed} violates nothing: {_refused(records)} binds were refused"
+    _invariant_holds(records, "clock.jsonl")
+    return f"without the clock, seed {run.seed} violates nothing: {_count_refused(records)} binds were refused"
 
 
 CHECKS = {"right": right, "hunt": hunt, "replay": replay, "blame": blame, "clock": clock}

@@ -7,7 +7,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, PODS, REPLICA_SETS, SERVICES
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
-from pinnace.verification.labs.checks import Wrong, events, terms
+from pinnace.verification.labs.checks import CheckFailed, events, terms
 
 REPLICAS = 3
 VERSION = "VERSION"
@@ -17,25 +17,25 @@ async def _address(client: Client) -> str:
     try:
         found = await client.of(SERVICES).get("web", "default")
     except NotFound:
-        raise Wrong("service/web does not exist") from None
+        raise CheckFailed("service/web does not exist") from None
     if found.spec.clusterIP in ("", "None"):
-        raise Wrong("service/web has no cluster IP")
+        raise CheckFailed("service/web has no cluster IP")
     return found.spec.clusterIP
 
 
 async def _endpoints(client: Client) -> None:
-    """Raises Wrong unless the service has as many ready endpoints as the deployment has replicas."""
+    """Raises CheckFailed unless the service has as many ready endpoints as the deployment has replicas."""
     slices = (await client.of(ENDPOINT_SLICES).list("default", labels="kubernetes.io/service-name=web")).items
     ready = sum(each.conditions.ready for slice_ in slices for each in slice_.endpoints)
     if ready != REPLICAS:
-        raise Wrong(f"service/web has {ready} ready endpoints, not {REPLICAS}")
+        raise CheckFailed(f"service/web has {ready} ready endpoints, not {REPLICAS}")
 
 
 async def _deployment(client: Client) -> Deployment:
     try:
         return await client.of(DEPLOYMENTS).get("web", "default")
     except NotFound:
-        raise Wrong("deployment/web does not exist") from None
+        raise CheckFailed("deployment/web does not exist") from None
 
 
 async def _pods(client: Client) -> list[Pod]:
@@ -56,9 +56,9 @@ async def address(client: Client) -> str:
 async def ready(client: Client) -> str:
     failed = [each for each in await events(client, "Unhealthy") if re.match(r"[Rr]eadiness.*404", each.message, re.DOTALL)]
     if not failed:
-        raise Wrong("no readiness probe has failed because a file was missing: `ready` was not deleted")
+        raise CheckFailed("no readiness probe has failed because a file was missing: `ready` was not deleted")
     if waiting := [each.metadata.name for each in await _pods(client) if not _is_ready(each)]:
-        raise Wrong(f"pod/{waiting[0]} is not ready")
+        raise CheckFailed(f"pod/{waiting[0]} is not ready")
     return f"pod/{failed[0].involvedObject.name} was not ready for a time, and all pods are ready now"
 
 
@@ -71,12 +71,12 @@ async def rolling(client: Client) -> str:
     sets = (await client.of(REPLICA_SETS).list("default")).items
     versions = sum(uid in {reference.uid for reference in each.metadata.ownerReferences} for each in sets)
     if versions < 2:
-        raise Wrong(f"deployment/web has had {versions} version: it was not updated")
+        raise CheckFailed(f"deployment/web has had {versions} version: it was not updated")
     pods = await _pods(client)
     if old := [each.metadata.name for each in pods if _version(each) != "2"]:
-        raise Wrong(f"pod/{old[0]} does not have version 2")
+        raise CheckFailed(f"pod/{old[0]} does not have version 2")
     if len(pods) != REPLICAS:
-        raise Wrong(f"deployment/web has {len(pods)} pods, not {REPLICAS}")
+        raise CheckFailed(f"deployment/web has {len(pods)} pods, not {REPLICAS}")
     return f"the Deployment has {versions} versions, and its {REPLICAS} pods have version 2"
 
 
@@ -87,14 +87,14 @@ async def zero(client: Client) -> str:
         if f"from {REPLICAS} to 0" in each.message
     ]
     if not scaled:
-        raise Wrong("deployment/web was never scaled to 0")
+        raise CheckFailed("deployment/web was never scaled to 0")
     await _endpoints(client)
     return f"deployment/web was scaled to 0, and has {REPLICAS} ready endpoints again"
 
 
 async def outage(client: Client) -> str:
     if not any(each.reason.startswith("lease expired") for each in await terms(client)):
-        raise Wrong("no lease of the schedulers has expired: an API server always ran")
+        raise CheckFailed("no lease of the schedulers has expired: an API server always ran")
     await _endpoints(client)
     return f"all API servers were away, and service/web has {REPLICAS} ready endpoints"
 

@@ -7,7 +7,7 @@ from pinnace.api.resources import CONFIG_MAPS, PODS
 from pinnace.api.scalars import to_seconds
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
-from pinnace.verification.labs.checks import Wrong, events, terms
+from pinnace.verification.labs.checks import CheckFailed, events, terms
 from pinnace.verification.labs.lab01 import running
 
 UNREAD = 3.0
@@ -20,9 +20,9 @@ async def _config_map(client: Client) -> ConfigMap:
     try:
         found = await client.of(CONFIG_MAPS).get("web", "default")
     except NotFound:
-        raise Wrong("configmap/web does not exist") from None
+        raise CheckFailed("configmap/web does not exist") from None
     if found.metadata.labels.get("operator") != "squad":
-        raise Wrong("configmap/web has no label operator=squad")
+        raise CheckFailed("configmap/web has no label operator=squad")
     return found
 
 
@@ -32,17 +32,17 @@ async def _pods(client: Client) -> dict[str, Pod]:
 
 
 def _all_run(pods: Mapping[str, Pod], size: int) -> None:
-    """Raises Wrong unless the pods web-0, web-1, ... run. There may be more."""
+    """Raises CheckFailed unless the pods web-0, web-1, ... run. There may be more."""
     for name in (f"web-{number}" for number in range(size)):
         if name not in pods:
-            raise Wrong(f"pod/{name} does not exist, or does not have the label squad=web")
+            raise CheckFailed(f"pod/{name} does not exist, or does not have the label squad=web")
         running(pods[name])
 
 
-async def _replaced(client: Client, name: str) -> None:
-    """Raises Wrong unless two pods with this name have been scheduled."""
+async def _require_replacement(client: Client, name: str) -> None:
+    """Raises CheckFailed unless two pods with this name have been scheduled."""
     if len({each.involvedObject.uid for each in await events(client, "Scheduled", name=name)}) < 2:
-        raise Wrong(f"pod/{name} was never replaced: it was not deleted, or no operator ran afterwards")
+        raise CheckFailed(f"pod/{name} was never replaced: it was not deleted, or no operator ran afterwards")
 
 
 async def desire(client: Client) -> str:
@@ -52,7 +52,7 @@ async def desire(client: Client) -> str:
         return "configmap/web exists, and no pod"
     waited = min(to_seconds(each.metadata.creationTimestamp) for each in pods.values()) - created
     if waited < UNREAD:
-        raise Wrong(f"the first pod was created {waited:.0f} s after configmap/web: the operator ran already")
+        raise CheckFailed(f"the first pod was created {waited:.0f} s after configmap/web: the operator ran already")
     return f"configmap/web existed for {waited:.0f} s without an effect"
 
 
@@ -62,18 +62,18 @@ async def reconcile(client: Client) -> str:
     _all_run(pods, 3)
     for name, each in pods.items():
         if owner not in {reference.uid for reference in each.metadata.ownerReferences}:
-            raise Wrong(f"pod/{name} has no ownerReference to configmap/web")
-    await _replaced(client, "web-1")
+            raise CheckFailed(f"pod/{name} has no ownerReference to configmap/web")
+    await _require_replacement(client, "web-1")
     return "pod/web-0 to pod/web-2 run, belong to configmap/web, and pod/web-1 was replaced"
 
 
 async def level(client: Client) -> str:
     pods = await _pods(client)
     _all_run(pods, 5)
-    await _replaced(client, "web-2")
+    await _require_replacement(client, "web-2")
     first, *later = (pods[name].metadata.labels.get(MADE_BY, "") for name in ("web-0", "web-2", "web-3", "web-4"))
     if first in later:
-        raise Wrong(
+        raise CheckFailed(
             f"pods of the second change were created by process {first}, as pod/web-0: the operator was not killed before it"
         )
     return f"process {first} created pod/web-0, and process {later[0]} did the work that it could not do"
@@ -82,28 +82,28 @@ async def level(client: Client) -> str:
 async def outage(client: Client) -> str:
     expired = [to_seconds(each.ended) for each in await terms(client) if each.reason.startswith("lease expired")]
     if not expired:
-        raise Wrong("no lease of the schedulers has expired: an API server always ran")
+        raise CheckFailed("no lease of the schedulers has expired: an API server always ran")
     pods = await _pods(client)
     _all_run(pods, 6)
     if to_seconds(pods["web-5"].metadata.creationTimestamp) < int(expired[0]):
-        raise Wrong("pod/web-5 was created before the API servers were killed")
+        raise CheckFailed("pod/web-5 was created before the API servers were killed")
     before, after = (pods[name].metadata.labels.get(MADE_BY, "") for name in ("web-4", "web-5"))
     if before != after:
-        raise Wrong(f"process {before} created pod/web-4, and process {after} pod/web-5: the operator was started again")
+        raise CheckFailed(f"process {before} created pod/web-4, and process {after} pod/web-5: the operator was started again")
     return f"process {after} created pod/web-5 after all API servers had been away"
 
 
 async def owner(client: Client) -> str:
     if not await events(client, "Scheduled", name="extra-0"):
-        raise Wrong("pod/extra-0 has never been scheduled: the operator did not run, or configmap/extra has another size")
+        raise CheckFailed("pod/extra-0 has never been scheduled: the operator did not run, or configmap/extra has another size")
     try:
         await client.of(CONFIG_MAPS).get("extra", "default")
     except NotFound:
         pass
     else:
-        raise Wrong("configmap/extra exists")
+        raise CheckFailed("configmap/extra exists")
     if left := [each.metadata.name for each in (await client.of(PODS).list("default", labels="squad=extra")).items]:
-        raise Wrong(f"pod/{left[0]} exists")
+        raise CheckFailed(f"pod/{left[0]} exists")
     return "configmap/extra and its pods are deleted"
 
 

@@ -21,9 +21,9 @@ from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 from pinnace.verification.bench.report import percentile
 from pinnace.verification.chaos.attacks.attacker import Attacker
-from pinnace.verification.chaos.attacks.callers import provide_attackers
+from pinnace.verification.chaos.attacks.callers import create_attackers
 from pinnace.verification.chaos.attacks.table import Attack
-from pinnace.verification.chaos.bystander import Bystander, provide_gateway_user
+from pinnace.verification.chaos.bystander import Bystander, create_gateway_user
 
 READS, WRITES = 60.0, 6.0
 QUIET = 2.0
@@ -58,7 +58,7 @@ class Measured:
 
 async def measure(cluster: Cluster, client: Client, attack: Attack, folder: Path) -> Measured:
     """Measure an attack on a gateway that has just started, so that memory of earlier attacks is not reused."""
-    certificates, user = await provide_attackers(cluster, client), await provide_gateway_user(cluster, client)
+    certificates, user = await create_attackers(cluster, client), await create_gateway_user(cluster, client)
     (gateway,) = cluster.state.of(GATEWAY)
     apiservers = [record.process for record in cluster.state.of(APISERVER) if record.process]
     history, address = folder / "user.jsonl", gateway.plan.address
@@ -72,11 +72,11 @@ async def measure(cluster: Cluster, client: Client, attack: Attack, folder: Path
             await asyncio.sleep(QUIET)
             before = procfs.reset_peaks([server]), procfs.reset_peaks(apiservers)
             attacked = time.monotonic()
-            attacker.begin()
+            attacker.begin_attack()
             await asyncio.sleep(attack.seconds)
             ended = time.monotonic()
             after = procfs.peak_memory([server]), procfs.peak_memory(apiservers)
-            outcomes = await attacker.end()
+            outcomes = await attacker.end_attack()
     finally:
         attacker.kill()
     calls = [record for record in read(history) if isinstance(record, Call)]

@@ -12,9 +12,17 @@ from pinnace.history.records import Call, Outcome
 from pinnace.verification.chaos import engine, run
 from pinnace.verification.chaos.attacks import wire
 from pinnace.verification.chaos.attacks.table import ATTACKS, JSON_SIZE, STALLED_SIZE, YAML_SIZE, patches, pod_json, pod_yaml
-from pinnace.verification.chaos.attacks.wire import CLOSED, RESET, SILENT, Door, endless, request
-from pinnace.verification.chaos.faults.attacks import BODIES, CALLERS, CONNECTIONS, GROWTH, READS, GatewayAttack, attacking
-from pinnace.verification.chaos.faults.base import Area, Need
+from pinnace.verification.chaos.attacks.wire import CLOSED, RESET, SILENT, AttackTarget, repeat_forever, request
+from pinnace.verification.chaos.faults.attacks import (
+    BODIES,
+    CALLERS,
+    CONNECTIONS,
+    GROWTH,
+    READS,
+    GatewayAttack,
+    build_attack_maker,
+)
+from pinnace.verification.chaos.faults.base import FaultArea, FaultRequirement
 from pinnace.verification.chaos.faults.table import ATTACKS as FAULTS
 from pinnace.verification.chaos.faults.table import HARMLESS, KINDS, OBSERVING, TOLERATED
 from tests.robustness.door.measure import Measured, Phase, phase
@@ -25,8 +33,8 @@ LARGE = request("POST", "/", {}, b"x" * (16 << 20))
 """More than the buffers of a connection hold."""
 
 
-def door_of(server: asyncio.Server) -> Door:
-    return Door(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", {})
+def door_of(server: asyncio.Server) -> AttackTarget:
+    return AttackTarget(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", {})
 
 
 async def exchange(handler: Handler, data: bytes) -> tuple[str, bool]:
@@ -108,7 +116,7 @@ async def test_ended_connections_are_opened_again_and_counted() -> None:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         door = door_of(server)
-        repeating = asyncio.create_task(door.repeat(None, endless(request("GET", "/")), 2))
+        repeating = asyncio.create_task(door.repeat(None, repeat_forever(request("GET", "/")), 2))
         async with asyncio.timeout(10):
             await enough.wait()
         repeating.cancel()
@@ -134,14 +142,14 @@ def test_every_attack_is_a_fault_or_a_larger_form_of_one() -> None:
 
 def test_attack_faults_need_gateways_and_excuse_nothing() -> None:
     for name in FAULTS:
-        assert KINDS[name].area is Area.ALL and KINDS[name].targets(ClusterSpec(gateways=2)) == ["gateway-0", "gateway-1"]
-        assert run.lacking(KINDS[name], ClusterSpec()) == Need.GATEWAYS
+        assert KINDS[name].area is FaultArea.ALL and KINDS[name].targets(ClusterSpec(gateways=2)) == ["gateway-0", "gateway-1"]
+        assert run.lacking(KINDS[name], ClusterSpec()) == FaultRequirement.GATEWAYS
         assert name in HARMLESS and name in OBSERVING and name in TOLERATED
-    assert engine.heading(0.0, 1, "", 1.0).attacks == FAULTS
+    assert engine.build_run_record(0.0, 1, "", 1.0).attacks == FAULTS
 
 
 def test_attack_is_chosen_by_the_seed() -> None:
-    make = attacking(READS)
+    make = build_attack_maker(READS)
     found = {make(None, "gateway-0", random.Random(seed)).details for seed in range(40)}  # type: ignore[arg-type]
     assert found == {f"gateway-0: {ATTACKS[name].what}" for name in READS}
 
@@ -150,7 +158,7 @@ class FakeAttacker:
     def __init__(self, outcomes: Counter[str]) -> None:
         self._outcomes = outcomes
 
-    async def end(self) -> Counter[str]:
+    async def end_attack(self) -> Counter[str]:
         return self._outcomes
 
     def kill(self) -> None:
@@ -158,7 +166,7 @@ class FakeAttacker:
 
 
 async def test_attack_that_is_not_answered_as_expected_did_not_take_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    class World:
+    class ClusterUnderTest:
         class cluster:  # noqa: N801
             class state:  # noqa: N801
                 @staticmethod
@@ -166,10 +174,10 @@ async def test_attack_that_is_not_answered_as_expected_did_not_take_place(monkey
                     return None
 
     monkeypatch.setattr("pinnace.verification.chaos.faults.attacks.processes.running", lambda record: None)
-    fault = GatewayAttack(World, "gateway-0", ATTACKS["refusals"])  # type: ignore[arg-type]
+    fault = GatewayAttack(ClusterUnderTest, "gateway-0", ATTACKS["refusals"])  # type: ignore[arg-type]
     fault._attacker = FakeAttacker(Counter({"silent": 3}))  # type: ignore[assignment]
-    await fault.end()
-    await fault.end()
+    await fault.undo()
+    await fault.undo()
     (reading,) = fault.readings
     assert (reading.value, reading.least) == (0, 1.0)
     assert GROWTH == 150.0

@@ -10,7 +10,7 @@ from pinnace.api.verbs_pb2 import BatchItem, BatchResponse, GetRequest
 from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, timed_out, unavailable
 from pinnace.client.resource import delete_request
 from pinnace.history.records import Item, Outcome, digest, labels_digest
-from pinnace.verification.chaos.clients import answered, asked, outcome_of, parse
+from pinnace.verification.chaos.clients import classify_outcome, list_requested_items, list_returned_items, parse
 from tests.builders import make_pod
 
 KEY = "/registry/pods/default/a"
@@ -38,17 +38,17 @@ def test_method_is_parsed_to_verb_and_resource() -> None:
     ],
 )
 def test_only_calls_that_were_certainly_not_executed_are_refused(error: ApiError, outcome: Outcome) -> None:
-    assert outcome_of(error) == outcome
+    assert classify_outcome(error) == outcome
 
 
 def test_request_contains_the_keys_of_its_objects() -> None:
-    assert asked("get", PODS, GetRequest(name="a")) == (Item(KEY),)
-    assert asked("get", NODES, GetRequest(name="n")) == (Item("/registry/nodes/n"),)
-    assert asked("delete", PODS, delete_request("a", "default", uid="u", resource_version="7")) == (
+    assert list_requested_items("get", PODS, GetRequest(name="a")) == (Item(KEY),)
+    assert list_requested_items("get", NODES, GetRequest(name="n")) == (Item("/registry/nodes/n"),)
+    assert list_requested_items("delete", PODS, delete_request("a", "default", uid="u", resource_version="7")) == (
         Item(KEY, uid="u", expected=7),
     )
     pod = make_pod("a").version(7).build()
-    assert asked("update", PODS, UpdatePodRequest(object=pod), "refused") == (
+    assert list_requested_items("update", PODS, UpdatePodRequest(object=pod), "refused") == (
         Item(KEY, uid=pod.metadata.uid, outcome="refused", expected=7, labels=""),
     )
 
@@ -56,17 +56,19 @@ def test_request_contains_the_keys_of_its_objects() -> None:
 def test_response_contains_revision_and_digest() -> None:
     pod = make_pod("a").version(9).build()
     request = UpdatePodRequest(object=make_pod("a").version(7).build())
-    assert answered("update", PODS, request, pod) == (Item(KEY, 9, pod.metadata.uid, digest(pod), expected=7, labels=""),)
+    assert list_returned_items("update", PODS, request, pod) == (
+        Item(KEY, 9, pod.metadata.uid, digest(pod), expected=7, labels=""),
+    )
 
 
 def test_pod_write_records_the_wanted_labels() -> None:
     wanted, found = make_pod("a").label("x", "1").label("y", "2").build(), make_pod("a").label("x", "old").version(9).build()
-    (item,) = answered("update", PODS, UpdatePodRequest(object=wanted), found)
+    (item,) = list_returned_items("update", PODS, UpdatePodRequest(object=wanted), found)
     assert item.labels == labels_digest({"y": "2", "x": "1"}) != labels_digest(found.metadata.labels)
     request = CreatePodBatchRequest(items=[wanted])
-    (item,) = answered("create", PODS, request, BatchResponse(items=[BatchItem(name="a", resourceVersion="12")]))
+    (item,) = list_returned_items("create", PODS, request, BatchResponse(items=[BatchItem(name="a", resourceVersion="12")]))
     assert item.labels == labels_digest(wanted.metadata.labels)
-    (item,) = asked("delete", PODS, delete_request("a", "default"))
+    (item,) = list_requested_items("delete", PODS, delete_request("a", "default"))
     assert item.labels is None
 
 
@@ -79,7 +81,7 @@ def test_batch_items_have_separate_outcomes() -> None:
     response = BatchResponse(
         items=[BatchItem(name="a", uid="uid-a", resourceVersion="12"), BatchItem(error=fenced), BatchItem(error=perhaps)]
     )
-    assert answered("bind", PODS, request, response) == (
+    assert list_returned_items("bind", PODS, request, response) == (
         Item(KEY, 12, "uid-a"),
         Item("/registry/pods/default/b", uid="uid-b", outcome="refused"),
         Item("/registry/pods/default/c", uid="uid-c", outcome="unknown"),
@@ -88,5 +90,5 @@ def test_batch_items_have_separate_outcomes() -> None:
 
 def test_batch_create_without_a_response_has_keys() -> None:
     request = CreatePodBatchRequest(items=[make_pod("a", "load").build()])
-    (item,) = asked("create", PODS, request, "unknown")
+    (item,) = list_requested_items("create", PODS, request, "unknown")
     assert (item.key, item.outcome) == ("/registry/pods/load/a", "unknown")

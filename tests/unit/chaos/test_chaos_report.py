@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from pinnace.history.records import Call, Told
 from pinnace.history.verdict import CheckReport, Verdict, Violation
-from pinnace.verification.chaos.engine import Damage
+from pinnace.verification.chaos.engine import FaultOutcomes
 from pinnace.verification.chaos.load import Settled
 from pinnace.verification.chaos.run import ChaosReport, Traffic
 
@@ -25,7 +25,7 @@ def a_report(
     answered: int = 10_000,
     idle: tuple[str, ...] = (),
 ) -> ChaosReport:
-    damage = Damage({"kill-leader": 3} if fired is None else fired, [], list(crashes))
+    damage = FaultOutcomes({"kill-leader": 3} if fired is None else fired, [], list(crashes))
     traffic = Traffic(Counter(get=answered), Counter(ok=answered, unknown=3), 500)
     return ChaosReport(
         "3 faults", "pinnace chaos run --seed 4", 4, "2026-01-31T12:00:00+00:00", 100.0, {"etcd": "3.5.9"}, damage,

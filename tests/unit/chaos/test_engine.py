@@ -10,35 +10,35 @@ from pinnace.history import records
 from pinnace.history.records import Fault, Observed
 from pinnace.verification.chaos import ChaosError, clients, engine
 from pinnace.verification.chaos.clients import Journal
-from pinnace.verification.chaos.engine import Engine, Strike
-from pinnace.verification.chaos.faults.base import Area, Kind, Measuring, roles
+from pinnace.verification.chaos.engine import FaultInjector, ScheduledFault
+from pinnace.verification.chaos.faults.base import FaultArea, FaultKind, MeasuringFault, roles
 from pinnace.verification.chaos.world import NotPossible
 
 
 class FakeWorld:
-    """The part of a World that the engine uses."""
+    """The part of a ClusterUnderTest that the engine uses."""
 
     def __init__(self) -> None:
         self.healed = 0
-        self.astray: list[str] = []
+        self.unstoppable_processes: list[str] = []
         self.not_ready: list[str] = []
         self.ended: list[tuple[str, int]] = []
         self.excused: list[str] = []
         self.revived: list[str] = []
         self.unrecorded: ChaosError | None = None
 
-    async def heal(self) -> None:
+    async def undo_all_faults(self) -> None:
         self.healed += 1
 
-    def crashed(self) -> list[tuple[str, int]]:
+    def find_crashed_processes(self) -> list[tuple[str, int]]:
         ended, self.ended = self.ended, []
         return ended
 
-    def ended_with_excuse(self) -> list[str]:
+    def find_ended_after_excuse(self) -> list[str]:
         excused, self.excused = self.excused, []
         return excused
 
-    async def unready(self) -> list[str]:
+    async def wait_for_all_ready(self) -> list[str]:
         return self.not_ready
 
     async def start(self, name: str) -> None:
@@ -59,35 +59,35 @@ class Scene:
         self.begun = asyncio.Event()
         self.error: Exception | None = None
 
-    async def run(self, *strikes: Strike) -> Engine:
+    async def run(self, *scheduled_faults: ScheduledFault) -> FaultInjector:
         with Journal(self.path) as clients:
-            made = Engine(self.world, clients, self.said.append)  # type: ignore[arg-type]
-            await made.run(strikes)
+            made = FaultInjector(self.world, clients, self.said.append)  # type: ignore[arg-type]
+            await made.run(scheduled_faults)
         return made
 
     def faults(self) -> list[Fault]:
         return [record for record in records.read(self.path) if isinstance(record, Fault)]
 
-    def strike(self, at: float, seconds: float, draw: int = 1, area: Area = Area.NONE) -> Strike:
+    def strike(self, at: float, seconds: float, draw: int = 1, area: FaultArea = FaultArea.NONE) -> ScheduledFault:
         def make(world: object, target: str, rng: random.Random) -> "Shake":
             return Shake(self, rng)
 
-        return Strike(at, Kind("shake", "", area, roles("it"), make, (0, 0)), "it", seconds, draw)
+        return ScheduledFault(at, FaultKind("shake", "", area, roles("it"), make, (0, 0)), "it", seconds, draw)
 
 
-class Shake(Measuring):
+class Shake(MeasuringFault):
     def __init__(self, scene: Scene, rng: random.Random) -> None:
         super().__init__()
         self._scene = scene
         self.details = f"{rng.random():.3f}"
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         self._scene.done.append("begin")
         self._scene.begun.set()
         if self._scene.error:
             raise self._scene.error
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         self._scene.done.append("end")
         self.read("it", "calls", 3, least=1, most=5)
 
@@ -150,12 +150,12 @@ async def test_fault_that_becomes_possible_fires(scene: Scene) -> None:
 
 
 async def test_fault_waits_for_the_previous_fault_in_its_area(scene: Scene) -> None:
-    await scene.run(scene.strike(0.0, 0.1, area=Area.ETCD), scene.strike(0.01, 0.0, area=Area.ETCD))
+    await scene.run(scene.strike(0.0, 0.1, area=FaultArea.ETCD), scene.strike(0.01, 0.0, area=FaultArea.ETCD))
     assert scene.done == ["begin", "end", "begin", "end"]
 
 
 async def test_faults_of_different_areas_overlap(scene: Scene) -> None:
-    await scene.run(scene.strike(0.0, 0.1, area=Area.ETCD), scene.strike(0.01, 0.2, area=Area.KUBELETS))
+    await scene.run(scene.strike(0.0, 0.1, area=FaultArea.ETCD), scene.strike(0.01, 0.2, area=FaultArea.KUBELETS))
     assert scene.done == ["begin", "begin", "end", "end"]
 
 

@@ -21,8 +21,8 @@ from pinnace.history.verdict import Findings
 from pinnace.scheduler.config import parse
 from pinnace.verification.chaos import host, run
 from pinnace.verification.chaos.faults import clients, environment
-from pinnace.verification.chaos.faults.base import Area, Need
-from pinnace.verification.chaos.faults.environment import FULL, FewDescriptors, FullAudit, FullLog, LittleMemory, _Limit
+from pinnace.verification.chaos.faults.base import FaultArea, FaultRequirement
+from pinnace.verification.chaos.faults.environment import FULL, FewDescriptors, FullAudit, FullLog, LittleMemory, _ResourceLimit
 from pinnace.verification.chaos.faults.table import KINDS, OBSERVING, TOLERATED
 from pinnace.verification.chaos.saboteur import ACTION, CONFIG, PROFILE, REPORT, Saboteur
 from pinnace.verification.check import liveness
@@ -48,7 +48,7 @@ for command in sys.stdin:
 
 
 class FakeWorld:
-    """One process, and the attributes of a World that faults use."""
+    """One process, and the attributes of a ClusterUnderTest that faults use."""
 
     def __init__(self, pid: int, argv: tuple[str, ...] = ("python", "-m", "pinnace.apiserver.main")) -> None:
         plan = Plan("apiserver", NAME, "a:1", "a:1", argv)
@@ -69,20 +69,20 @@ class FakeWorld:
     async def find(self, target: str) -> str:
         return target
 
-    def excuse(self, name: str, *, may_end: bool) -> None:
+    def allow_errors(self, name: str, *, may_end: bool) -> None:
         self.excused.append(may_end)
 
-    def excuse_log(self, name: str, since: float) -> None:
+    def allow_log_errors(self, name: str, since: float) -> None:
         self.excused_logs.append(name)
 
     async def recover(self, name: str) -> bool:
         self.recovered += 1
         return False
 
-    async def start_as(self, name: str, plan: Plan) -> None:
+    async def restart_with_plan(self, name: str, plan: Plan) -> None:
         self.started.append(plan)
 
-    async def as_before(self, name: str) -> None:
+    async def restore_original_plan(self, name: str) -> None:
         self.started.clear()
 
     async def ready(self, name: str) -> bool:
@@ -118,17 +118,17 @@ def child() -> Iterator[Child]:
     ("make", "command", "problem"), [(FewDescriptors, "open", "OSError"), (LittleMemory, "take", "MemoryError")]
 )
 async def test_resource_limit_applies_until_the_end_and_resets_connections(
-    child: Child, make: type[_Limit], command: str, problem: str
+    child: Child, make: type[_ResourceLimit], command: str, problem: str
 ) -> None:
     world = FakeWorld(child.pid)
     assert child.ask(command) == "done"
     fault = make(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
-    await fault.begin()
+    await fault.inject()
     assert child.ask(command) == problem
     assert world.reset == [(NAME, "etcd-0"), ("kubelet-0", NAME)]
-    await fault.end()
+    await fault.undo()
     assert child.ask(command) == "done"
-    await fault.end()
+    await fault.undo()
     assert world.recovered == 1
     assert world.excused == [make is LittleMemory], "only the memory limit excuses an exit"
 
@@ -136,10 +136,10 @@ async def test_resource_limit_applies_until_the_end_and_resets_connections(
 async def test_limit_is_not_restored_on_another_process(child: Child) -> None:
     world = FakeWorld(child.pid)
     fault = FewDescriptors(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
-    await fault.begin()
+    await fault.inject()
     limited = resource.prlimit(child.pid, resource.RLIMIT_NOFILE)
     world.pid = os.getpid()  # the process was restarted
-    await fault.end()
+    await fault.undo()
     assert resource.prlimit(child.pid, resource.RLIMIT_NOFILE) == limited
 
 
@@ -150,13 +150,13 @@ async def test_full_log_fault_keeps_the_arguments_of_the_process(tmp_path: Path)
     script = f"import sys\ntry:\n print('x', flush=True)\nexcept OSError as e:\n {report}"
     world = FakeWorld(1, (sys.executable, "-c", script, "own"))
     fault = FullLog(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
-    await fault.begin()
+    await fault.inject()
     (plan,) = world.started
     process = await asyncio.create_subprocess_exec(*plan.argv)
     async with asyncio.timeout(20):
         await process.wait()
     assert said.read_text() == f"{errno.ENOSPC} own"
-    await fault.end()
+    await fault.undo()
     assert not world.started
 
 
@@ -173,7 +173,7 @@ async def test_full_audit_log_is_judged_by_readiness_and_the_error_counter(
     world = FakeWorld(1)
     world.is_ready = ready
     fault = FullAudit(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
-    await fault.begin()
+    await fault.inject()
     assert world.started[0].argv[-2:] == ("--audit-log-path", "/dev/full")
     read_of = [(each.target, each.what, each.value, each.least) for each in fault.readings]
     assert read_of == [(NAME, "ready", float(ready), 1), (NAME, "apiserver_audit_error_total", lost, 1)]
@@ -216,18 +216,18 @@ def test_saboteur_is_only_in_its_own_profile() -> None:
 
 def test_fault_of_a_single_etcd_member_hits_all_areas() -> None:
     one = replace(SPEC, etcd_members=1)
-    assert KINDS["nospace"].on(one).area is Area.ALL
-    assert KINDS["nospace"].on(SPEC).area is Area.ETCD
-    assert KINDS["kill-leader"].on(one).area is Area.SCHEDULERS
+    assert KINDS["nospace"].on(one).area is FaultArea.ALL
+    assert KINDS["nospace"].on(SPEC).area is FaultArea.ETCD
+    assert KINDS["kill-leader"].on(one).area is FaultArea.SCHEDULERS
 
 
 def test_unsupported_fault_is_skipped_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "available", lambda: False)
     monkeypatch.setattr(run, "find_library", lambda: None)
     one = replace(SPEC, etcd_members=1)
-    assert run.lacking(KINDS["full-disk"], SPEC) == Need.DISK
-    assert run.lacking(KINDS["clock-kubelet"], SPEC) == Need.FAKETIME
-    assert run.lacking(KINDS["etcd-quorum"], one) == Need.MEMBERS
+    assert run.lacking(KINDS["full-disk"], SPEC) == FaultRequirement.DISK
+    assert run.lacking(KINDS["clock-kubelet"], SPEC) == FaultRequirement.FAKETIME
+    assert run.lacking(KINDS["etcd-quorum"], one) == FaultRequirement.MEMBERS
     assert run.lacking(KINDS["etcd-quorum"], SPEC) == ""
     assert run.lacking(KINDS["kill-leader"], one) == ""
 
@@ -252,8 +252,8 @@ async def test_second_control_plane_must_exit_with_an_error(
 
     monkeypatch.setattr(clients, "problem", problem)
     fault = clients.SecondControlPlane(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
-    await fault.begin()
-    await fault.end()
+    await fault.inject()
+    await fault.undo()
     assert world.excused_logs == [f"{NAME}.stranger"], "only the log of the second server is excused"
     history = History(
         [records.Fault(1, "second-control-plane", NAME, 0.0, 1.0)]

@@ -10,7 +10,7 @@ from pinnace.cluster.spec import ClusterSpec
 from pinnace.gateway.api_resources import find
 from pinnace.gateway.watch_events import ProtobufEncoder
 from pinnace.verification.chaos import run
-from pinnace.verification.chaos.faults.base import Area, Need
+from pinnace.verification.chaos.faults.base import FaultArea, FaultRequirement
 from pinnace.verification.chaos.faults.table import HARMLESS, KINDS
 from pinnace.verification.chaos.gateways import Event, events
 
@@ -39,6 +39,6 @@ async def test_gateway_events_are_read_without_a_truncated_one() -> None:
 def test_gateway_faults_need_gateways() -> None:
     without, with_two = ClusterSpec(), ClusterSpec(gateways=2)
     for name in ("kill-gateway", "roll-gateway"):
-        assert run.lacking(KINDS[name], without) == Need.GATEWAYS and run.lacking(KINDS[name], with_two) == ""
+        assert run.lacking(KINDS[name], without) == FaultRequirement.GATEWAYS and run.lacking(KINDS[name], with_two) == ""
         assert KINDS[name].targets(with_two) == ["gateway-0", "gateway-1"]
-        assert KINDS[name].area is Area.GATEWAYS and name in HARMLESS
+        assert KINDS[name].area is FaultArea.GATEWAYS and name in HARMLESS

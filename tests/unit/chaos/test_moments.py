@@ -6,17 +6,17 @@ from pinnace.history.records import Call, ElectionFacts, Fault, Item, PodFacts, 
 from pinnace.runtime.logs import LeadershipLost, LogLine, TokenFenced
 from pinnace.verification.chaos.scenarios.figures import (
     Moment,
-    broken_watches,
+    count_unrequested_stops,
+    find_quorum_return,
     first_bind,
-    longest_gap,
-    longest_overlap,
-    majority_again,
-    of_election,
-    of_log,
-    of_watches,
-    stopped_unasked,
+    list_broken_watches,
+    list_compacted_watches,
+    list_election_moments,
+    list_log_moments,
+    measure_longest_gap,
+    measure_longest_overlap,
+    measure_wait_for_bind,
     succeeded,
-    wait_for_bind,
 )
 from pinnace.verification.check.index import History
 
@@ -44,7 +44,7 @@ FAILOVER: list[Record] = [
 
 
 def test_failover_has_a_moment_per_event() -> None:
-    assert list(of_election(FAILOVER, "scheduler", 1.0, {5: "no heartbeats"})) == [
+    assert list(list_election_moments(FAILOVER, "scheduler", 1.0, {5: "no heartbeats"})) == [
         Moment(1.2, "s0 resumes on another API server and keeps token 5"),
         Moment(2.0, "the election's key with s0's token 5 is deleted: no heartbeats"),
         Moment(2.1, "s1 is elected with fencing token 10"),
@@ -60,7 +60,7 @@ def test_timeline_contains_relevant_log_events_after_the_fault() -> None:
         LogLine(103.0, "WARNING", "s0", "pinnace.client.election", "another event", TokenFenced(10)),
         LogLine(103.0, "INFO", "s0", "pinnace.scheduler.scheduler", "token 11 is lost"),
     ]
-    assert list(of_log(lines, "s0", 1.0, 100.0, (LeadershipLost,))) == [Moment(2.25, "s0: in any words")]
+    assert list(list_log_moments(lines, "s0", 1.0, 100.0, (LeadershipLost,))) == [Moment(2.25, "s0: in any words")]
 
 
 def test_expired_watches_are_reported() -> None:
@@ -68,30 +68,30 @@ def test_expired_watches_are_reported() -> None:
         Told("w", "w", at, "ended", code=code)
         for at, code in ((0.5, "OUT_OF_RANGE"), (2.0, "OUT_OF_RANGE"), (3.0, "CANCELLED"))
     ]
-    assert [moment.at for moment in of_watches(words, 1.0)] == [2.0]
-    assert broken_watches(History(words), 0.0, 4.0) == ["OUT_OF_RANGE", "OUT_OF_RANGE"]
+    assert [moment.at for moment in list_compacted_watches(words, 1.0)] == [2.0]
+    assert list_broken_watches(History(words), 0.0, 4.0) == ["OUT_OF_RANGE", "OUT_OF_RANGE"]
 
 
 def test_bind_times_by_token() -> None:
     seen = History(FAILOVER)
     assert first_bind(seen, "scheduler", 10) == 2.2
     assert first_bind(seen, "scheduler", 11) is None
-    assert round(wait_for_bind(seen, "scheduler", 10, since=2.25), 3) == 0.05
-    assert wait_for_bind(seen, "scheduler", 10, since=3.0) == float("inf")
+    assert round(measure_wait_for_bind(seen, "scheduler", 10, since=2.25), 3) == 0.05
+    assert measure_wait_for_bind(seen, "scheduler", 10, since=3.0) == float("inf")
 
 
 def test_majority_is_restored_by_the_first_restarted_member() -> None:
     killed = [Fault(n, "kill-etcd-member", f"etcd-{n}", 1.0) for n in (1, 2)]
     ended = [Fault(2, "kill-etcd-member", "etcd-2", 1.0, 7.0), Fault(1, "kill-etcd-member", "etcd-1", 1.0, 7.5)]
     other = Fault(3, "kill-leader", "s0", 0.0, 0.5)
-    assert majority_again(History([*killed, other])) == float("inf")
-    assert majority_again(History([*killed, other, *ended])) == 7.0
+    assert find_quorum_return(History([*killed, other])) == float("inf")
+    assert find_quorum_return(History([*killed, other, *ended])) == 7.0
 
 
 def test_longest_gap_includes_both_ends() -> None:
-    assert longest_gap([1.0, 2.0, 2.5], since=0.0, until=3.0) == 1.0
-    assert longest_gap([1.0, 2.0], since=0.0, until=5.0) == 3.0
-    assert longest_gap([], since=1.0, until=3.0) == 2.0
+    assert measure_longest_gap([1.0, 2.0, 2.5], since=0.0, until=3.0) == 1.0
+    assert measure_longest_gap([1.0, 2.0], since=0.0, until=5.0) == 3.0
+    assert measure_longest_gap([], since=1.0, until=3.0) == 2.0
 
 
 def test_batch_with_only_refused_items_has_not_succeeded() -> None:
@@ -110,8 +110,8 @@ def ran(at: float, what: str, uid: str = "uid-a") -> Ran:
 def test_stopped_pods_without_a_delete_are_reported() -> None:
     terminating = Stored(3.0, 8, "/registry/pods/default/a", "e", 1, facts=PodFacts("uid-a", "n", terminating=True))
     seen = History([bound(1.0, 6, "a", 5), terminating, ran(2.0, "stopped"), ran(4.0, "stopped"), ran(2.0, "stopped", "uid-z")])
-    assert stopped_unasked(seen, 0.0, 5.0) == 1
-    assert stopped_unasked(seen, 2.5, 5.0) == 0
+    assert count_unrequested_stops(seen, 0.0, 5.0) == 1
+    assert count_unrequested_stops(seen, 2.5, 5.0) == 0
 
 
 def deleted(began: float, outcome: str, revision: int = 0) -> Call:
@@ -132,18 +132,18 @@ def deleted(began: float, outcome: str, revision: int = 0) -> Call:
 )
 def test_stop_is_requested_from_the_start_of_the_delete_call(call: Call, unasked: int) -> None:
     running, gone = bound(1.0, 6, "a", 5), Stored(3.0, 8, "/registry/pods/default/a")
-    assert stopped_unasked(History([running, gone, ran(2.0, "stopped"), call]), 0.0, 5.0) == unasked
-    assert stopped_unasked(History([running, ran(2.0, "stopped"), call]), 0.0, 5.0) == 1, "the pod was never deleted"
+    assert count_unrequested_stops(History([running, gone, ran(2.0, "stopped"), call]), 0.0, 5.0) == unasked
+    assert count_unrequested_stops(History([running, ran(2.0, "stopped"), call]), 0.0, 5.0) == 1, "the pod was never deleted"
 
 
 def test_lost_delete_excuses_no_stop_before_a_later_delete() -> None:
     running, gone = bound(1.0, 6, "a", 5), Stored(8.0, 8, "/registry/pods/default/a")
     calls = [deleted(1.5, "unknown"), deleted(7.0, "ok", 8)]
-    assert stopped_unasked(History([running, gone, ran(2.0, "stopped"), *calls]), 0.0, 9.0) == 1
+    assert count_unrequested_stops(History([running, gone, ran(2.0, "stopped"), *calls]), 0.0, 9.0) == 1
 
 
 def test_longest_overlap_of_two_runs_of_a_pod() -> None:
     handed_over = [ran(1.0, "started"), ran(2.0, "started"), ran(2.25, "stopped"), ran(9.0, "stopped")]
-    assert longest_overlap(History(handed_over), 0.0, 5.0) == 0.25
-    assert longest_overlap(History(handed_over[:2]), 0.0, 5.0) == 3.0
-    assert longest_overlap(History([handed_over[0], handed_over[2]]), 0.0, 5.0) == 0.0
+    assert measure_longest_overlap(History(handed_over), 0.0, 5.0) == 0.25
+    assert measure_longest_overlap(History(handed_over[:2]), 0.0, 5.0) == 3.0
+    assert measure_longest_overlap(History([handed_over[0], handed_over[2]]), 0.0, 5.0) == 0.0

@@ -4,7 +4,7 @@ import pytest
 
 from pinnace.cli.verbs.chaos import moment_line
 from pinnace.history.verdict import Status, Verdict
-from pinnace.verification.chaos.perform import SCENARIOS, Performance
+from pinnace.verification.chaos.perform import SCENARIOS, ScenarioReport
 from pinnace.verification.chaos.scenarios.base import Expectation
 from pinnace.verification.chaos.scenarios.figures import Moment
 from pinnace.verification.check.check import NAMES
@@ -17,8 +17,8 @@ def a_performance(
     expectations: tuple[Expectation, ...] = (MET,),
     lacking: tuple[str, ...] = (),
     void: tuple[str, ...] = (),
-) -> Performance:
-    return Performance(
+) -> ScenarioReport:
+    return ScenarioReport(
         "kill-leader", [Moment(0.0, "kill -9", hit=True)], expectations, verdicts, ["I1"], lacking, void, {"ok": 9}, 250.0
     )
 
@@ -38,7 +38,7 @@ def verdict(name: str, status: Status) -> Verdict:
         (a_performance(verdict("I1", "holds"), lacking=("pod a is Pending",)), "violated"),
     ],
 )
-def test_performance_status(found: Performance, status: Status) -> None:
+def test_performance_status(found: ScenarioReport, status: Status) -> None:
     assert found.status == status
     assert found.to_json()["status"] == status
 

@@ -12,17 +12,17 @@ from pinnace.api.elections_pb2 import Election, TransferElectionResponse
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import Unavailable
 from pinnace.history.records import ElectionFacts, Fault, Phase, Record, Stored
-from pinnace.verification.chaos.engine import heading
-from pinnace.verification.chaos.perform import _play
-from pinnace.verification.chaos.scenarios.base import Act, PlayError
-from pinnace.verification.chaos.scenarios.components import transfer_back
+from pinnace.verification.chaos.engine import build_run_record
+from pinnace.verification.chaos.perform import _execute
+from pinnace.verification.chaos.scenarios.base import ScenarioContext, ScenarioError
+from pinnace.verification.chaos.scenarios.components import return_leadership
 from pinnace.verification.chaos.scenarios.figures import Moment
 from pinnace.verification.check.check import check
 
 OLD, NEW = Election(holder="s0", token=5), Election(holder="s1", token=9)
 
 
-class FakeAct(Act):
+class FakeAct(ScenarioContext):
     """`leaders`: the leader for each query; the last one repeats. Only s1 binds."""
 
     def __init__(self, *leaders: Election) -> None:
@@ -36,17 +36,20 @@ class FakeAct(Act):
     async def get(self, name: str) -> Election:
         return self._leaders.pop(0) if len(self._leaders) > 1 else self._leaders[0]
 
-    async def binds(self, name: str, result: str) -> int:
+    async def count_binds(self, name: str, result: str) -> int:
         return next(self._bound) if name == NEW.holder else 70
 
 
 async def test_binding_returns_the_current_leader() -> None:
-    assert await FakeAct(OLD, OLD, NEW).binding() == NEW
+    assert await FakeAct(OLD, OLD, NEW).wait_for_binding_leader() == NEW
 
 
 async def test_binding_ignores_terms_up_to_the_given_token() -> None:
     assert (
-        await FakeAct(Election(holder=NEW.holder, token=5), Election(holder=NEW.holder, token=5), NEW).binding(after=5) == NEW
+        await FakeAct(Election(holder=NEW.holder, token=5), Election(holder=NEW.holder, token=5), NEW).wait_for_binding_leader(
+            after=5
+        )
+        == NEW
     )
 
 
@@ -54,18 +57,18 @@ class FailingScenario:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    async def play(self, act: Act) -> None:
-        act.saw("it is seen")
-        act.did("kill -9", 100.0)
+    async def play(self, act: ScenarioContext) -> None:
+        act.record_observation("it is seen")
+        act.record_action("kill -9", 100.0)
         act.moments[0] = Moment(101.5, "it is seen")
         raise self._error
 
 
-@pytest.mark.parametrize("error", [PlayError("waited in vain"), Unavailable(Refusal(Code.UNAVAILABLE, "", "no answer"))])
+@pytest.mark.parametrize("error", [ScenarioError("waited in vain"), Unavailable(Refusal(Code.UNAVAILABLE, "", "no answer"))])
 async def test_events_before_the_failure_are_reported(error: Exception) -> None:
     failing: Any = FailingScenario(error)
-    with pytest.raises(PlayError) as raised:
-        await _play(failing, FakeAct(OLD))
+    with pytest.raises(ScenarioError) as raised:
+        await _execute(failing, FakeAct(OLD))
     assert raised.value.moments == [Moment(0.0, "kill -9", hit=True), Moment(1.5, "it is seen")]
 
 
@@ -99,7 +102,7 @@ async def test_transfer_at_the_end_of_a_scenario_is_a_cause() -> None:
     L2 reported leadership that moved without a fault."""
     act = TransferringAct()
     frozen = Fault(7, "freeze-leader", OLD.holder, act_time := time.monotonic() - 60.0, act_time + 1.0)
-    await transfer_back(act, OLD.holder)
+    await return_leadership(act, OLD.holder)
     assert [(record.name, record.target) for record in act.journal.records if isinstance(record, Fault)] == [
         ("transfer-leader", OLD.holder)
     ] * 2
@@ -111,7 +114,7 @@ async def test_transfer_at_the_end_of_a_scenario_is_a_cause() -> None:
         Stored(act.moved, 11, key),
         Stored(act.moved, 12, key, "d", 12, 0, ElectionFacts(OLD.holder)),
     ]
-    run, phases = heading(time.time(), 0, "x", 60.0), [Phase(start, "load"), Phase(act.moved + 1.0, "quiet")]
+    run, phases = build_run_record(time.time(), 0, "x", 60.0), [Phase(start, "load"), Phase(act.moved + 1.0, "quiet")]
     end = Phase(act.moved + 2.0, "end")
 
     def violations(*faults: Record) -> list[str]:
@@ -124,9 +127,9 @@ async def test_transfer_at_the_end_of_a_scenario_is_a_cause() -> None:
 
 async def test_failed_transfer_at_the_end_names_the_last_refusal() -> None:
     class RefusingAct(TransferringAct):
-        async def until(self, look: Callable[[], Awaitable[Any]], what: str, patience: float = 0.0) -> Any:
+        async def poll_until(self, look: Callable[[], Awaitable[Any]], what: str, patience: float = 0.0) -> Any:
             assert await look() is None
-            raise PlayError(f"timed out after 15 s waiting for {what}")
+            raise ScenarioError(f"timed out after 15 s waiting for {what}")
 
-    with pytest.raises(PlayError, match=f"{OLD.holder} to lead; the last transfer: no answer"):
-        await transfer_back(RefusingAct(), OLD.holder)
+    with pytest.raises(ScenarioError, match=f"{OLD.holder} to lead; the last transfer: no answer"):
+        await return_leadership(RefusingAct(), OLD.holder)

@@ -13,10 +13,10 @@ from pinnace.api.resources import SERVICES
 from pinnace.cluster.spec import ClusterSpec
 from pinnace.verification.chaos import run
 from pinnace.verification.chaos.faults import services
-from pinnace.verification.chaos.faults.base import Area, Need
+from pinnace.verification.chaos.faults.base import FaultArea, FaultRequirement
 from pinnace.verification.chaos.faults.services import KillProxy
 from pinnace.verification.chaos.faults.table import HARMLESS, KINDS, OBSERVING
-from pinnace.verification.chaos.world import NotPossible, World
+from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 
 class FakeWorld:
@@ -46,36 +46,36 @@ class FakeWorld:
     def down(self, name: str, number: int) -> None:
         self.runs = False
 
-    async def revive(self, name: str) -> None:
+    async def restart_stopped_process(self, name: str) -> None:
         self.runs = self.returns
 
 
 def fault(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> KillProxy:
-    async def request(page: services.Page) -> bool:
+    async def request(page: services.TestService) -> bool:
         await asyncio.sleep(0)
         return world.runs
 
-    monkeypatch.setattr(services.Page, "_request", request)
+    monkeypatch.setattr(services.TestService, "_request", request)
     monkeypatch.setattr(services, "AFTER", 0.2)
     monkeypatch.setattr(services, "BEFORE", 0.2)
-    return KillProxy(cast(World, world), "proxy-0", random.Random(1))
+    return KillProxy(cast(ClusterUnderTest, world), "proxy-0", random.Random(1))
 
 
 async def test_requests_that_succeed_again_are_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     world = FakeWorld()
     killed = fault(world, monkeypatch)
-    await killed.begin()
+    await killed.inject()
     assert not world.runs and killed.details == "proxy-0"
-    await killed.end()
-    await killed.end()
+    await killed.undo()
+    await killed.undo()
     (reading,) = killed.readings
     assert reading.most is not None and reading.value < reading.most and set(world.deleted) == {"slice", "service"}
 
 
 async def test_requests_that_keep_failing_exceed_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     killed = fault(FakeWorld(returns=False), monkeypatch)
-    await killed.begin()
-    await killed.end()
+    await killed.inject()
+    await killed.undo()
     (reading,) = killed.readings
     assert reading.most is not None and reading.value >= reading.most
 
@@ -85,13 +85,13 @@ async def test_proxy_without_successful_requests_is_not_killed(monkeypatch: pyte
     world.runs = False
     killed = fault(world, monkeypatch)
     with pytest.raises(NotPossible, match=r"requests did not succeed within 0\.2 s before the fault"):
-        await killed.begin()
-    await killed.end()
+        await killed.inject()
+    await killed.undo()
     assert killed.readings == []
 
 
 def test_proxy_fault_needs_a_proxy() -> None:
     kind = KINDS["kill-proxy"]
-    assert run.lacking(kind, ClusterSpec()) == Need.PROXY and run.lacking(kind, ClusterSpec(proxy=True)) == ""
-    assert (kind.targets(ClusterSpec(proxy=True)), kind.area) == (["proxy-0"], Area.PROXY)
+    assert run.lacking(kind, ClusterSpec()) == FaultRequirement.PROXY and run.lacking(kind, ClusterSpec(proxy=True)) == ""
+    assert (kind.targets(ClusterSpec(proxy=True)), kind.area) == (["proxy-0"], FaultArea.PROXY)
     assert kind.name in HARMLESS and kind.name in OBSERVING

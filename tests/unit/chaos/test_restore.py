@@ -6,10 +6,16 @@ import pytest
 
 from pinnace.api.resources import PODS
 from pinnace.history.records import Call, Item, Phase, PodFacts, Ran, Record, Stored, Told
-from pinnace.verification.chaos.scenarios.etcd import Gone, Restore, lagging, strangers, without
+from pinnace.verification.chaos.scenarios.etcd import (
+    LostInterval,
+    Restore,
+    drop_lost_interval,
+    find_streams_without_restart,
+    find_unknown_pods,
+)
 from pinnace.verification.check.index import History
 
-GONE = Gone(copied=10.0, killed=20.0, back=21.0, well=25.0)
+GONE = LostInterval(copied=10.0, killed=20.0, back=21.0, well=25.0)
 KEY = PODS.key("load", "a")
 
 
@@ -17,7 +23,7 @@ def call(began: float, ended: float, verb: str = "update") -> Call:
     return Call("c", 1, "s", verb, "pods", began, ended, items=(Item(KEY, 7, "uid", "digest"),))  # type: ignore[arg-type]
 
 
-def told(at: float, kind: str = "bookmark", revision: int = 5) -> Told:
+def describe_limit(at: float, kind: str = "bookmark", revision: int = 5) -> Told:
     return Told("w", "w", at, kind, revision)  # type: ignore[arg-type]
 
 
@@ -41,7 +47,7 @@ THERE = History([Stored(1.0, 3, KEY, "digest", 3, facts=PodFacts("there"))])
     ],
 )
 def test_calls_are_filtered_by_the_remaining_history(each: Call, outcome: str) -> None:
-    kept = [record for record in without([each], GONE) if isinstance(record, Call)]
+    kept = [record for record in drop_lost_interval([each], GONE) if isinstance(record, Call)]
     assert [record.outcome for record in kept] == ([outcome] if outcome else [])
     if outcome == "unknown":
         assert kept[0].items == (Item(KEY, 0, "uid", outcome="unknown"),)
@@ -49,39 +55,46 @@ def test_calls_are_filtered_by_the_remaining_history(each: Call, outcome: str) -
 
 def test_watch_events_between_copy_and_last_relist_are_dropped() -> None:
     """A server that has not noticed the restore may send lost events for up to a second."""
-    early, late, again = told(22.0, "began", 0), told(24.0, "began", 0), told(28.0, "began", 0)
+    early, late, again = describe_limit(22.0, "began", 0), describe_limit(24.0, "began", 0), describe_limit(28.0, "began", 0)
     words = [
-        told(9.0),
-        told(15.0),
-        told(21.5),
+        describe_limit(9.0),
+        describe_limit(15.0),
+        describe_limit(21.5),
         early,
-        told(22.1, "synced", 400),
+        describe_limit(22.1, "synced", 400),
         late,
-        told(24.1, "synced", 6),
-        told(26.0),
+        describe_limit(24.1, "synced", 6),
+        describe_limit(26.0),
         again,
     ]
-    assert list(without(words, GONE)) == [words[0], *words[5:]]
-    assert not lagging(words, GONE)
+    assert list(drop_lost_interval(words, GONE)) == [words[0], *words[5:]]
+    assert not find_streams_without_restart(words, GONE)
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        [told(9.0), told(15.0), told(26.0, revision=500)],  # the watch never restarted
-        [told(9.0), told(22.0, "began", 500), told(26.0)],  # the watch resumed at a lost revision
-        [told(9.0), told(26.0, revision=500), told(30.0, "began", 0), told(31.0)],  # the watch restarted too late
+        [describe_limit(9.0), describe_limit(15.0), describe_limit(26.0, revision=500)],  # the watch never restarted
+        [describe_limit(9.0), describe_limit(22.0, "began", 500), describe_limit(26.0)],  # the watch resumed at a lost revision
+        [
+            describe_limit(9.0),
+            describe_limit(26.0, revision=500),
+            describe_limit(30.0, "began", 0),
+            describe_limit(31.0),
+        ],  # the watch restarted too late
     ],
 )
 def test_watch_that_continues_the_lost_history_is_reported(words: Sequence[Told]) -> None:
-    assert lagging(words, GONE) == ["w"]
+    assert find_streams_without_restart(words, GONE) == ["w"]
 
 
 def test_running_pod_of_the_lost_history_is_reported() -> None:
     records = [ran(11.0, "started", "gone"), ran(12.0, "started", "there"), ran(30.0, "alive")]
-    assert strangers(records, THERE) == {"gone"}
-    assert not strangers([*records, ran(31.0, "stopped", "gone")], THERE)
-    assert not strangers([*records, ran(40.0, "alive", process="kubelet/2")], NOTHING), "the kubelet process was replaced"
+    assert find_unknown_pods(records, THERE) == {"gone"}
+    assert not find_unknown_pods([*records, ran(31.0, "stopped", "gone")], THERE)
+    assert not find_unknown_pods([*records, ran(40.0, "alive", process="kubelet/2")], NOTHING), (
+        "the kubelet process was replaced"
+    )
 
 
 @pytest.mark.parametrize(("lags", "runs", "good"), [(False, False, True), (True, False, False), (False, True, False)])
@@ -94,4 +107,4 @@ def test_lagging_watches_and_lost_pods_fail_the_scenario(lags: bool, runs: bool,
 
 def test_phases_are_kept_and_lost_runs_are_dropped() -> None:
     phase: Record = Phase(12.0, "quiet")
-    assert list(without([phase, ran(12.0, "started", "a")], GONE)) == [phase]
+    assert list(drop_lost_interval([phase, ran(12.0, "started", "a")], GONE)) == [phase]

@@ -7,26 +7,26 @@ from functools import cache
 import pytest
 
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.verification.chaos.engine import AT_ONCE, Strike, schedule, without_turn
-from pinnace.verification.chaos.faults.base import Area, Kind
+from pinnace.verification.chaos.engine import AT_ONCE, ScheduledFault, find_unscheduled_kinds, schedule
+from pinnace.verification.chaos.faults.base import FaultArea, FaultKind
 from pinnace.verification.chaos.faults.table import KINDS
 
 SPEC = ClusterSpec(nodes=20, kubelets=2, etcd_members=3, gateways=2, proxy=True)
 SEEDS = range(10)
 
 
-def dealt(seed: int, seconds: float, kinds: Sequence[Kind] = tuple(KINDS.values())) -> list[Strike]:
+def dealt(seed: int, seconds: float, kinds: Sequence[FaultKind] = tuple(KINDS.values())) -> list[ScheduledFault]:
     return schedule(seed, seconds, kinds, SPEC)
 
 
 @cache
-def an_hour(seed: int) -> list[Strike]:
+def an_hour(seed: int) -> list[ScheduledFault]:
     return dealt(seed, 3600)
 
 
-def on_with(strikes: Sequence[Strike], strike: Strike) -> list[Strike]:
+def on_with(scheduled_faults: Sequence[ScheduledFault], strike: ScheduledFault) -> list[ScheduledFault]:
     """The other faults that are active when this one begins."""
-    return [other for other in strikes if other is not strike and other.at <= strike.at < other.over]
+    return [other for other in scheduled_faults if other is not strike and other.at <= strike.at < other.over]
 
 
 def test_same_seed_gives_the_same_schedule() -> None:
@@ -43,28 +43,30 @@ def test_hour_has_500_faults_and_every_kind(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_faults_are_ordered_and_end_within_the_run(seed: int) -> None:
-    strikes = dealt(seed, 180)
-    assert all(strike.over <= 180 for strike in strikes)
-    assert [strike.at for strike in strikes] == sorted(strike.at for strike in strikes)
+    scheduled_faults = dealt(seed, 180)
+    assert all(strike.over <= 180 for strike in scheduled_faults)
+    assert [strike.at for strike in scheduled_faults] == sorted(strike.at for strike in scheduled_faults)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_concurrent_faults_hit_different_areas(seed: int) -> None:
-    strikes = an_hour(seed)
-    for strike in strikes:
-        others = on_with(strikes, strike)
+    scheduled_faults = an_hour(seed)
+    for strike in scheduled_faults:
+        others = on_with(scheduled_faults, strike)
         assert len(others) < AT_ONCE
-        if strike.kind.area is not Area.NONE:
+        if strike.kind.area is not FaultArea.NONE:
             assert strike.kind.area not in [other.kind.area for other in others]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_fault_of_all_areas_is_exclusive(seed: int) -> None:
-    strikes = an_hour(seed)
-    total = [strike for strike in strikes if strike.kind.area is Area.ALL]
+    scheduled_faults = an_hour(seed)
+    total = [strike for strike in scheduled_faults if strike.kind.area is FaultArea.ALL]
     assert total
-    assert not any(on_with(strikes, strike) for strike in total)
-    assert not any(other.kind.area is Area.ALL for strike in strikes for other in on_with(strikes, strike))
+    assert not any(on_with(scheduled_faults, strike) for strike in total)
+    assert not any(
+        other.kind.area is FaultArea.ALL for strike in scheduled_faults for other in on_with(scheduled_faults, strike)
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -82,14 +84,14 @@ def test_rest_of_a_short_run_fits_a_shorter_fault(seed: int) -> None:
 
 def test_kind_that_exceeds_the_run_is_reported() -> None:
     kinds = [KINDS["kill-leader"], KINDS["blackhole-kubelet"]]
-    assert without_turn(kinds, dealt(1, 30, kinds)) == ()
-    assert without_turn(kinds, dealt(1, 4.5, kinds)) == ("blackhole-kubelet",), "the fault lasts at least 3 s"
+    assert find_unscheduled_kinds(kinds, dealt(1, 30, kinds)) == ()
+    assert find_unscheduled_kinds(kinds, dealt(1, 4.5, kinds)) == ("blackhole-kubelet",), "the fault lasts at least 3 s"
 
 
 def test_single_kind_is_scheduled_repeatedly() -> None:
-    strikes = dealt(1, 60, [KINDS["kill-leader"]])
-    assert len(strikes) > 3
-    assert {strike.target for strike in strikes} == {"leader"}
+    scheduled_faults = dealt(1, 60, [KINDS["kill-leader"]])
+    assert len(scheduled_faults) > 3
+    assert {strike.target for strike in scheduled_faults} == {"leader"}
 
 
 def test_heavier_kinds_are_rarer() -> None:

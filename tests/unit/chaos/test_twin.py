@@ -12,7 +12,7 @@ import pytest
 from pinnace.cluster.etcd import EtcdBinary
 from pinnace.cluster.spec import KUBELET, ClusterSpec, Plan, plan
 from pinnace.verification.chaos.faults import processes
-from pinnace.verification.chaos.faults.processes import Twin, twin_of
+from pinnace.verification.chaos.faults.processes import DuplicateProcess, duplicate_argv
 
 pytestmark = pytest.mark.processes
 
@@ -23,7 +23,7 @@ def test_kubelet_twin_differs_only_in_its_addresses_and_log(tmp_path: Path) -> N
     plans = plan(ClusterSpec(nodes=2, data_dir=tmp_path), EtcdBinary(Path("etcd"), (3, 5, 21), fallback=False), ports.__next__)
     (kubelet, *_) = (each for each in plans if each.component == KUBELET)
     argv = (*kubelet.argv, "--run-log", str(tmp_path / "kubelet.log"))
-    twin = twin_of(argv, fresh.__next__)
+    twin = duplicate_argv(argv, fresh.__next__)
     differs = {argv[at - 1]: (mine, its) for at, (mine, its) in enumerate(zip(argv, twin, strict=True)) if mine != its}
     assert differs.keys() == {"--http", "--listen", "--run-log"}
     own = {kubelet.http, argv[argv.index("--listen") + 1]}
@@ -38,7 +38,7 @@ class FakeWorld:
         record = SimpleNamespace(plan=self.plan)
         state = SimpleNamespace(find=lambda name: record)
         self.cluster: Any = SimpleNamespace(state=state, spec=SimpleNamespace(data_dir=folder))
-        self.astray: list[str] = []
+        self.unstoppable_processes: list[str] = []
         (folder / "logs").mkdir()
 
 
@@ -59,12 +59,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 async def test_twin_begins_when_it_is_ready(tmp_path: Path, asked: list[Plan]) -> None:
     """On a busy machine the fault ended before the twin had started."""
     world = FakeWorld(tmp_path, "import time; time.sleep(60)")
-    twin = Twin(world, "kubelet-0", random.Random())  # type: ignore[arg-type] # a stand-in
-    await twin.begin()
-    await twin.end()
+    twin = DuplicateProcess(world, "kubelet-0", random.Random())  # type: ignore[arg-type] # a stand-in
+    await twin.inject()
+    await twin.undo()
     assert len(asked) == 3
     assert {plan.http for plan in asked} != {world.plan.http}, "the twin has its own address"
-    assert not world.astray
+    assert not world.unstoppable_processes
 
 
 async def test_exited_twin_is_reported_without_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ async def test_exited_twin_is_reported_without_a_wait(tmp_path: Path, monkeypatc
     monkeypatch.setattr(processes, "problem", never)
     monkeypatch.setattr(processes, "POLL", 0.01)
     world = FakeWorld(tmp_path, "raise SystemExit(1)")
-    twin = Twin(world, "kubelet-0", random.Random())  # type: ignore[arg-type] # a stand-in
-    await twin.begin()
-    await twin.end()
-    assert world.astray == ["a second kubelet-0 ended unexpectedly with exit code 1"]
+    twin = DuplicateProcess(world, "kubelet-0", random.Random())  # type: ignore[arg-type] # a stand-in
+    await twin.inject()
+    await twin.undo()
+    assert world.unstoppable_processes == ["a second kubelet-0 ended unexpectedly with exit code 1"]

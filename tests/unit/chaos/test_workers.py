@@ -11,8 +11,8 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
 from pinnace.client.errors import ApiError, Conflict, NotFound, outcome_unknown, unavailable
 from pinnace.client.resource import Listing
-from pinnace.verification.chaos.load import PODS_PER_OWNER, unwell
-from pinnace.verification.chaos.workers import BATCH, LOAD, NOBODY, Owner, pod, succeeded
+from pinnace.verification.chaos.load import PODS_PER_OWNER, find_unready_pods
+from pinnace.verification.chaos.workers import BATCH, LOAD, NOBODY, PodOwner, pod, succeeded
 
 GONE = Refusal(Code.NOT_FOUND, "NotFound", "no such pod")
 
@@ -79,7 +79,7 @@ class FakeClient:
 @pytest.mark.parametrize("failing", [0.0, 0.3])
 async def test_owner_keeps_a_bounded_number_of_pods(failing: float, room: int) -> None:
     pods = FakePods(failing, random.Random(1))
-    owner = Owner("o", FakeClient(pods), room, random.Random(2))  # type: ignore[arg-type]
+    owner = PodOwner("o", FakeClient(pods), room, random.Random(2))  # type: ignore[arg-type]
     alive = []
     for _ in range(3000):
         with suppress(ApiError):
@@ -103,9 +103,9 @@ def a_pod(phase: str, *, scheduler: str = "", deleting: bool = False) -> Pod:
 
 
 def test_unwell_pods() -> None:
-    assert not unwell([a_pod("Running"), a_pod("Pending", scheduler=NOBODY)])
-    assert len(unwell([a_pod("Pending"), a_pod("Failed"), a_pod("Running", deleting=True)])) == 3
-    assert len(unwell([a_pod("Pending", scheduler=NOBODY, deleting=True)])) == 1
+    assert not find_unready_pods([a_pod("Running"), a_pod("Pending", scheduler=NOBODY)])
+    assert len(find_unready_pods([a_pod("Pending"), a_pod("Failed"), a_pod("Running", deleting=True)])) == 3
+    assert len(find_unready_pods([a_pod("Pending", scheduler=NOBODY, deleting=True)])) == 1
 
 
 def test_unscheduled_pods_request_no_resources() -> None:

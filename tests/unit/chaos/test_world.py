@@ -13,7 +13,7 @@ import pytest
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.spec import Plan
 from pinnace.verification.chaos.faults.processes import Kill, Terminate
-from pinnace.verification.chaos.world import NotPossible, World
+from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 NAME = "apiserver-0"
 
@@ -59,97 +59,99 @@ def cluster(tmp_path: Path) -> FakeCluster:
 
 
 @pytest.fixture
-def world(cluster: FakeCluster) -> World:
-    return World(cluster, None, None, None, None, lambda: 0)  # type: ignore[arg-type] # what it does not use
+def world(cluster: FakeCluster) -> ClusterUnderTest:
+    return ClusterUnderTest(cluster, None, None, None, None, lambda: 0)  # type: ignore[arg-type] # what it does not use
 
 
-async def test_crash_before_a_fault_is_reported(world: World, cluster: FakeCluster) -> None:
+async def test_crash_before_a_fault_is_reported(world: ClusterUnderTest, cluster: FakeCluster) -> None:
     cluster.code = 1
     fault = Kill(world, NAME, random.Random())
     with pytest.raises(NotPossible):
-        await fault.begin()
-    await fault.end()
-    assert world.crashed() == [(NAME, 1)]
+        await fault.inject()
+    await fault.undo()
+    assert world.find_crashed_processes() == [(NAME, 1)]
 
 
-async def test_process_ended_by_a_fault_has_not_crashed(world: World, cluster: FakeCluster) -> None:
+async def test_process_ended_by_a_fault_has_not_crashed(world: ClusterUnderTest, cluster: FakeCluster) -> None:
     fault = Kill(world, NAME, random.Random())
-    await fault.begin()
-    assert cluster.ended() and not world.crashed()
-    await fault.end()
-    assert not cluster.ended() and not world.astray
+    await fault.inject()
+    assert cluster.ended() and not world.find_crashed_processes()
+    await fault.undo()
+    assert not cluster.ended() and not world.unstoppable_processes
 
 
 @pytest.mark.parametrize("code", [0, -signal.SIGTERM, -signal.SIGKILL])
-async def test_requested_exit_is_no_crash(world: World, cluster: FakeCluster, code: int) -> None:
+async def test_requested_exit_is_no_crash(world: ClusterUnderTest, cluster: FakeCluster, code: int) -> None:
     cluster.answers = code
     fault = Terminate(world, NAME, random.Random())
-    await fault.begin()
-    await fault.end()
-    assert not world.astray
+    await fault.inject()
+    await fault.undo()
+    assert not world.unstoppable_processes
 
 
 @pytest.mark.parametrize("code", [1, -signal.SIGSEGV])
-async def test_errors_during_teardown_are_reported(world: World, cluster: FakeCluster, code: int) -> None:
+async def test_errors_during_teardown_are_reported(world: ClusterUnderTest, cluster: FakeCluster, code: int) -> None:
     cluster.answers = code
     fault = Terminate(world, NAME, random.Random())
-    await fault.begin()
-    await fault.end()
-    assert world.astray == [f"{NAME} failed while it was stopping: exit code {code}; see its log"]
+    await fault.inject()
+    await fault.undo()
+    assert world.unstoppable_processes == [f"{NAME} failed while it was stopping: exit code {code}; see its log"]
 
 
-async def test_excused_exit_is_no_crash_and_recover_restarts_the_process(world: World, cluster: FakeCluster) -> None:
-    world.excuse(NAME, may_end=True)
+async def test_excused_exit_is_no_crash_and_recover_restarts_the_process(world: ClusterUnderTest, cluster: FakeCluster) -> None:
+    world.allow_errors(NAME, may_end=True)
     cluster.code = -signal.SIGABRT
-    assert not world.crashed()
+    assert not world.find_crashed_processes()
     assert await world.recover(NAME)
     assert not cluster.ended()
     (excuse,) = world.excuses
     assert excuse.process == NAME and excuse.began <= excuse.ended
 
 
-async def test_excuse_for_log_errors_does_not_excuse_an_exit(world: World, cluster: FakeCluster) -> None:
-    world.excuse(NAME, may_end=False)
+async def test_excuse_for_log_errors_does_not_excuse_an_exit(world: ClusterUnderTest, cluster: FakeCluster) -> None:
+    world.allow_errors(NAME, may_end=False)
     cluster.code = 1
-    assert world.crashed() == [(NAME, 1)]
+    assert world.find_crashed_processes() == [(NAME, 1)]
 
 
-async def test_excuse_covers_an_exit_that_is_detected_later(world: World, cluster: FakeCluster) -> None:
-    world.excuse(NAME, may_end=True)
+async def test_excuse_covers_an_exit_that_is_detected_later(world: ClusterUnderTest, cluster: FakeCluster) -> None:
+    world.allow_errors(NAME, may_end=True)
     assert not await world.recover(NAME), "the process still runs"
     cluster.code = 1
     (excuse,) = world.excuses
     log = cluster.folder.log(NAME)
     log.touch()
     os.utime(log, (excuse.ended, excuse.ended))
-    assert not world.crashed() and world.ended_with_excuse() == [NAME]
+    assert not world.find_crashed_processes() and world.find_ended_after_excuse() == [NAME]
     os.utime(log, (excuse.ended + 60, excuse.ended + 60))
-    assert world.crashed() == [(NAME, 1)] and not world.ended_with_excuse()
+    assert world.find_crashed_processes() == [(NAME, 1)] and not world.find_ended_after_excuse()
 
 
-async def test_excuses_of_two_faults_end_separately(world: World, cluster: FakeCluster) -> None:
-    world.excuse(NAME, may_end=True)
-    world.excuse(NAME, may_end=True)
+async def test_excuses_of_two_faults_end_separately(world: ClusterUnderTest, cluster: FakeCluster) -> None:
+    world.allow_errors(NAME, may_end=True)
+    world.allow_errors(NAME, may_end=True)
     await world.recover(NAME)
     cluster.code = 1
-    assert not world.crashed() and not world.ended_with_excuse(), "the second fault restarts the process"
+    assert not world.find_crashed_processes() and not world.find_ended_after_excuse(), "the second fault restarts the process"
     assert await world.recover(NAME)
     assert not cluster.ended()
 
 
-async def test_process_runs_with_another_plan_until_it_is_restored(world: World, cluster: FakeCluster) -> None:
+async def test_process_runs_with_another_plan_until_it_is_restored(world: ClusterUnderTest, cluster: FakeCluster) -> None:
     other = replace(PLAN, argv=(*PLAN.argv, "--audit-log-path", "/dev/full"))
-    await world.start_as(NAME, other)
-    assert cluster.state.find(NAME).plan == other and not cluster.ended() and not world.crashed()
-    await world.as_before(NAME)
-    assert cluster.state.find(NAME).plan == PLAN and not cluster.ended() and not world.crashed()
-    await world.as_before(NAME)  # already restored
-    assert not world.astray
+    await world.restart_with_plan(NAME, other)
+    assert cluster.state.find(NAME).plan == other and not cluster.ended() and not world.find_crashed_processes()
+    await world.restore_original_plan(NAME)
+    assert cluster.state.find(NAME).plan == PLAN and not cluster.ended() and not world.find_crashed_processes()
+    await world.restore_original_plan(NAME)  # already restored
+    assert not world.unstoppable_processes
 
 
-async def test_exit_under_another_plan_is_reported_and_restarted_as_before(world: World, cluster: FakeCluster) -> None:
-    await world.start_as(NAME, replace(PLAN, argv=("other",)))
+async def test_exit_under_another_plan_is_reported_and_restarted_as_before(
+    world: ClusterUnderTest, cluster: FakeCluster
+) -> None:
+    await world.restart_with_plan(NAME, replace(PLAN, argv=("other",)))
     cluster.code = 1
-    await world.as_before(NAME)
+    await world.restore_original_plan(NAME)
     assert cluster.state.find(NAME).plan == PLAN and not cluster.ended()
-    assert world.astray == [f"{NAME} failed while it was stopping: exit code 1; see its log"]
+    assert world.unstoppable_processes == [f"{NAME} failed while it was stopping: exit code 1; see its log"]

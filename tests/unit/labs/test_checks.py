@@ -11,7 +11,7 @@ from pinnace.api.core_v1_pb2 import ConfigMap, Event
 from pinnace.api.resources import CONFIG_MAPS, EVENTS, PODS
 from pinnace.history.records import Record, Run, encode
 from pinnace.verification.labs import lab09, lab11
-from pinnace.verification.labs.checks import Wrong
+from pinnace.verification.labs.checks import CheckFailed
 from tests.builders import make_pod
 from tests.unit.check.mutations.binding import a_bind_by_a_deposed_leader
 from tests.unit.check.world import World
@@ -67,7 +67,7 @@ async def test_wrong_history_fails_the_check(
     save: Callable[[str, list[Record]], None], step: str, name: str, records: list[Record], says: str
 ) -> None:
     save(name, records)
-    with pytest.raises(Wrong, match=says):
+    with pytest.raises(CheckFailed, match=says):
         await lab09.CHECKS[step](None)
 
 
@@ -91,7 +91,7 @@ async def test_check_requires_a_replaced_pod() -> None:
     assert "was replaced" in await lab11.reconcile(api.client())
     other = FakeApi()
     await squad(other, 3, lambda number: "1", replaced=2)
-    with pytest.raises(Wrong, match="pod/web-1 was never replaced"):
+    with pytest.raises(CheckFailed, match="pod/web-1 was never replaced"):
         await lab11.reconcile(other.client())
 
 
@@ -101,8 +101,8 @@ async def test_check_requires_a_restart_of_the_operator() -> None:
     assert await lab11.level(api.client()) == "process 1 created pod/web-0, and process 2 did the work that it could not do"
     alive, smaller = FakeApi(), FakeApi()
     await squad(alive, 5, lambda number: "1", replaced=2)
-    with pytest.raises(Wrong, match="the operator was not killed"):
+    with pytest.raises(CheckFailed, match="the operator was not killed"):
         await lab11.level(alive.client())
     await squad(smaller, 3, lambda number: "1", replaced=2)
-    with pytest.raises(Wrong, match="pod/web-3 does not exist"):
+    with pytest.raises(CheckFailed, match="pod/web-3 does not exist"):
         await lab11.level(smaller.client())

@@ -18,9 +18,9 @@ import uvloop
 from pinnace.cluster.links import dying_with_us
 from pinnace.runtime import process
 from pinnace.verification.chaos import ChaosError
-from pinnace.verification.chaos.attacks.callers import contexts
+from pinnace.verification.chaos.attacks.callers import create_tls_contexts
 from pinnace.verification.chaos.attacks.table import ATTACKS, Attack
-from pinnace.verification.chaos.attacks.wire import Door
+from pinnace.verification.chaos.attacks.wire import AttackTarget
 
 READY = "ready"
 START_TIMEOUT = 30.0
@@ -56,12 +56,12 @@ class Attacker:
             raise ChaosError("the attacker did not start")
         return self
 
-    def begin(self) -> None:
+    def begin_attack(self) -> None:
         """Begin the attack."""
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.close()
 
-    async def end(self) -> Counter[str]:
+    async def end_attack(self) -> Counter[str]:
         """End the attack, and return the number of outcomes. Raises ChaosError."""
         assert self._process is not None
         if self._process.returncode is None:
@@ -93,15 +93,15 @@ def main(gateway: str, folder: Path, attack: str, limit: float) -> None:
 
 
 async def _attack(stop: asyncio.Event, gateway: str, folder: Path, attack: Attack, limit: float) -> None:
-    door = Door(gateway, contexts(folder))
+    door = AttackTarget(gateway, create_tls_contexts(folder))
     stopping = asyncio.create_task(stop.wait())
     click.echo(READY)
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)
-    attacking = asyncio.ensure_future(attack.run(door))
-    await asyncio.wait((attacking, stopping), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-    if attacking.done():
-        attacking.result()
+    running_attack = asyncio.ensure_future(attack.run(door))
+    await asyncio.wait((running_attack, stopping), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+    if running_attack.done():
+        running_attack.result()
     click.echo(json.dumps(door.outcomes))
     sys.stdout.flush()
     os._exit(0)  # the connections end with the process

@@ -15,7 +15,7 @@ from pinnace.client.errors import AlreadyExists
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import pki_folder
-from pinnace.pki import Subject as Owner
+from pinnace.pki import Subject as PodOwner
 from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.verification.chaos.attacks.wire import ANONYMOUS
 from pinnace.verification.chaos.workers import NOBODY, pod
@@ -27,10 +27,10 @@ ROLES = {READER: "view", EDITOR: "edit"}
 ATTACKERS = (STRANGER, *ROLES)
 
 
-def provide_certificates(cluster: Cluster, *users: str) -> Path:
+def create_user_certificates(cluster: Cluster, *users: str) -> Path:
     """Create missing certificates of these users without a group. Return the folder."""
     folder = pki_folder(cluster.spec.data_dir)
-    Folder(folder).provide([CertificateSpec(user, Owner(user)) for user in users], datetime.now(UTC))
+    Folder(folder).provide([CertificateSpec(user, PodOwner(user)) for user in users], datetime.now(UTC))
     return folder
 
 
@@ -50,10 +50,10 @@ async def provide_namespace(client: Client, name: str) -> None:
         await client.namespaces.create(Namespace(metadata=ObjectMeta(name=name)))
 
 
-async def provide_attackers(cluster: Cluster, client: Client) -> Path:
+async def create_attackers(cluster: Cluster, client: Client) -> Path:
     """Create the certificates and roles of the attackers, and their target, unless they exist. Return the folder with the
     certificates. Raises ApiError."""
-    folder = provide_certificates(cluster, *ATTACKERS)
+    folder = create_user_certificates(cluster, *ATTACKERS)
     for user, role in ROLES.items():
         await bind_role(client, user, role)
     await provide_namespace(client, NAMESPACE)
@@ -62,7 +62,7 @@ async def provide_attackers(cluster: Cluster, client: Client) -> Path:
     return folder
 
 
-def contexts(folder: Path) -> Mapping[str, ssl.SSLContext]:
+def create_tls_contexts(folder: Path) -> Mapping[str, ssl.SSLContext]:
     """Return the TLS contexts of the attackers and of callers without a certificate."""
     found = {user: ssl.create_default_context(cafile=str(folder / "ca.crt")) for user in (ANONYMOUS, *ATTACKERS)}
     for user in ATTACKERS:

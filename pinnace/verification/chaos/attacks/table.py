@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from pinnace.verification.chaos.attacks.callers import EDITOR, NAMESPACE, READER, STRANGER, TARGET
-from pinnace.verification.chaos.attacks.wire import ANONYMOUS, CLOSED, RESET, Door, endless, request
+from pinnace.verification.chaos.attacks.wire import ANONYMOUS, CLOSED, RESET, AttackTarget, repeat_forever, request
 
 JSON, YAML = {"Content-Type": "application/json"}, {"Content-Type": "application/yaml"}
 ALL_PODS = "/api/v1/pods"
@@ -41,7 +41,7 @@ class Attack:
 
     name: str
     what: str
-    run: Callable[[Door], Awaitable[None]]
+    run: Callable[[AttackTarget], Awaitable[None]]
     must: tuple[str, ...] = ()
     may: tuple[str, ...] = ()
     seconds: float = 4.0
@@ -69,34 +69,34 @@ def _post(body: bytes, headers: dict[str, str]) -> bytes:
     return request("POST", PODS, headers, body)
 
 
-async def refused_json(door: Door) -> None:
-    await door.repeat(STRANGER, endless(_post(pod_json(JSON_SIZE), JSON)), 1)
+async def refused_json(door: AttackTarget) -> None:
+    await door.repeat(STRANGER, repeat_forever(_post(pod_json(JSON_SIZE), JSON)), 1)
 
 
-async def refused_yaml(door: Door) -> None:
-    await door.repeat(STRANGER, endless(_post(pod_yaml(YAML_SIZE), YAML)), 1)
+async def refused_yaml(door: AttackTarget) -> None:
+    await door.repeat(STRANGER, repeat_forever(_post(pod_yaml(YAML_SIZE), YAML)), 1)
 
 
-async def yaml_lists(door: Door) -> None:
-    await door.repeat(READER, endless(request("GET", ALL_PODS, {"Accept": "application/yaml"})), 1)
+async def yaml_lists(door: AttackTarget) -> None:
+    await door.repeat(READER, repeat_forever(request("GET", ALL_PODS, {"Accept": "application/yaml"})), 1)
 
 
-def future_lists(count: int) -> Callable[[Door], Awaitable[None]]:
+def future_lists(count: int) -> Callable[[AttackTarget], Awaitable[None]]:
     path = f"{ALL_PODS}?resourceVersion={FUTURE}&resourceVersionMatch=NotOlderThan"
-    return lambda door: door.repeat(READER, endless(request("GET", path)), count, pause=PAUSE)
+    return lambda door: door.repeat(READER, repeat_forever(request("GET", path)), count, pause=PAUSE)
 
 
-def stalled_bodies(user: str, count: int) -> Callable[[Door], Awaitable[None]]:
+def stalled_bodies(user: str, count: int) -> Callable[[AttackTarget], Awaitable[None]]:
     body = pod_json(STALLED_SIZE)
     data = request("POST", PODS, JSON, body[:-1], length=len(body))
-    return lambda door: door.repeat(user, endless(data), count, pause=PAUSE)
+    return lambda door: door.repeat(user, repeat_forever(data), count, pause=PAUSE)
 
 
-async def unread_lists(door: Door) -> None:
+async def unread_lists(door: AttackTarget) -> None:
     await door.hold(READER, request("GET", ALL_PODS), 200, read=False, receive_buffer=1 << 12)
 
 
-async def random_tokens(door: Door) -> None:
+async def random_tokens(door: AttackTarget) -> None:
     def requests() -> Iterator[bytes]:
         while True:
             yield request("GET", POD, {"Authorization": f"Bearer {secrets.token_urlsafe(32)}"})
@@ -104,34 +104,34 @@ async def random_tokens(door: Door) -> None:
     await door.repeat(ANONYMOUS, requests(), 64, rate=TOKEN_RATE)
 
 
-async def openapi(door: Door) -> None:
-    await door.repeat(STRANGER, endless(request("GET", "/openapi/v2", {"Accept-Encoding": "gzip"})), 64)
+async def openapi(door: AttackTarget) -> None:
+    await door.repeat(STRANGER, repeat_forever(request("GET", "/openapi/v2", {"Accept-Encoding": "gzip"})), 64)
 
 
-async def refusals(door: Door) -> None:
-    await door.repeat(STRANGER, endless(request("GET", POD)), 300)
+async def refusals(door: AttackTarget) -> None:
+    await door.repeat(STRANGER, repeat_forever(request("GET", POD)), 300)
 
 
-async def unread_pipeline(door: Door) -> None:
+async def unread_pipeline(door: AttackTarget) -> None:
     await door.hold(READER, request("GET", f"{ALL_PODS}?limit=500") * 2_000, 50, read=False, receive_buffer=1 << 12)
 
 
-async def idle_connections(door: Door) -> None:
+async def idle_connections(door: AttackTarget) -> None:
     await door.hold(STRANGER, b"", 500, read=True)
 
 
-async def stalled_headers(door: Door) -> None:
+async def stalled_headers(door: AttackTarget) -> None:
     await door.hold(STRANGER, request("GET", POD)[:-2], 300, read=True)
 
 
-async def no_handshakes(door: Door) -> None:
+async def skip_handshakes(door: AttackTarget) -> None:
     await door.hold(None, b"", 1_500, read=True)
 
 
-async def huge_headers(door: Door) -> None:
+async def huge_headers(door: AttackTarget) -> None:
     many = request("GET", POD, {f"X-Header-{number}": "value" for number in range(50_000)})
     long = request("GET", POD, {"X-Header": "x" * (1 << 20)})
-    await door.repeat(STRANGER, endless(many, long), 8)
+    await door.repeat(STRANGER, repeat_forever(many, long), 8)
 
 
 def patches() -> list[bytes]:
@@ -151,22 +151,22 @@ def patches() -> list[bytes]:
     ]
 
 
-async def hostile_patches(door: Door) -> None:
-    await door.repeat(EDITOR, endless(*patches()), 4)
+async def hostile_patches(door: AttackTarget) -> None:
+    await door.repeat(EDITOR, repeat_forever(*patches()), 4)
 
 
-async def gzip_bombs(door: Door) -> None:
+async def gzip_bombs(door: AttackTarget) -> None:
     body = gzip.compress(b" " * (64 << 20), mtime=0)
-    await door.repeat(EDITOR, endless(_post(body, JSON | {"Content-Encoding": "gzip"})), 8)
+    await door.repeat(EDITOR, repeat_forever(_post(body, JSON | {"Content-Encoding": "gzip"})), 8)
 
 
-async def alias_bombs(door: Door) -> None:
+async def alias_bombs(door: AttackTarget) -> None:
     levels = [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 20)]
     body = "\n".join(["apiVersion: v1", "kind: Pod", "a0: &a0 [x]", *levels, ""]).encode()
-    await door.repeat(EDITOR, endless(_post(body, YAML)), 8)
+    await door.repeat(EDITOR, repeat_forever(_post(body, YAML)), 8)
 
 
-async def exec_flood(door: Door) -> None:
+async def exec_flood(door: AttackTarget) -> None:
     headers = {
         "Connection": "Upgrade",
         "Upgrade": "websocket",
@@ -174,7 +174,7 @@ async def exec_flood(door: Door) -> None:
         "Sec-WebSocket-Key": "MDEyMzQ1Njc4OWFiY2RlZg==",
         "Sec-WebSocket-Protocol": "v5.channel.k8s.io",
     }
-    await door.repeat(EDITOR, endless(request("GET", f"{POD}/exec?command=cat&stdin=true&container=main", headers)), 64)
+    await door.repeat(EDITOR, repeat_forever(request("GET", f"{POD}/exec?command=cat&stdin=true&container=main", headers)), 64)
 
 
 BUSY = "429"
@@ -208,7 +208,7 @@ _ATTACKS = (
     Attack("unread-pipeline", "50 connections with 2,000 requests each that read nothing", unread_pipeline, seconds=HOLD),
     Attack("idle-connections", "500 idle TLS connections", idle_connections, (), (CLOSED, RESET)),
     Attack("stalled-headers", "300 requests whose headers do not end", stalled_headers, (), (CLOSED, RESET), HOLD),
-    Attack("no-handshakes", "1,500 connections without a TLS handshake", no_handshakes, (CLOSED, RESET), (), PATIENCE, 1_500),
+    Attack("no-handshakes", "1,500 connections without a TLS handshake", skip_handshakes, (CLOSED, RESET), (), PATIENCE, 1_500),
     Attack("huge-headers", "headers of 1 MB", huge_headers, ("400", "431", CLOSED, RESET), ()),
     Attack("hostile-patches", "patches at the limits of size and depth", hostile_patches, ("400", "413", "422"), (BUSY, "403")),
     Attack("gzip-bombs", "bodies of 64 KiB that inflate to 64 MiB", gzip_bombs, ("400", "413", "415"), ENDS),

@@ -48,7 +48,7 @@ class Connection:
         sending = asyncio.create_task(self._send(data))
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
-                outcome = await self._answer()
+                outcome = await self._read_response()
         except asyncio.IncompleteReadError:
             outcome = CLOSED
         except TimeoutError:
@@ -81,7 +81,7 @@ class Connection:
                 self._writer.write(view[start : start + CHUNK])
                 await self._writer.drain()
 
-    async def _answer(self) -> str:
+    async def _read_response(self) -> str:
         """Read an answer, and return its status. Its body is discarded."""
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         status = head[9:12].decode()
@@ -90,17 +90,17 @@ class Connection:
             self.reusable = False
         elif b"chunked" in headers.get(b"transfer-encoding", b""):
             while size := int((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16):
-                await self._discard(size + 2)
+                await self._discard_body(size + 2)
             await self._reader.readuntil(b"\r\n")
         elif b"content-length" in headers:
-            await self._discard(int(headers[b"content-length"]))
+            await self._discard_body(int(headers[b"content-length"]))
         elif status not in ("204", "304"):
             self.reusable = False
         if b"close" in headers.get(b"connection", b""):
             self.reusable = False
         return status
 
-    async def _discard(self, size: int) -> None:
+    async def _discard_body(self, size: int) -> None:
         while size:
             part = await self._reader.read(min(size, CHUNK))
             if not part:
@@ -108,7 +108,7 @@ class Connection:
             size -= len(part)
 
 
-class Door:
+class AttackTarget:
     """The gateway as attackers see it. `contexts`: the TLS contexts of the users, by name. `outcomes`: the number of
     outcomes."""
 
@@ -173,7 +173,7 @@ class Door:
                 if connection is not None:
                     connection.abort()
 
-        await self._together(one, connections)
+        await self._run_concurrently(one, connections)
 
     async def hold(self, user: str | None, data: bytes, connections: int, *, read: bool, receive_buffer: int = 0) -> None:
         """Send data on each connection, and nothing more, until cancelled. `read`: receive answers, and count the ends of
@@ -189,9 +189,9 @@ class Door:
             finally:
                 connection.abort()
 
-        await self._together(one, connections)
+        await self._run_concurrently(one, connections)
 
-    async def _together(self, one: Callable[[], Coroutine[Any, Any, None]], count: int) -> None:
+    async def _run_concurrently(self, one: Callable[[], Coroutine[Any, Any, None]], count: int) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(count):
                 group.create_task(one())
@@ -207,5 +207,5 @@ def request(
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def endless(*requests: bytes) -> Iterator[bytes]:
+def repeat_forever(*requests: bytes) -> Iterator[bytes]:
     return itertools.cycle(requests)

@@ -8,10 +8,10 @@ from pinnace.cluster import processes
 from pinnace.runtime import procfs
 from pinnace.verification.chaos import ChaosError
 from pinnace.verification.chaos.attacks.attacker import Attacker
-from pinnace.verification.chaos.attacks.callers import provide_attackers
+from pinnace.verification.chaos.attacks.callers import create_attackers
 from pinnace.verification.chaos.attacks.table import ATTACKS, Attack
-from pinnace.verification.chaos.faults.base import Make, Measuring
-from pinnace.verification.chaos.world import NotPossible, World
+from pinnace.verification.chaos.faults.base import Make, MeasuringFault
+from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 LIMIT = 60.0
 """Seconds after which an attacker ends, in case the process that started it has died."""
@@ -33,10 +33,10 @@ CALLERS = ("random-tokens", "refusals", "exec-flood", "huge-headers")
 CONNECTIONS = ("idle-connections", "stalled-headers", "no-handshakes")
 
 
-class GatewayAttack(Measuring):
+class GatewayAttack(MeasuringFault):
     """An attack on a gateway. Its other user gets answers in time (L5). The memory of the gateway stays within limits."""
 
-    def __init__(self, world: World, target: str, attack: Attack) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, attack: Attack) -> None:
         super().__init__()
         self._world = world
         self._target = target
@@ -45,21 +45,21 @@ class GatewayAttack(Measuring):
         self._memory = 0.0
         self.details = f"{target}: {attack.what}"
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         cluster = self._world.cluster
         record = cluster.state.find(self._target)
         process = processes.running(record)
         if process is None:
             raise NotPossible(f"{self._target} does not run")
         try:
-            folder = await provide_attackers(cluster, self._world.client)
+            folder = await create_attackers(cluster, self._world.client)
             self._memory = procfs.reset_peaks([process])
             self._attacker = await Attacker(record.plan.address, folder, self._attack, LIMIT, nice=NICE).prepare()
-            self._attacker.begin()
+            self._attacker.begin_attack()
         except (ApiError, ChaosError, OSError) as error:
             raise NotPossible(str(error)) from error
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         """Raises ChaosError."""
         attacker, self._attacker = self._attacker, None
         if attacker is None:
@@ -68,17 +68,17 @@ class GatewayAttack(Measuring):
             if process := processes.running(self._world.cluster.state.find(self._target)):
                 growth = procfs.peak_memory([process]) - self._memory
                 self.read(self._target, "MB by which its memory grew", round(growth, 1), most=GROWTH)
-            outcomes = await attacker.end()
+            outcomes = await attacker.end_attack()
         finally:
             attacker.kill()
         shown = sum(outcomes[outcome] for outcome in self._attack.must)
         self.read(self._target, "outcomes that show the attack", shown, least=float(bool(self._attack.must)))
 
 
-def attacking(names: Sequence[str]) -> Make:
+def build_attack_maker(names: Sequence[str]) -> Make:
     """Return the maker of a fault that is one of these attacks, at random."""
 
-    def make(world: World, target: str, rng: random.Random) -> GatewayAttack:
+    def make(world: ClusterUnderTest, target: str, rng: random.Random) -> GatewayAttack:
         return GatewayAttack(world, target, ATTACKS[rng.choice(names)])
 
     return make

@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Protocol
 
 from pinnace.cluster.spec import ClusterSpec
-from pinnace.verification.chaos.world import World
+from pinnace.verification.chaos.world import ClusterUnderTest
 
 
-class Area(StrEnum):
+class FaultArea(StrEnum):
     """The part of the cluster that a fault impairs. At most one fault per area is active, so that components with three
     replicas keep a majority."""
 
@@ -27,7 +27,7 @@ class Area(StrEnum):
     """The whole cluster. No other fault is active at the same time."""
 
 
-class Need(StrEnum):
+class FaultRequirement(StrEnum):
     """The requirement of a kind of fault. The value is the reason for skipping it."""
 
     MEMBERS = "etcd has one member"
@@ -57,14 +57,14 @@ class Fault(Protocol):
 
     details: str
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         """Inject the fault. Raises NotPossible."""
         ...
 
-    async def end(self) -> None: ...
+    async def undo(self) -> None: ...
 
 
-class Measuring:
+class MeasuringFault:
     """The base class of faults that read values from their targets. `readings` is complete after `end`."""
 
     def __init__(self) -> None:
@@ -75,26 +75,26 @@ class Measuring:
 
 
 Targets = Callable[[ClusterSpec], Sequence[str]]
-Make = Callable[[World, str, random.Random], Fault]
+Make = Callable[[ClusterUnderTest, str, random.Random], Fault]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FaultKind:
     """A kind of fault. `what`: a short description. `seconds`: the minimum and maximum duration. `weight`: the relative
     frequency. `needs`: requirements of the machine and the cluster."""
 
     name: str
     what: str
-    area: Area
+    area: FaultArea
     targets: Targets
     make: Make
     seconds: tuple[float, float]
     weight: int = 2
-    needs: tuple[Need, ...] = ()
+    needs: tuple[FaultRequirement, ...] = ()
 
-    def on(self, spec: ClusterSpec) -> "Kind":
+    def on(self, spec: ClusterSpec) -> "FaultKind":
         """Return the kind for a cluster of this size. A fault of the only etcd member affects the whole cluster."""
-        return replace(self, area=Area.ALL) if self.area is Area.ETCD and spec.etcd_members == 1 else self
+        return replace(self, area=FaultArea.ALL) if self.area is FaultArea.ETCD and spec.etcd_members == 1 else self
 
 
 def roles(*names: str) -> Targets:

@@ -32,12 +32,12 @@ from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.tls import TlsFiles
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.bench.flood import NOBODY, PROCESSES, STRANGER, Made, flooded, registered
-from pinnace.verification.chaos.faults.base import Measuring
+from pinnace.verification.chaos.faults.base import MeasuringFault
 from pinnace.verification.chaos.faults.environment import LittleMemory
 from pinnace.verification.chaos.hostile_pods import HOSTILE
 from pinnace.verification.chaos.saboteur import ACTION, ACTIONS, PROFILE, REPORT, Saboteur
 from pinnace.verification.chaos.workers import HARM, pod
-from pinnace.verification.chaos.world import LEADER, NotPossible, World
+from pinnace.verification.chaos.world import LEADER, ClusterUnderTest, NotPossible
 
 STUCK = 5
 CROWD = 40
@@ -54,13 +54,13 @@ FLOOD_NICE = 5
 class StuckWatchers:
     """Watchers of all pods that read the first events and then stop reading, each on its own connection."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._endpoint, self._tls = world.cluster.state.find(target).plan.address, world.cluster.tls
         self._connections: list[Connection] = []
         self._watches: list[AsyncGenerator[Any, None]] = []
         self.details = f"{STUCK} watchers"
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         for _ in range(STUCK):
             connection = Connection([self._endpoint], tls=self._tls)
             self._connections.append(connection)
@@ -69,7 +69,7 @@ class StuckWatchers:
             with suppress(ApiError):
                 await anext(watch)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         for watch in self._watches:
             await watch.aclose()
         for connection in self._connections:
@@ -77,42 +77,42 @@ class StuckWatchers:
         self._watches, self._connections = [], []
 
 
-class Handover:
+class LeadershipTransfer:
     """A leadership transfer to another scheduler."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._client = world.client
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         try:
             found = await self._client.elections.transfer(ELECTION)
         except ApiError as error:
             raise NotPossible(str(error)) from error
         self.details = f"from {found.before.holder} to {found.after.holder or 'no leader yet'}"
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         """Nothing to undo."""
 
 
-class Storm:
+class ConnectionStorm:
     """Clients that repeatedly connect, list, start a watch, and disconnect, all at the same time."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._endpoint, self._tls = world.cluster.state.find(target).plan.address, world.cluster.tls
         self._crowd: asyncio.Task[Any] | None = None
         self.details = f"{CROWD} clients, {ROUNDS} times"
 
-    async def begin(self) -> None:
-        self._crowd = asyncio.create_task(self._come())
+    async def inject(self) -> None:
+        self._crowd = asyncio.create_task(self._open_connections())
         await asyncio.wait((self._crowd,))
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         if self._crowd and not self._crowd.done():
             self._crowd.cancel()
             await asyncio.wait((self._crowd,))
 
-    async def _come(self) -> None:
+    async def _open_connections(self) -> None:
         for _ in range(ROUNDS):
             await asyncio.gather(*(self._visit() for _ in range(CROWD)))
 
@@ -132,12 +132,12 @@ class Storm:
             await connection.close()
 
 
-class Flood(Measuring):
+class Flood(MeasuringFault):
     """A caller without permissions that keeps calls to all methods of all services open, and starts a new call when one ends.
     The caller is a user with a certificate and no role, or a client without a token on the token port. Other users receive
     responses, pods are bound, and leadership does not move."""
 
-    def __init__(self, world: World, target: str, rng: random.Random, who: str = "") -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random, who: str = "") -> None:
         """`who`: the caller, or "" for a random one."""
         super().__init__()
         self._world = world
@@ -147,7 +147,7 @@ class Flood(Measuring):
         self._made: Made | None = None
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         cluster = self._world.cluster
         plan = cluster.state.find(self._target).plan
         try:
@@ -157,20 +157,20 @@ class Flood(Measuring):
         methods = [method for of_service in found.values() for method in of_service]
         named = [argument for method in methods for argument in ("--method", method)]
         calls = ("--calls", f"{FLOOD_CALLS // PROCESSES}")
-        address, tls = self._shown(plan)
+        address, tls = self._resolve_served_files(plan)
         self._made = await self._stack.enter_async_context(
             flooded(address, tls, lambda number: [*named, *calls], FLOOD_LIMIT, nice=FLOOD_NICE)
         )
         self.details = f"{self._target}, as {self._who}, {FLOOD_CALLS:,} calls of {len(methods)} methods"
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         made, self._made = self._made, None
         await self._stack.aclose()
         if made is not None:
             ended = made.outcomes.total() - made.outcomes["wanted"]
             self.read(self._target, "calls of the flood that were refused or answered", ended, least=FLOOD_CALLS / 4)
 
-    def _shown(self, plan: Plan) -> tuple[str, TlsFiles]:
+    def _resolve_served_files(self, plan: Plan) -> tuple[str, TlsFiles]:
         """Return the address of the flood, and its TLS files."""
         folder = pki_folder(self._world.cluster.spec.data_dir)
         if self._who == NOBODY:
@@ -196,16 +196,16 @@ _accepted: dict[str, int] = {}
 """The number of items of accepted hostile pods, by kind."""
 
 
-class _Pods:
+class _PodFault:
     """Pods that exist during the fault."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._world = world
         self._random = rng
         self._names: list[str] = []
         self.details = ""
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         """Delete the pods. Raises ApiError."""
         deadline = time.monotonic() + REMOVED_WITHIN
         while self._names:
@@ -230,7 +230,7 @@ class _Pods:
             raise NotPossible(str(error)) from error
 
 
-class FailingPlugin(_Pods, Measuring):
+class FailingPlugin(_PodFault, MeasuringFault):
     """A pod whose plugin harms the scheduler process each time the pod is scheduled. The fault has started when the plugin has
     been called. The scheduler must count the failures under the plugin's name, and may log them as errors."""
 
@@ -239,31 +239,31 @@ class FailingPlugin(_Pods, Measuring):
     least = 1
     """The minimum increase of the counter."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
-        _Pods.__init__(self, world, target, rng)
-        Measuring.__init__(self)
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
+        _PodFault.__init__(self, world, target, rng)
+        MeasuringFault.__init__(self)
         self._schedulers = world.cluster.state.of(SCHEDULER)
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         deed = self._random.choice(self.deeds)
         assert deed in ACTIONS
         self.details = deed
         for record in self._schedulers:
-            self._world.excuse(record.name, may_end=False)
-        before = await self._counted()
+            self._world.allow_errors(record.name, may_end=False)
+        before = await self._count_plugin_calls()
         await self._ask(deed)
         deadline, counted = time.monotonic() + COUNTED_WITHIN, 0
         while counted < self.least and time.monotonic() < deadline:
             await asyncio.sleep(POLL)
-            counted = await self._counted() - before
+            counted = await self._count_plugin_calls() - before
         self.read("schedulers", self.counter, counted, least=self.least)
 
-    async def end(self) -> None:
-        await super().end()
+    async def undo(self) -> None:
+        await super().undo()
         for record in self._schedulers:
             await self._world.recover(record.name)
 
-    async def _counted(self) -> int:
+    async def _count_plugin_calls(self) -> int:
         """Return the sum of the schedulers' counters for the plugin."""
         counts = []
         for record in self._schedulers:
@@ -298,31 +298,31 @@ class LeakingPlugin(FailingPlugin):
     deeds = ("leak",)
     least = 0  # a process without memory may end instead
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         super().__init__(world, target, rng)
         self._memory = LittleMemory(world, LEADER, rng)
 
-    async def begin(self) -> None:
-        await self._memory.begin()
-        await super().begin()
+    async def inject(self) -> None:
+        await self._memory.inject()
+        await super().inject()
         self.details = self._memory.details
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         try:
-            await super().end()
+            await super().undo()
         finally:
-            await self._memory.end()
+            await self._memory.undo()
 
 
-class HostilePods(_Pods):
+class HostilePods(_PodFault):
     """Valid pods with the maximum cost. Other pods are bound, and leadership does not move."""
 
-    def __init__(self, world: World, target: str, rng: random.Random, kinds: Sequence[str] = ()) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random, kinds: Sequence[str] = ()) -> None:
         """`kinds`: the kinds of hostile pods, or none for random kinds."""
         super().__init__(world, target, rng)
         self._kinds = kinds or rng.sample(sorted(HOSTILE), HOSTILE_AT_ONCE)
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         self.details = "; ".join(self._kinds)
         for kind in self._kinds:
             await self._create_largest(kind)
@@ -342,11 +342,11 @@ class HostilePods(_Pods):
                 return
 
 
-class SecondControlPlane(Measuring):
+class SecondControlPlane(MeasuringFault):
     """An API server of another cluster that is started on the same etcd. It must refuse to serve: it never becomes ready, and
     exits."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         super().__init__()
         self._world = world
         self._target = target
@@ -355,7 +355,7 @@ class SecondControlPlane(Measuring):
         self._began = 0.0
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         self._began = time.time()
         plan = self._world.cluster.state.find(self._target).plan
         self._folder = TemporaryDirectory(prefix="pinnace-other-")
@@ -381,15 +381,15 @@ class SecondControlPlane(Measuring):
                 *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         self.details = f"pid {self._process.pid}"
-        served = await self._watched(replace(plan, http=http), self._process)
+        served = await self._became_ready(replace(plan, http=http), self._process)
         self.read(self._target, "served by another cluster's API server", float(served), most=0)
         code = self._process.returncode
         self.read(self._target, "exit code of another cluster's API server", -1.0 if code is None else code, least=1, most=1)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         # The refusal is logged as an error. The readings show that the process refused: it did not serve, and its exit code is
         # 1.
-        self._world.excuse_log(f"{self._target}.stranger", self._began)
+        self._world.allow_log_errors(f"{self._target}.stranger", self._began)
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             process.kill()
@@ -398,7 +398,7 @@ class SecondControlPlane(Measuring):
             self._folder.cleanup()
             self._folder = None
 
-    async def _watched(self, plan: Plan, process: asyncio.subprocess.Process) -> bool:
+    async def _became_ready(self, plan: Plan, process: asyncio.subprocess.Process) -> bool:
         """Return whether the process became ready before it exited."""
         deadline = time.monotonic() + REFUSED_WITHIN
         while process.returncode is None and time.monotonic() < deadline:

@@ -21,9 +21,9 @@ from pinnace.pki import folder as pki
 from pinnace.pki.authority import LIFETIME
 from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, Ca, Folder
 from pinnace.verification.bench import BenchError, usage
-from pinnace.verification.chaos.faults.base import Measuring
+from pinnace.verification.chaos.faults.base import MeasuringFault
 from pinnace.verification.chaos.host import Clocks
-from pinnace.verification.chaos.world import NotPossible, World
+from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 FULL = Path("/dev/full")
 """A file to which each write fails with ENOSPC, as on a full disk."""
@@ -44,14 +44,14 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-class _Limit:
+class _ResourceLimit:
     """A lower soft limit of one process, which is restored at the end. The process may log errors meanwhile; with `may_end`, it
     may also end."""
 
     which = resource.RLIMIT_NOFILE
     may_end = False
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._world = world
         self._target = target
         self._random = rng
@@ -60,7 +60,7 @@ class _Limit:
         self._before: tuple[int, int] | None = None
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         self._name = await self._world.find(self._target)
         if not await self._world.ready(self._name):  # a process that cannot start exits correctly
             raise NotPossible(f"{self._name} is not ready")
@@ -68,16 +68,16 @@ class _Limit:
         try:
             soft = self.limit(self._pid)
             _, hard = before = resource.prlimit(self._pid, self.which)
-            self._world.excuse(self._name, may_end=self.may_end)
+            self._world.allow_errors(self._name, may_end=self.may_end)
             self._before = before
             resource.prlimit(self._pid, self.which, (soft, hard))
         except (OSError, ProcessLookupError) as error:
             raise NotPossible(f"{self._name}: {error}") from error
-        self.details = f"{self._name}, {self.told(soft)}"
+        self.details = f"{self._name}, {self.describe_limit(soft)}"
         links = [link for link in self._world.links.all if self._name in link]
         await self._world.links.reset(links)  # connections that the process cannot reopen are lost
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         before, self._before = self._before, None
         if before is None:
             return
@@ -90,21 +90,21 @@ class _Limit:
         """Return the new soft limit. Raises OSError."""
         raise NotImplementedError
 
-    def told(self, limit: int) -> str:
+    def describe_limit(self, limit: int) -> str:
         raise NotImplementedError
 
 
-class FewDescriptors(_Limit):
+class FewDescriptors(_ResourceLimit):
     """A process that can open almost no files and connections, and whose connections to other components are reset."""
 
     def limit(self, pid: int) -> int:
         return max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()) + 1 + SPARE_DESCRIPTORS
 
-    def told(self, limit: int) -> str:
+    def describe_limit(self, limit: int) -> str:
         return f"{limit} descriptors"
 
 
-class LittleMemory(_Limit):
+class LittleMemory(_ResourceLimit):
     """A process that can allocate almost no memory. It may end, because the kernel would also end it."""
 
     which = resource.RLIMIT_AS
@@ -114,48 +114,48 @@ class LittleMemory(_Limit):
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
         return pages * resource.getpagesize() + self._random.choice(SPARE_MEMORY)
 
-    def told(self, limit: int) -> str:
+    def describe_limit(self, limit: int) -> str:
         return f"{limit // MB} MB of address space"
 
 
-class _StartedAs(Measuring):
+class _RestartWithArguments(MeasuringFault):
     """A process that is restarted with other options, and restored at the end. It must become ready nevertheless."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         super().__init__()
         self._world = world
         self._target = target
         self._name = ""
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         self._name = self.details = await self._world.find(self._target)
         plan = self._world.cluster.state.find(self._name).plan
-        self._world.excuse(self._name, may_end=False)
-        await self._world.start_as(self._name, replace(plan, argv=tuple(self.argv(plan.argv))))
+        self._world.allow_errors(self._name, may_end=False)
+        await self._world.restart_with_plan(self._name, replace(plan, argv=tuple(self.argv(plan.argv))))
         self.read(self._name, "ready", float(await self._world.ready(self._name)), least=1)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         if self._name:
-            await self._world.as_before(self._name)
+            await self._world.restore_original_plan(self._name)
             await self._world.recover(self._name)
 
     def argv(self, argv: Sequence[str]) -> list[str]:
         raise NotImplementedError
 
 
-class FullLog(_StartedAs):
+class FullLog(_RestartWithArguments):
     """The log of a process cannot be written."""
 
     def argv(self, argv: Sequence[str]) -> list[str]:
         return [sys.executable, "-c", _TO_FULL, *argv[1:]]
 
 
-class FullAudit(_StartedAs):
+class FullAudit(_RestartWithArguments):
     """The audit log of an API server cannot be written. The server must count the lost lines."""
 
-    async def begin(self) -> None:
-        await super().begin()
+    async def inject(self) -> None:
+        await super().inject()
         deadline, lost = time.monotonic() + COUNTED_WITHIN, 0
         while not lost and time.monotonic() < deadline:
             await asyncio.sleep(POLL)
@@ -173,14 +173,14 @@ SCHEDULERS, SERVERS, ETCD_CLIENTS = "schedulers", "apiservers", "etcd-clients"
 """Targets: all processes that share a certificate."""
 
 
-class Rotate:
+class LogRotation:
     """All certificates are replaced and all connections are reset, so that new connections use the new certificates."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._world = world
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         kubelets = [record.name for record in self._world.cluster.state.of(KUBELET)]
         names = [pki.APISERVER, pki.ADMIN, pki.KUBELET_CLIENT, SCHEDULER_CERTIFICATE, CONTROLLERS, *kubelets]
         of_etcd = [pki.ETCD_SERVER, pki.ETCD_PEER, pki.ETCD_CLIENT]
@@ -189,12 +189,12 @@ class Rotate:
         self.details = f"{len(names) + len(of_etcd)} certificates"
         await self._world.links.reset(self._world.links.all)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         """Nothing to undo."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _ServedFiles:
     """A certificate: its CA, its name, and the links that use it."""
 
     ca: Ca
@@ -202,43 +202,43 @@ class _Shown:
     links: tuple[Link, ...]
 
 
-class Expire:
+class ExpiredCertificates:
     """A certificate expires while connections use it. The connections are reset, and new ones are rejected. At the end, the
     certificate is replaced without restarting a process."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._world = world
-        self._shown = _shown(world, target)
+        self._resolve_served_files = _resolve_served_files(world, target)
         self._replaced = False
-        self.details = f"{self._shown.name}.crt"
+        self.details = f"{self._resolve_served_files.name}.crt"
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         self._replaced = True
-        await _reissue(self._world, self._shown.ca, [self._shown.name], SOON)
-        await self._world.links.reset(self._shown.links)
+        await _reissue(self._world, self._resolve_served_files.ca, [self._resolve_served_files.name], SOON)
+        await self._world.links.reset(self._resolve_served_files.links)
         await asyncio.sleep(SOON.total_seconds())
-        await self._world.links.reset(self._shown.links)
+        await self._world.links.reset(self._resolve_served_files.links)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         if self._replaced:
-            await _reissue(self._world, self._shown.ca, [self._shown.name])
+            await _reissue(self._world, self._resolve_served_files.ca, [self._resolve_served_files.name])
             self._replaced = False
 
 
-def _shown(world: World, target: str) -> _Shown:
+def _resolve_served_files(world: ClusterUnderTest, target: str) -> _ServedFiles:
     def links(source: str, to: str) -> tuple[Link, ...]:
         return tuple(link for link in world.links.all if link[0].startswith(source) and link[1].startswith(to))
 
     if target == SCHEDULERS:
-        return _Shown(CLUSTER_CA, SCHEDULER_CERTIFICATE, links(SCHEDULER, APISERVER))
+        return _ServedFiles(CLUSTER_CA, SCHEDULER_CERTIFICATE, links(SCHEDULER, APISERVER))
     if target == SERVERS:
-        return _Shown(CLUSTER_CA, pki.APISERVER, links("", APISERVER))
+        return _ServedFiles(CLUSTER_CA, pki.APISERVER, links("", APISERVER))
     if target == ETCD_CLIENTS:
-        return _Shown(ETCD_CA, pki.ETCD_CLIENT, links(APISERVER, ETCD))
-    return _Shown(CLUSTER_CA, target, links(target, APISERVER))
+        return _ServedFiles(ETCD_CA, pki.ETCD_CLIENT, links(APISERVER, ETCD))
+    return _ServedFiles(CLUSTER_CA, target, links(target, APISERVER))
 
 
-async def _reissue(world: World, ca: Ca, names: Sequence[str], lifetime: timedelta = LIFETIME) -> None:
+async def _reissue(world: ClusterUnderTest, ca: Ca, names: Sequence[str], lifetime: timedelta = LIFETIME) -> None:
     folder = Folder(pki_folder(world.cluster.spec.data_dir), ca)
     await asyncio.to_thread(folder.reissue, names, datetime.now(UTC), lifetime)
 
@@ -251,21 +251,21 @@ class ClockStep:
     """The wall clock of a process is moved forward or back by an hour, and corrected at the end. Monotonic clocks are not
     changed."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._world = world
         self._target = target
         self._seconds = rng.choice((HOUR, -HOUR))
         self._name = ""
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         if self._world.clocks is None:
             raise NotPossible("libfaketime is not installed")
         self._name = await self._world.find(self._target)
         self.details = f"{self._name}, {self._seconds:+d} s"
         self._world.clocks.step(self._name, self._seconds)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         if self._name and self._world.clocks:
             self._world.clocks.step(self._name, 0)
 
@@ -274,7 +274,7 @@ class ClockRate:
     """The wall clock of a process runs at twice or half the speed, in steps of 500 ms, and is corrected at the end. The rates
     of libfaketime are not used, because they also change the duration of sleeps."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._world = world
         self._target = target
         self._drift = rng.choice((1.0, -0.5))
@@ -282,21 +282,21 @@ class ClockRate:
         self._drifting: asyncio.Task[None] | None = None
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         if self._world.clocks is None:
             raise NotPossible("libfaketime is not installed")
         self._name = await self._world.find(self._target)
         self.details = f"{self._name}, {self._drift:+g} s per second"
-        self._drifting = asyncio.create_task(self._drift_away(self._world.clocks))
+        self._drifting = asyncio.create_task(self._increase_drift(self._world.clocks))
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         if self._drifting is not None:
             self._drifting.cancel()
             await asyncio.wait((self._drifting,))
         if self._name and self._world.clocks:
             self._world.clocks.step(self._name, 0)
 
-    async def _drift_away(self, clocks: Clocks) -> None:
+    async def _increase_drift(self, clocks: Clocks) -> None:
         began = time.monotonic()
         while True:
             await asyncio.sleep(DRIFT_INTERVAL)

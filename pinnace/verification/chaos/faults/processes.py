@@ -15,7 +15,7 @@ from pinnace.cluster.links import Link, Mode, dying_with_us
 from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import Plan
 from pinnace.cluster.view import problem
-from pinnace.verification.chaos.world import NotPossible, World
+from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 RUN_LOG = "--run-log"
 HTTP = "--http"
@@ -31,19 +31,19 @@ class Kill:
 
     number = signal.SIGKILL
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._world = world
         self._target = target
         self._name = ""
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         self._name = self.details = await self._world.find(self._target)
         self._world.down(self._name, self.number)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         if self._name:
-            await self._world.revive(self._name)
+            await self._world.restart_stopped_process(self._name)
 
 
 class Terminate(Kill):
@@ -52,46 +52,46 @@ class Terminate(Kill):
     number = signal.SIGTERM
 
 
-class Roll(Terminate):
+class RollingRestart(Terminate):
     """A step of a rolling restart: SIGTERM, and a restart as soon as the process has ended. The fault ends when it is ready."""
 
-    async def begin(self) -> None:
-        await super().begin()
-        await self._world.revive(self._name)
+    async def inject(self) -> None:
+        await super().inject()
+        await self._world.restart_stopped_process(self._name)
         await self._world.ready(self._name)
 
 
 class Freeze:
     """SIGSTOP, and SIGCONT at the end. Connections stay open, and messages to the process are queued."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._world = world
         self._target = target
         self._name = ""
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         self._name = self.details = await self._world.find(self._target)
         self._world.send(self._name, signal.SIGSTOP)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         if self._name:
             self._world.resume(self._name)
 
 
-class Twin:
+class DuplicateProcess:
     """A second process with the same name, nodes and links. It is killed at the end. The fault has started when the second
     process is ready, which on a busy machine takes longer than the scheduled duration."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._world = world
         self._target = target
         self._process: asyncio.subprocess.Process | None = None
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         plan = self._world.cluster.state.find(self._target).plan
-        argv = twin_of(plan.argv, Ports().next)
+        argv = duplicate_argv(plan.argv, Ports().next)
         with Folder(self._world.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -107,18 +107,20 @@ class Twin:
                 return
             await asyncio.sleep(POLL)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
         if process.returncode is not None:
-            self._world.astray.append(f"a second {self._target} ended unexpectedly with exit code {process.returncode}")
+            self._world.unstoppable_processes.append(
+                f"a second {self._target} ended unexpectedly with exit code {process.returncode}"
+            )
             return
         process.kill()
         await process.wait()
 
 
-def twin_of(argv: Sequence[str], port: Callable[[], int]) -> list[str]:
+def duplicate_argv(argv: Sequence[str], port: Callable[[], int]) -> list[str]:
     """Return the command line of an identical second process, except for addresses and the run log."""
     twin = list(argv)
     for option in ADDRESSES:
@@ -130,23 +132,23 @@ def twin_of(argv: Sequence[str], port: Callable[[], int]) -> list[str]:
     return twin
 
 
-class Quorum:
+class QuorumLoss:
     """Two of three etcd members are killed or frozen at the same time."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         make = rng.choice((Kill, Freeze))
         self._parts = [make(world, f"etcd-{number}", rng) for number in rng.sample(range(3), 2)]
         self._how = make.__name__.lower()
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         for part in self._parts:
-            await part.begin()
+            await part.inject()
         self.details = f"{self._how} {', '.join(part.details for part in self._parts)}"
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         for part in self._parts:
-            await part.end()
+            await part.undo()
 
 
 BOTH, REQUESTS, ANSWERS = "both directions", "outgoing", "incoming"
@@ -154,10 +156,10 @@ DIRECTIONS = (BOTH, REQUESTS, ANSWERS)
 SHORTEST_DELAY, LONGEST_DELAY = 0.02, 0.4
 
 
-class _OnLinks:
+class _LinkFault:
     """The base class of faults on the links of a process. All links are restored at the end."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._world = world
         self._target = target
         self._random = rng
@@ -176,34 +178,34 @@ class _OnLinks:
         answers = None if direction == REQUESTS else mode
         await self._world.links.set(self._links, requests, answers)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         if self._links:
             await self._world.links.accept(self._links)
             await self._world.links.set(self._links, Mode.PASS, Mode.PASS)
 
 
-class Partition(_OnLinks):
+class Partition(_LinkFault):
     """A partition in both directions or in one. Held data is delivered at the end."""
 
     directions: Sequence[str] = DIRECTIONS
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         await self._find()
         direction = self._random.choice(self.directions)
         self.details += f", {direction}"
         await self._set(direction, Mode.HOLD)
 
 
-class Muted(Partition):
+class OneWayPartition(Partition):
     """The process receives messages, but its own messages are held until the end."""
 
     directions = (REQUESTS,)
 
 
-class BlackHole(_OnLinks):
+class BlackHole(_LinkFault):
     """One connection drops requests or responses and stays open. New connections behave in the same way."""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         await self._find()
         self._links = [self._random.choice(self._links)]
         direction = self._random.choice(DIRECTIONS)
@@ -211,20 +213,20 @@ class BlackHole(_OnLinks):
         await self._set(direction, Mode.LOSE)
 
 
-class Slow(_OnLinks):
+class Slow(_LinkFault):
     """All messages are delayed in both directions."""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         await self._find()
         delay = self._random.uniform(SHORTEST_DELAY, LONGEST_DELAY)
         self.details += f", {delay * 1000:.0f} ms"
         await self._world.links.set(self._links, Mode.DELAY, Mode.DELAY, delay)
 
 
-class Reset(_OnLinks):
+class Reset(_LinkFault):
     """The connections of the process are reset, and new ones are refused until the end."""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         await self._find()
         await self._world.links.refuse(self._links)
         await self._world.links.reset(self._links)

@@ -11,9 +11,9 @@ from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.resources import ENDPOINT_SLICES, SERVICES
 from pinnace.api.wellknown import SERVICE_LABEL
 from pinnace.client.errors import ApiError
-from pinnace.verification.chaos.faults.base import Measuring
+from pinnace.verification.chaos.faults.base import MeasuringFault
 from pinnace.verification.chaos.faults.processes import Kill
-from pinnace.verification.chaos.world import NotPossible, World
+from pinnace.verification.chaos.world import ClusterUnderTest, NotPossible
 
 NAMESPACE = "default"
 ANSWER = b"answer"
@@ -26,10 +26,10 @@ faults may affect the API servers meanwhile."""
 POLL = 0.05
 
 
-class Page:
+class TestService:
     """A server, and a service that leads to it."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: ClusterUnderTest, name: str) -> None:
         self._services = world.client.of(SERVICES)
         self._slices = world.client.of(ENDPOINT_SLICES)
         self._name = name
@@ -82,30 +82,30 @@ class Page:
         writer.close()
 
 
-class KillProxy(Measuring):
+class KillProxy(MeasuringFault):
     """kill -9 of the service proxy. It is restarted at the end; then requests must succeed again."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         super().__init__()
         self._kill = Kill(world, target, rng)
         self._target = target
-        self._page = Page(world, f"chaos-page-{rng.randrange(1 << 32):08x}")
+        self._page = TestService(world, f"chaos-page-{rng.randrange(1 << 32):08x}")
         self._killed = False
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         try:
             await self._page.open()
         except ApiError as error:
             raise NotPossible(f"the service cannot be created: {error}") from None
         if await self._page.answers(BEFORE) >= BEFORE:
             raise NotPossible(f"requests did not succeed within {BEFORE:g} s before the fault")
-        await self._kill.begin()
+        await self._kill.inject()
         self._killed, self.details = True, self._kill.details
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         killed, self._killed = self._killed, False
-        await self._kill.end()
+        await self._kill.undo()
         try:
             if killed:
                 self.read(self._target, "seconds until requests succeeded again", await self._page.answers(AFTER), most=AFTER)

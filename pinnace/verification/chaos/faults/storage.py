@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pinnace.cluster.links import HelperError
-from pinnace.verification.chaos.faults.base import Measuring
-from pinnace.verification.chaos.world import ETCD_FOLLOWER, NotPossible, World
+from pinnace.verification.chaos.faults.base import MeasuringFault
+from pinnace.verification.chaos.world import ETCD_FOLLOWER, ClusterUnderTest, NotPossible
 
 JOIN_TIMEOUT = 30.0
 """Seconds within which a removed member must have rejoined. etcd refuses for about 5 s after members were disconnected."""
@@ -19,12 +19,12 @@ POLL = 0.25
 EXISTING = "--initial-cluster-state=existing"
 
 
-class _Operation:
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+class _EtcdOperation:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         self._world = world
         self.details = ""
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         """Nothing to undo."""
 
     async def _ask(self, do: str, **fields: object) -> None:
@@ -34,10 +34,10 @@ class _Operation:
             raise NotPossible(f"etcd: {error}") from error
 
 
-class Compact(_Operation):
+class EtcdCompaction(_EtcdOperation):
     """The history is compacted up to the recorded revision, and never beyond. Watches that are behind must list again."""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         revision = self._world.recorded()
         if revision < 1:
             raise NotPossible("nothing has been recorded")
@@ -45,33 +45,33 @@ class Compact(_Operation):
         await self._ask("compact", revision=revision)
 
 
-class Transfer(_Operation):
+class EtcdLeaderTransfer(_EtcdOperation):
     """etcd's leader transfers leadership to another member."""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         self.details = await self._world.find(ETCD_FOLLOWER)
         await self._ask("transfer", to=self._world.cluster.state.find(self.details).plan.address)
 
 
-class NoSpace(_Operation):
+class NoSpaceAlarm(_EtcdOperation):
     """etcd's NOSPACE alarm is raised, as for a full disk: puts and new leases are rejected. It is cleared at the end."""
 
     _on = False
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         self._on = True
         await self._ask("alarm", on=True)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         if self._on:
             await self._world.clear_alarms()
             self._on = False
 
 
-class FullDisk(Measuring):
+class FullDisk(MeasuringFault):
     """The separate disks of etcd members are full. A member may end. It is restarted when the disk has space again."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         super().__init__()
         self._world = world
         self._members: list[str] = []
@@ -79,18 +79,18 @@ class FullDisk(Measuring):
         """The members that ended."""
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         members = list(self._world.disks)
         if down := [member for member in members if not self._world.cluster.pid(member)]:
             raise NotPossible(f"{down[0]} is not running")
         for member in members:
             self._members.append(member)
-            self._world.excuse(member, may_end=True)
+            self._world.allow_errors(member, may_end=True)
             await self._world.disks[member].fill()
             self.read(member, "free bytes on the disk", self._world.disks[member].free, most=0)
         self.details = ", ".join(members)
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         members, self._members = self._members, []
         for member in members:
             await self._world.disks[member].empty()
@@ -100,27 +100,27 @@ class FullDisk(Measuring):
                 self.details += f"; {member} ended"
 
 
-class ReplaceMember(Measuring):
+class ReplaceMember(MeasuringFault):
     """A member is removed from etcd, and added again at the end without its data, which it receives from the other members."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: ClusterUnderTest, target: str, rng: random.Random) -> None:
         super().__init__()
         self._world = world
         self._target = target
         self._name = ""
         self.details = ""
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         name = self.details = await self._world.find(self._target)
         plan = self._world.cluster.state.find(name).plan
         self._name = name
-        self._world.excuse(name, may_end=True)  # a removed member exits
+        self._world.allow_errors(name, may_end=True)  # a removed member exits
         try:
             await self._world.surgeon.ask("remove", member=plan.address)
         except HelperError as error:  # the response may have been lost; `end` checks the membership
             raise NotPossible(f"etcd: {error}") from error
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         name, self._name = self._name, ""
         if not name:
             return
@@ -131,11 +131,11 @@ class ReplaceMember(Measuring):
             return
         if self._world.cluster.pid(name):
             self._world.down(name, signal.SIGKILL)
-            await self._world.until_gone(name)
+            await self._world.wait_until_exited(name)
         await asyncio.to_thread(shutil.rmtree, Path(options["data-dir"]), ignore_errors=True)
         if EXISTING not in record.plan.argv:
             self._world.cluster.replan(replace(record.plan, argv=(*record.plan.argv, EXISTING)))
-        await self._world.revive(name)
+        await self._world.restart_stopped_process(name)
         await self._world.recover(name)
         self.read(name, "ready", float(await self._world.ready(name)), least=1)
 

@@ -1,16 +1,25 @@
 """The table of all faults. To add a fault, add a class and a row here; see `docs/design/chaos.md`."""
 
-from pinnace.verification.chaos.faults.attacks import BODIES, CALLERS, CONNECTIONS, READS, attacking
-from pinnace.verification.chaos.faults.base import Area, Kind, Need, apiservers, gateways, kubelets, proxies, roles
+from pinnace.verification.chaos.faults.attacks import BODIES, CALLERS, CONNECTIONS, READS, build_attack_maker
+from pinnace.verification.chaos.faults.base import (
+    FaultArea,
+    FaultKind,
+    FaultRequirement,
+    apiservers,
+    gateways,
+    kubelets,
+    proxies,
+    roles,
+)
 from pinnace.verification.chaos.faults.clients import (
+    ConnectionStorm,
     FailingPlugin,
     Flood,
-    Handover,
     HangingPlugin,
     HostilePods,
+    LeadershipTransfer,
     LeakingPlugin,
     SecondControlPlane,
-    Storm,
     StuckWatchers,
 )
 from pinnace.verification.chaos.faults.environment import (
@@ -19,27 +28,27 @@ from pinnace.verification.chaos.faults.environment import (
     SERVERS,
     ClockRate,
     ClockStep,
-    Expire,
+    ExpiredCertificates,
     FewDescriptors,
     FullAudit,
     FullLog,
     LittleMemory,
-    Rotate,
+    LogRotation,
 )
 from pinnace.verification.chaos.faults.processes import (
     BlackHole,
+    DuplicateProcess,
     Freeze,
     Kill,
     Partition,
-    Quorum,
+    QuorumLoss,
     Reset,
-    Roll,
+    RollingRestart,
     Slow,
     Terminate,
-    Twin,
 )
 from pinnace.verification.chaos.faults.services import KillProxy
-from pinnace.verification.chaos.faults.storage import Compact, FullDisk, NoSpace, ReplaceMember, Transfer
+from pinnace.verification.chaos.faults.storage import EtcdCompaction, EtcdLeaderTransfer, FullDisk, NoSpaceAlarm, ReplaceMember
 from pinnace.verification.chaos.world import ETCD_FOLLOWER, ETCD_LEADER, LEADER, STANDBY
 
 schedulers = roles(LEADER, STANDBY)
@@ -47,221 +56,296 @@ leader, standby = roles(LEADER), roles(STANDBY)
 etcd_leader, etcd_follower, etcd = roles(ETCD_LEADER), roles(ETCD_FOLLOWER), roles("etcd")
 
 _PROCESSES = (
-    Kind("kill-leader", "kill -9 of the leading scheduler", Area.SCHEDULERS, leader, Kill, (0.2, 3.0), 4),
-    Kind("kill-standby", "kill -9 of a standby scheduler", Area.SCHEDULERS, standby, Kill, (0.2, 3.0)),
-    Kind("kill-apiserver", "kill -9 of an API server", Area.APISERVERS, apiservers, Kill, (0.2, 4.0), 4),
-    Kind("kill-kubelet", "kill -9 of a kubelet", Area.KUBELETS, kubelets, Kill, (0.2, 4.0)),
-    Kind("kill-etcd-leader", "kill -9 of etcd's leader", Area.ETCD, etcd_leader, Kill, (0.2, 4.0)),
-    Kind(
+    FaultKind("kill-leader", "kill -9 of the leading scheduler", FaultArea.SCHEDULERS, leader, Kill, (0.2, 3.0), 4),
+    FaultKind("kill-standby", "kill -9 of a standby scheduler", FaultArea.SCHEDULERS, standby, Kill, (0.2, 3.0)),
+    FaultKind("kill-apiserver", "kill -9 of an API server", FaultArea.APISERVERS, apiservers, Kill, (0.2, 4.0), 4),
+    FaultKind("kill-kubelet", "kill -9 of a kubelet", FaultArea.KUBELETS, kubelets, Kill, (0.2, 4.0)),
+    FaultKind("kill-etcd-leader", "kill -9 of etcd's leader", FaultArea.ETCD, etcd_leader, Kill, (0.2, 4.0)),
+    FaultKind(
         "kill-etcd-member",
         "kill -9 of an etcd follower",
-        Area.ETCD,
+        FaultArea.ETCD,
         etcd_follower,
         Kill,
         (0.2, 4.0),
-        needs=(Need.MEMBERS,),
+        needs=(FaultRequirement.MEMBERS,),
     ),
-    Kind("freeze-leader", "SIGSTOP of the leading scheduler, then SIGCONT", Area.SCHEDULERS, leader, Freeze, (0.3, 6.0), 4),
-    Kind("freeze-standby", "SIGSTOP of a standby scheduler, then SIGCONT", Area.SCHEDULERS, standby, Freeze, (0.3, 6.0)),
-    Kind("freeze-apiserver", "SIGSTOP of an API server, then SIGCONT", Area.APISERVERS, apiservers, Freeze, (0.3, 6.0), 4),
-    Kind("freeze-kubelet", "SIGSTOP of a kubelet, then SIGCONT", Area.KUBELETS, kubelets, Freeze, (0.3, 6.0)),
-    Kind("freeze-etcd-leader", "SIGSTOP of etcd's leader, then SIGCONT", Area.ETCD, etcd_leader, Freeze, (0.3, 5.0)),
-    Kind(
+    FaultKind(
+        "freeze-leader", "SIGSTOP of the leading scheduler, then SIGCONT", FaultArea.SCHEDULERS, leader, Freeze, (0.3, 6.0), 4
+    ),
+    FaultKind(
+        "freeze-standby", "SIGSTOP of a standby scheduler, then SIGCONT", FaultArea.SCHEDULERS, standby, Freeze, (0.3, 6.0)
+    ),
+    FaultKind(
+        "freeze-apiserver", "SIGSTOP of an API server, then SIGCONT", FaultArea.APISERVERS, apiservers, Freeze, (0.3, 6.0), 4
+    ),
+    FaultKind("freeze-kubelet", "SIGSTOP of a kubelet, then SIGCONT", FaultArea.KUBELETS, kubelets, Freeze, (0.3, 6.0)),
+    FaultKind("freeze-etcd-leader", "SIGSTOP of etcd's leader, then SIGCONT", FaultArea.ETCD, etcd_leader, Freeze, (0.3, 5.0)),
+    FaultKind(
         "freeze-etcd-member",
         "SIGSTOP of an etcd follower, then SIGCONT",
-        Area.ETCD,
+        FaultArea.ETCD,
         etcd_follower,
         Freeze,
         (0.3, 5.0),
-        needs=(Need.MEMBERS,),
+        needs=(FaultRequirement.MEMBERS,),
     ),
-    Kind("roll-apiserver", "an API server terminated and restarted", Area.APISERVERS, apiservers, Roll, (0.0, 0.0)),
-    Kind("kill-gateway", "kill -9 of a gateway", Area.GATEWAYS, gateways, Kill, (0.2, 3.0), 1, (Need.GATEWAYS,)),
-    Kind(
+    FaultKind(
+        "roll-apiserver", "an API server terminated and restarted", FaultArea.APISERVERS, apiservers, RollingRestart, (0.0, 0.0)
+    ),
+    FaultKind(
+        "kill-gateway", "kill -9 of a gateway", FaultArea.GATEWAYS, gateways, Kill, (0.2, 3.0), 1, (FaultRequirement.GATEWAYS,)
+    ),
+    FaultKind(
         "roll-gateway",
         "a gateway terminated and restarted",
-        Area.GATEWAYS,
+        FaultArea.GATEWAYS,
         gateways,
-        Roll,
+        RollingRestart,
         (0.0, 0.0),
         1,
-        (Need.GATEWAYS,),
+        (FaultRequirement.GATEWAYS,),
     ),
-    Kind("kill-proxy", "kill -9 of the service proxy", Area.PROXY, proxies, KillProxy, (0.2, 3.0), 1, (Need.PROXY,)),
-    Kind("resign-leader", "the leading scheduler terminated: it resigns", Area.SCHEDULERS, leader, Terminate, (0.2, 2.0)),
-    Kind("twin-kubelet", "a second kubelet with the same name and nodes", Area.KUBELETS, kubelets, Twin, (3.0, 8.0), 1),
+    FaultKind(
+        "kill-proxy",
+        "kill -9 of the service proxy",
+        FaultArea.PROXY,
+        proxies,
+        KillProxy,
+        (0.2, 3.0),
+        1,
+        (FaultRequirement.PROXY,),
+    ),
+    FaultKind(
+        "resign-leader", "the leading scheduler terminated: it resigns", FaultArea.SCHEDULERS, leader, Terminate, (0.2, 2.0)
+    ),
+    FaultKind(
+        "twin-kubelet",
+        "a second kubelet with the same name and nodes",
+        FaultArea.KUBELETS,
+        kubelets,
+        DuplicateProcess,
+        (3.0, 8.0),
+        1,
+    ),
 )
 _ETCD = (
-    Kind(
+    FaultKind(
         "etcd-quorum",
         "two of three etcd members killed or frozen",
-        Area.ALL,
+        FaultArea.ALL,
         etcd,
-        Quorum,
+        QuorumLoss,
         (2.0, 8.0),
         1,
-        needs=(Need.MEMBERS,),
+        needs=(FaultRequirement.MEMBERS,),
     ),
-    Kind(
+    FaultKind(
         "etcd-transfer",
         "etcd's leadership transferred to another member",
-        Area.ETCD,
+        FaultArea.ETCD,
         etcd,
-        Transfer,
+        EtcdLeaderTransfer,
         (0.0, 0.0),
         1,
-        needs=(Need.MEMBERS,),
+        needs=(FaultRequirement.MEMBERS,),
     ),
-    Kind(
+    FaultKind(
         "replace-etcd-member",
         "an etcd member removed, and added again without its data",
-        Area.ETCD,
+        FaultArea.ETCD,
         etcd_follower,
         ReplaceMember,
         (1.0, 4.0),
         1,
-        needs=(Need.MEMBERS,),
+        needs=(FaultRequirement.MEMBERS,),
     ),
-    Kind("full-disk", "a full disk of an etcd member", Area.ETCD, etcd, FullDisk, (2.0, 6.0), 1, needs=(Need.DISK,)),
-    Kind("compact", "history compacted up to the recorded revision", Area.NONE, etcd, Compact, (0.0, 0.0)),
-    Kind("nospace", "etcd's NOSPACE alarm raised, then cleared", Area.ETCD, etcd, NoSpace, (1.0, 4.0), 1),
+    FaultKind(
+        "full-disk",
+        "a full disk of an etcd member",
+        FaultArea.ETCD,
+        etcd,
+        FullDisk,
+        (2.0, 6.0),
+        1,
+        needs=(FaultRequirement.DISK,),
+    ),
+    FaultKind("compact", "history compacted up to the recorded revision", FaultArea.NONE, etcd, EtcdCompaction, (0.0, 0.0)),
+    FaultKind("nospace", "etcd's NOSPACE alarm raised, then cleared", FaultArea.ETCD, etcd, NoSpaceAlarm, (1.0, 4.0), 1),
 )
 _NETWORK = (
-    Kind("partition-scheduler", "a scheduler cut off from the API servers", Area.SCHEDULERS, schedulers, Partition, (0.5, 8.0)),
-    Kind("partition-kubelet", "a kubelet cut off from the API servers", Area.KUBELETS, kubelets, Partition, (0.5, 8.0)),
-    Kind("partition-apiserver", "an API server cut off from etcd", Area.APISERVERS, apiservers, Partition, (0.5, 8.0)),
-    Kind("blackhole-scheduler", "a scheduler's connection drops packets", Area.SCHEDULERS, schedulers, BlackHole, (3.0, 8.0)),
-    Kind("blackhole-kubelet", "a kubelet's connection drops packets", Area.KUBELETS, kubelets, BlackHole, (3.0, 8.0)),
-    Kind("blackhole-apiserver", "a connection to etcd drops packets", Area.APISERVERS, apiservers, BlackHole, (3.0, 8.0)),
-    Kind("slow-scheduler", "delay between a scheduler and the API servers", Area.SCHEDULERS, schedulers, Slow, (1.0, 5.0), 1),
-    Kind("slow-kubelet", "delay between a kubelet and the API servers", Area.KUBELETS, kubelets, Slow, (1.0, 5.0), 1),
-    Kind("slow-apiserver", "delay between an API server and etcd", Area.APISERVERS, apiservers, Slow, (1.0, 5.0), 1),
-    Kind(
+    FaultKind(
+        "partition-scheduler",
+        "a scheduler cut off from the API servers",
+        FaultArea.SCHEDULERS,
+        schedulers,
+        Partition,
+        (0.5, 8.0),
+    ),
+    FaultKind(
+        "partition-kubelet", "a kubelet cut off from the API servers", FaultArea.KUBELETS, kubelets, Partition, (0.5, 8.0)
+    ),
+    FaultKind(
+        "partition-apiserver", "an API server cut off from etcd", FaultArea.APISERVERS, apiservers, Partition, (0.5, 8.0)
+    ),
+    FaultKind(
+        "blackhole-scheduler", "a scheduler's connection drops packets", FaultArea.SCHEDULERS, schedulers, BlackHole, (3.0, 8.0)
+    ),
+    FaultKind("blackhole-kubelet", "a kubelet's connection drops packets", FaultArea.KUBELETS, kubelets, BlackHole, (3.0, 8.0)),
+    FaultKind(
+        "blackhole-apiserver", "a connection to etcd drops packets", FaultArea.APISERVERS, apiservers, BlackHole, (3.0, 8.0)
+    ),
+    FaultKind(
+        "slow-scheduler", "delay between a scheduler and the API servers", FaultArea.SCHEDULERS, schedulers, Slow, (1.0, 5.0), 1
+    ),
+    FaultKind("slow-kubelet", "delay between a kubelet and the API servers", FaultArea.KUBELETS, kubelets, Slow, (1.0, 5.0), 1),
+    FaultKind("slow-apiserver", "delay between an API server and etcd", FaultArea.APISERVERS, apiservers, Slow, (1.0, 5.0), 1),
+    FaultKind(
         "reset-scheduler",
         "a scheduler's connections reset, and refused for a while",
-        Area.SCHEDULERS,
+        FaultArea.SCHEDULERS,
         schedulers,
         Reset,
         (0.0, 2.0),
     ),
-    Kind("reset-kubelet", "a kubelet's connections reset, and refused for a while", Area.KUBELETS, kubelets, Reset, (0.0, 2.0)),
-    Kind(
-        "reset-apiserver", "connections to etcd reset, and refused for a while", Area.APISERVERS, apiservers, Reset, (0.0, 2.0)
+    FaultKind(
+        "reset-kubelet",
+        "a kubelet's connections reset, and refused for a while",
+        FaultArea.KUBELETS,
+        kubelets,
+        Reset,
+        (0.0, 2.0),
+    ),
+    FaultKind(
+        "reset-apiserver",
+        "connections to etcd reset, and refused for a while",
+        FaultArea.APISERVERS,
+        apiservers,
+        Reset,
+        (0.0, 2.0),
     ),
 )
 _LIMITS = (
-    Kind(
+    FaultKind(
         "few-descriptors-scheduler",
         "a scheduler that cannot open connections",
-        Area.SCHEDULERS,
+        FaultArea.SCHEDULERS,
         schedulers,
         FewDescriptors,
         (1.0, 5.0),
         1,
-        needs=(Need.LIMITS,),
+        needs=(FaultRequirement.LIMITS,),
     ),
-    Kind(
+    FaultKind(
         "few-descriptors-apiserver",
         "an API server that cannot open connections",
-        Area.APISERVERS,
+        FaultArea.APISERVERS,
         apiservers,
         FewDescriptors,
         (1.0, 5.0),
         1,
-        needs=(Need.LIMITS,),
+        needs=(FaultRequirement.LIMITS,),
     ),
-    Kind(
+    FaultKind(
         "little-memory-scheduler",
         "a scheduler that cannot allocate memory",
-        Area.SCHEDULERS,
+        FaultArea.SCHEDULERS,
         schedulers,
         LittleMemory,
         (2.0, 6.0),
         1,
-        needs=(Need.LIMITS,),
+        needs=(FaultRequirement.LIMITS,),
     ),
-    Kind(
+    FaultKind(
         "little-memory-apiserver",
         "an API server that cannot allocate memory",
-        Area.APISERVERS,
+        FaultArea.APISERVERS,
         apiservers,
         LittleMemory,
         (2.0, 6.0),
         1,
-        needs=(Need.LIMITS,),
+        needs=(FaultRequirement.LIMITS,),
     ),
-    Kind(
+    FaultKind(
         "full-log-apiserver",
         "an API server whose log cannot be written",
-        Area.APISERVERS,
+        FaultArea.APISERVERS,
         apiservers,
         FullLog,
         (1.0, 4.0),
         1,
-        needs=(Need.DEV_FULL,),
+        needs=(FaultRequirement.DEV_FULL,),
     ),
-    Kind(
+    FaultKind(
         "full-log-scheduler",
         "a scheduler whose log cannot be written",
-        Area.SCHEDULERS,
+        FaultArea.SCHEDULERS,
         schedulers,
         FullLog,
         (1.0, 4.0),
         1,
-        needs=(Need.DEV_FULL,),
+        needs=(FaultRequirement.DEV_FULL,),
     ),
-    Kind(
+    FaultKind(
         "full-audit",
         "an API server whose audit log cannot be written",
-        Area.APISERVERS,
+        FaultArea.APISERVERS,
         apiservers,
         FullAudit,
         (2.0, 5.0),
         1,
-        needs=(Need.DEV_FULL,),
+        needs=(FaultRequirement.DEV_FULL,),
     ),
 )
 _CERTIFICATES = (
-    Kind("rotate-certificates", "all certificates replaced, all links reset", Area.ALL, roles("all"), Rotate, (0.0, 0.0), 1),
-    Kind(
+    FaultKind(
+        "rotate-certificates",
+        "all certificates replaced, all links reset",
+        FaultArea.ALL,
+        roles("all"),
+        LogRotation,
+        (0.0, 0.0),
+        1,
+    ),
+    FaultKind(
         "expire-scheduler-certificate",
         "the schedulers' certificate expires, and is replaced",
-        Area.SCHEDULERS,
+        FaultArea.SCHEDULERS,
         roles(SCHEDULERS),
-        Expire,
+        ExpiredCertificates,
         (1.0, 4.0),
         1,
     ),
-    Kind(
+    FaultKind(
         "expire-kubelet-certificate",
         "a kubelet's certificate expires, and is replaced",
-        Area.KUBELETS,
+        FaultArea.KUBELETS,
         kubelets,
-        Expire,
+        ExpiredCertificates,
         (1.0, 4.0),
         1,
     ),
-    Kind(
+    FaultKind(
         "expire-apiserver-certificate",
         "the API servers' certificate expires, and is replaced",
-        Area.ALL,
+        FaultArea.ALL,
         roles(SERVERS),
-        Expire,
+        ExpiredCertificates,
         (1.0, 3.0),
         1,
     ),
-    Kind(
+    FaultKind(
         "expire-etcd-client-certificate",
         "the API servers' certificate for etcd expires, and is replaced",
-        Area.ALL,
+        FaultArea.ALL,
         roles(ETCD_CLIENTS),
-        Expire,
+        ExpiredCertificates,
         (1.0, 3.0),
         1,
     ),
 )
 _CLOCKS = tuple(
-    Kind(
+    FaultKind(
         f"{name}-{component}",
         f"a {component}'s wall clock {how}",
         area,
@@ -269,51 +353,51 @@ _CLOCKS = tuple(
         make,
         (5.0, 10.0),
         1,
-        (Need.FAKETIME,),
+        (FaultRequirement.FAKETIME,),
     )
     for name, how, make in (("clock", "an hour off", ClockStep), ("clock-rate", "too fast or too slow", ClockRate))
     for component, area, targets in (
-        ("scheduler", Area.SCHEDULERS, schedulers),
-        ("apiserver", Area.APISERVERS, apiservers),
-        ("kubelet", Area.KUBELETS, kubelets),
+        ("scheduler", FaultArea.SCHEDULERS, schedulers),
+        ("apiserver", FaultArea.APISERVERS, apiservers),
+        ("kubelet", FaultArea.KUBELETS, kubelets),
     )
 )
 _HARM = (
-    Kind(
+    FaultKind(
         "failing-plugin",
         "a plugin that raises exceptions that end tasks and processes",
-        Area.SCHEDULERS,
+        FaultArea.SCHEDULERS,
         leader,
         FailingPlugin,
         (4.0, 8.0),
         1,
     ),
-    Kind("hanging-plugin", "a plugin that blocks for seconds", Area.SCHEDULERS, leader, HangingPlugin, (3.0, 6.0), 1),
-    Kind(
+    FaultKind("hanging-plugin", "a plugin that blocks for seconds", FaultArea.SCHEDULERS, leader, HangingPlugin, (3.0, 6.0), 1),
+    FaultKind(
         "leaking-plugin",
         "a plugin that exhausts the leading scheduler's memory",
-        Area.SCHEDULERS,
+        FaultArea.SCHEDULERS,
         leader,
         LeakingPlugin,
         (3.0, 6.0),
         1,
-        (Need.LIMITS,),
+        (FaultRequirement.LIMITS,),
     ),
 )
 _STRANGERS = (
-    Kind(
+    FaultKind(
         "hostile-pods",
         "valid pods with the maximum cost",
-        Area.ALL,
+        FaultArea.ALL,
         roles("scheduler"),
         HostilePods,
         (7.0, 9.0),
         2,
     ),
-    Kind(
+    FaultKind(
         "second-control-plane",
         "an API server of another cluster on the same etcd",
-        Area.NONE,
+        FaultArea.NONE,
         roles("apiserver-0"),
         SecondControlPlane,
         (0.0, 0.0),
@@ -321,21 +405,30 @@ _STRANGERS = (
     ),
 )
 _CROWDS = (
-    Kind("flood", "a caller without permissions floods all services", Area.ALL, apiservers, Flood, (6.0, 9.0), 2),
-    Kind("transfer-leader", "leadership transferred to another scheduler", Area.SCHEDULERS, leader, Handover, (0.0, 0.0)),
-    Kind("stuck-watchers", "watchers that stop reading", Area.NONE, apiservers, StuckWatchers, (4.0, 10.0), 1),
-    Kind(
+    FaultKind("flood", "a caller without permissions floods all services", FaultArea.ALL, apiservers, Flood, (6.0, 9.0), 2),
+    FaultKind(
+        "transfer-leader",
+        "leadership transferred to another scheduler",
+        FaultArea.SCHEDULERS,
+        leader,
+        LeadershipTransfer,
+        (0.0, 0.0),
+    ),
+    FaultKind("stuck-watchers", "watchers that stop reading", FaultArea.NONE, apiservers, StuckWatchers, (4.0, 10.0), 1),
+    FaultKind(
         "storm",
         "many clients that connect, list and watch simultaneously",
-        Area.NONE,
+        FaultArea.NONE,
         apiservers,
-        Storm,
+        ConnectionStorm,
         (0.0, 0.0),
         1,
     ),
 )
 _ATTACKS = tuple(
-    Kind(f"attack-{name}", what, Area.ALL, gateways, attacking(attacks), seconds, 1, (Need.GATEWAYS,))
+    FaultKind(
+        f"attack-{name}", what, FaultArea.ALL, gateways, build_attack_maker(attacks), seconds, 1, (FaultRequirement.GATEWAYS,)
+    )
     for name, what, attacks, seconds in (
         ("bodies", "bodies for a gateway that are large, hostile or incomplete", BODIES, (7.0, 9.0)),
         ("reads", "expensive reads from a gateway, and answers that nobody receives", READS, (7.0, 9.0)),
@@ -349,8 +442,8 @@ KINDS = {
 }
 DOUBLING = ("twin-kubelet",)
 """For records.Run: faults that run the same nodes in two processes."""
-_KUBELETS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.KUBELETS)
-_GATEWAYS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.GATEWAYS)
+_KUBELETS = tuple(kind.name for kind in KINDS.values() if kind.area is FaultArea.KUBELETS)
+_GATEWAYS = tuple(kind.name for kind in KINDS.values() if kind.area is FaultArea.GATEWAYS)
 ATTACKS = tuple(kind.name for kind in _ATTACKS)
 """For records.Run: faults in which one user of a gateway harms others."""
 HARMLESS = (

@@ -27,11 +27,11 @@ from pinnace.runtime.logs import LogEvent, of_kind
 from pinnace.runtime.logs import read as read_log
 from pinnace.verification.bench import BenchError, usage
 from pinnace.verification.chaos.clients import Journal
-from pinnace.verification.chaos.faults.base import Fault, Measuring
+from pinnace.verification.chaos.faults.base import Fault, MeasuringFault
 from pinnace.verification.chaos.faults.table import KINDS
 from pinnace.verification.chaos.load import Load
 from pinnace.verification.chaos.scenarios.figures import Moment
-from pinnace.verification.chaos.stage import NO_PROPS, Props, Stage, read
+from pinnace.verification.chaos.stage import NO_PROPS, ChaosOptions, Stage, read
 from pinnace.verification.chaos.workers import LOAD, pod
 from pinnace.verification.chaos.world import ETCD_LEADER, NotPossible
 from pinnace.verification.check.index import History
@@ -44,7 +44,7 @@ MOST = 500
 """The maximum number of pods deleted with one call."""
 
 
-class Crowd:
+class BurstWriter:
     """A context manager that creates pods continuously, and deletes the remaining pods at the end."""
 
     def __init__(self, client: Client) -> None:
@@ -53,7 +53,7 @@ class Crowd:
         self._names: list[str] = []
 
     async def __aenter__(self) -> Self:
-        self._trickling = asyncio.create_task(self._trickle())
+        self._trickling = asyncio.create_task(self._create_periodically())
         return self
 
     async def __aexit__(
@@ -61,20 +61,20 @@ class Crowd:
     ) -> None:
         self._trickling.cancel()
         await asyncio.wait((self._trickling,))
-        await self.leave()
+        await self.delete_pods()
 
-    async def burst(self, calls: int) -> None:
+    async def create_bursts(self, calls: int) -> None:
         """Send this number of concurrent calls with BURST pods each. Returns when they are acknowledged or have failed."""
         await asyncio.gather(*(self._create(BURST) for _ in range(calls)))
 
-    async def leave(self) -> None:
+    async def delete_pods(self) -> None:
         """Delete all remaining pods."""
         names, self._names = self._names, []
         for first in range(0, len(names), MOST):
             with suppress(ApiError):  # remaining pods are scheduled like other pods
                 await self._pods.delete_batch([delete_request(name, LOAD) for name in names[first : first + MOST]])
 
-    async def _trickle(self) -> None:
+    async def _create_periodically(self) -> None:
         while True:
             await self._create(TRICKLE)
             await asyncio.sleep(INTERVAL)
@@ -93,7 +93,7 @@ WAIT_TIMEOUT = 15.0
 """The timeout of events that a scenario waits for, in seconds."""
 
 
-class PlayError(Exception):
+class ScenarioError(Exception):
     """An event that the scenario waited for did not occur, so the run is not conclusive. The message is one line. `moments`:
     the events so far."""
 
@@ -117,12 +117,12 @@ class Scenario(ABC):
     title: ClassVar[str]
     story: ClassVar[str]
     spec: ClassVar[ClusterSpec]
-    props: ClassVar[Props] = NO_PROPS
+    props: ClassVar[ChaosOptions] = NO_PROPS
     invariants: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    async def play(self, act: "Act") -> None:
-        """Execute the scenario, and return when the fault is undone. Raises PlayError, and the exceptions of World."""
+    async def play(self, act: "ScenarioContext") -> None:
+        """Execute the scenario, and return when the fault is undone. Raises ScenarioError and the errors of the cluster."""
 
     def history(self, folder: Path) -> list[Record]:
         """Return the history to check. Raises HistoryError, OSError."""
@@ -133,7 +133,7 @@ class Scenario(ABC):
         """Evaluate the history beyond the invariants. A pure function."""
 
 
-class Act:
+class ScenarioContext:
     """The context of a scenario. `moments`: events recorded by the scenario; the history and the logs supply the others.
     `zero`: the monotonic time of the first fault, to which the timeline is relative."""
 
@@ -151,16 +151,16 @@ class Act:
         self.random = rng
         self._faults = 0
 
-    def saw(self, what: str) -> float:
+    def record_observation(self, what: str) -> float:
         """Record an observation at the current time. Return the time."""
         self.moments.append(Moment(time.monotonic(), what))
         return self.moments[-1].at
 
-    def since_zero(self, moments: Iterable[Moment]) -> list[Moment]:
+    def moments_since_fault(self, moments: Iterable[Moment]) -> list[Moment]:
         """Return the events in order, in seconds after the first fault."""
         return [Moment(m.at - self.zero, m.what, m.hit) for m in sorted(moments, key=lambda m: m.at)]
 
-    def did(self, what: str, at: float) -> None:
+    def record_action(self, what: str, at: float) -> None:
         """Record an action. The first one sets `zero`."""
         self.zero = self.zero or at
         self.moments.append(Moment(at, what, hit=True))
@@ -169,81 +169,81 @@ class Act:
     async def fault(self, kind: str, target: str, before: str, after: str = "") -> AsyncIterator[Fault]:
         """Inject one of the kinds of `pinnace chaos faults` for the duration of the context. `before` and `after`: descriptions
         of its start and end."""
-        async with self.hit(kind, target, KINDS[kind].make(self.world, target, self.random), before, after) as fault:
+        async with self.inject(kind, target, KINDS[kind].make(self.world, target, self.random), before, after) as fault:
             yield fault
 
     @asynccontextmanager
-    async def hit(self, name: str, target: str, fault: Fault, before: str, after: str = "") -> AsyncIterator[Fault]:
+    async def inject(self, name: str, target: str, fault: Fault, before: str, after: str = "") -> AsyncIterator[Fault]:
         """Inject any fault; see `fault`."""
         self._faults += 1
         number = self._faults
         began = time.monotonic()
         self._journal.write(records.Fault(number, name, target, began))
-        self.did(before, began)
-        await fault.begin()
+        self.record_action(before, began)
+        await fault.inject()
         try:
             yield fault
         finally:
             ended = time.monotonic()
-            await fault.end()
+            await fault.undo()
             if after:
-                self.did(after, ended)
+                self.record_action(after, ended)
             self._journal.write(records.Fault(number, name, target, began, time.monotonic(), details=fault.details))
-            for reading in fault.readings if isinstance(fault, Measuring) else ():
+            for reading in fault.readings if isinstance(fault, MeasuringFault) else ():
                 self._journal.write(records.Observed(reading.at, number, *astuple(reading)[1:]))
 
     async def leader(self, after: int = 0) -> Election:
-        """Wait for a leader with a token later than `after`. Raises PlayError."""
+        """Wait for a leader with a token later than `after`. Raises ScenarioError."""
 
-        async def look() -> Election | None:
+        async def probe() -> Election | None:
             with suppress(ApiError):
                 found = await view.leader(self.client)
                 return found if found and found.token > after else None
             return None
 
-        return await self.until(look, "a leading scheduler")
+        return await self.poll_until(probe, "a leading scheduler")
 
-    async def binding(self, after: int = 0) -> Election:
+    async def wait_for_binding_leader(self, after: int = 0) -> Election:
         """Wait for a leader with a token later than `after` that binds a pod after it was first observed. If leadership moves,
-        the next leader is awaited. Raises PlayError."""
+        the next leader is awaited. Raises ScenarioError."""
         before: dict[int, int] = {}  # binds by token
 
-        async def look() -> Election | None:
+        async def probe() -> Election | None:
             with suppress(ApiError):
                 found = await view.leader(self.client)
                 if found and found.token > after:
-                    binds = await self.binds(found.holder, "bound")
+                    binds = await self.count_binds(found.holder, "bound")
                     return found if binds > before.setdefault(found.token, binds) else None
             return None
 
-        return await self.until(look, "a bind by the leading scheduler")
+        return await self.poll_until(probe, "a bind by the leading scheduler")
 
     async def ready(self, names: Iterable[str]) -> None:
-        """Wait until these processes are ready. Raises PlayError."""
+        """Wait until these processes are ready. Raises ScenarioError."""
         records = [self.cluster.state.find(name) for name in names]
 
-        async def look() -> bool:
+        async def probe() -> bool:
             return await startup.readiness(records) is None
 
-        await self.until(look, f"{', '.join(record.name for record in records)} to be ready")
+        await self.poll_until(probe, f"{', '.join(record.name for record in records)} to be ready")
 
-    async def until(self, look: Callable[[], Awaitable[T | None]], what: str, patience: float = WAIT_TIMEOUT) -> T:
-        """Poll until the result is true. Raises PlayError."""
+    async def poll_until(self, probe: Callable[[], Awaitable[T | None]], what: str, patience: float = WAIT_TIMEOUT) -> T:
+        """Poll until the result is true. Raises ScenarioError."""
         deadline = time.monotonic() + patience
-        while not (found := await look()):
+        while not (found := await probe()):
             if time.monotonic() > deadline:
-                raise PlayError(f"timed out after {patience:g} s waiting for {what}")
+                raise ScenarioError(f"timed out after {patience:g} s waiting for {what}")
             await asyncio.sleep(POLL)
         return found
 
-    async def binds(self, name: str, result: str) -> int:
+    async def count_binds(self, name: str, result: str) -> int:
         """Return the scheduler's number of binds with this result ("bound", "fenced"), or 0 if it does not respond."""
         with suppress(BenchError):
             http = self.cluster.state.find(name).plan.http
             return await usage.read_metric(http, "scheduler_bindings_total", result=result) or 0
         return 0
 
-    async def fenced(self) -> int:
+    async def count_fenced_binds(self) -> int:
         """Return the number of binds that the fence rejected, as counted by the API servers, without those of the adversary."""
         https = [record.plan.http for record in self.cluster.state.of(APISERVER)]
         counts = [await usage.read_metric(http, "apiserver_fenced_bindings_total") or 0 for http in https]
@@ -256,19 +256,19 @@ class Act:
             return found if found != but else None
         return None
 
-    async def writable(self) -> None:
-        """Wait until etcd's recorder receives a change. Raises PlayError."""
+    async def wait_until_writable(self) -> None:
+        """Wait until etcd's recorder receives a change. Raises ScenarioError."""
         before = self.stage.recorder.revision
 
-        async def look() -> bool:
+        async def probe() -> bool:
             return self.stage.recorder.revision > before
 
-        await self.until(look, "etcd to accept writes")
+        await self.poll_until(probe, "etcd to accept writes")
 
-    async def logged(self, name: str, kind: type[LogEvent]) -> None:
-        """Wait until a process has logged an event of this class. Raises PlayError."""
+    async def wait_for_log_event(self, name: str, kind: type[LogEvent]) -> None:
+        """Wait until a process has logged an event of this class. Raises ScenarioError."""
 
-        async def look() -> bool:
+        async def probe() -> bool:
             return bool(of_kind(read_log(self.cluster.folder.log(name)), kind))
 
-        await self.until(look, f"{name} to log {kind.name}")
+        await self.poll_until(probe, f"{name} to log {kind.name}")

@@ -11,18 +11,18 @@ from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, ClusterSpec
 from pinnace.verification.bench.flood import NOBODY, STRANGER
 from pinnace.verification.chaos.faults.clients import Flood, HostilePods
 from pinnace.verification.chaos.hostile_pods import HOSTILE
-from pinnace.verification.chaos.load import BYSTANDER, pace
-from pinnace.verification.chaos.scenarios.base import Act, Expectation, Scenario
+from pinnace.verification.chaos.load import BYSTANDER, run_at_rate
+from pinnace.verification.chaos.scenarios.base import Expectation, Scenario, ScenarioContext
 from pinnace.verification.chaos.scenarios.figures import (
-    binds,
-    calls_within,
-    longest_gap,
-    lost_answers,
+    count_lost_answers,
+    list_bind_times,
+    measure_longest_gap,
     milliseconds,
-    nine_of_ten,
+    ninetieth_percentile,
+    select_calls,
     succeeded,
 )
-from pinnace.verification.chaos.workers import Rival
+from pinnace.verification.chaos.workers import ContestingWriter
 from pinnace.verification.check.index import History
 
 ANSWERED = 1.0
@@ -33,7 +33,7 @@ QUIET, FLOODED, HARMED = 3.0, 6.0, 4.0
 """Durations in seconds: before the fault, of each flood, and of each group of hostile pods."""
 
 
-class _Harm(Scenario):
+class _HarmlessAttack(Scenario):
     """The common part of both scenarios: leadership does not move, pods are bound, and another user receives responses."""
 
     invariants = ("I1", "I2", "I3", "I4", "I5", "I7", "L1", "L2", "L3", "L4")
@@ -42,24 +42,24 @@ class _Harm(Scenario):
         self._before = self._after = Election()
         self._began = self._hit = self._ended = 0.0
 
-    async def play(self, act: Act) -> None:
-        self._before = await act.binding()
-        self._began = act.saw(f"{self._before.holder} leads with token {self._before.token} and binds pods")
+    async def play(self, act: ScenarioContext) -> None:
+        self._before = await act.wait_for_binding_leader()
+        self._began = act.record_observation(f"{self._before.holder} leads with token {self._before.token} and binds pods")
         act.watched.append(self._before.holder)
         await asyncio.sleep(QUIET)
-        await self._harm(act)
+        await self._start_harm(act)
         self._hit, self._ended = act.zero, act.moments[-1].at
         self._after = await act.leader()
 
-    async def _harm(self, act: Act) -> None:
+    async def _start_harm(self, act: ScenarioContext) -> None:
         raise NotImplementedError
 
     def judge(self, seen: History) -> list[Expectation]:
         def usual(since: float, until: float) -> float:
-            return nine_of_ten(call for call in calls_within(seen, since, until) if call.client == BYSTANDER)
+            return ninetieth_percentile(call for call in select_calls(seen, since, until) if call.client == BYSTANDER)
 
         quiet, harmed = usual(self._began, self._hit), usual(self._hit, self._ended)
-        gap = longest_gap(binds(seen, ELECTION), self._hit, self._ended)
+        gap = measure_longest_gap(list_bind_times(seen, ELECTION), self._hit, self._ended)
         kept = self._before.token == self._after.token
         tokens = f"{self._before.token} before, {self._after.token} after"
         figures = f"{milliseconds(harmed)}, {milliseconds(quiet)} before"
@@ -70,7 +70,7 @@ class _Harm(Scenario):
         ]
 
 
-class FloodWithoutRights(_Harm):
+class FloodWithoutRights(_HarmlessAttack):
     name = "flood"
     title = "Callers without permissions flood an API server"
     story = (
@@ -79,17 +79,17 @@ class FloodWithoutRights(_Harm):
     )
     spec = ClusterSpec(nodes=40)
 
-    async def _harm(self, act: Act) -> None:
+    async def _start_harm(self, act: ScenarioContext) -> None:
         (target, *_) = (record.name for record in act.cluster.state.of(APISERVER))
         for who in (STRANGER, NOBODY):
             flood = Flood(act.world, target, act.random, who)
-            async with act.hit("flood", target, flood, f"a {who} floods {target}", "the flood ends"):
-                act.saw(flood.details)
+            async with act.inject("flood", target, flood, f"a {who} floods {target}", "the flood ends"):
+                act.record_observation(flood.details)
                 await asyncio.sleep(FLOODED)
-            act.saw("the flood's calls have ended")
+            act.record_observation("the flood's calls have ended")
 
 
-class Hostile(_Harm):
+class Hostile(_HarmlessAttack):
     name = "hostile-pods"
     title = "Pods with the maximum cost"
     story = (
@@ -98,15 +98,15 @@ class Hostile(_Harm):
     )
     spec = ClusterSpec(nodes=100)
 
-    async def _harm(self, act: Act) -> None:
+    async def _start_harm(self, act: ScenarioContext) -> None:
         kinds = sorted(HOSTILE)
         act.random.shuffle(kinds)
         for first in range(0, len(kinds), 3):
             few = kinds[first : first + 3]
             what = f"hostile pods: {'; '.join(few)}"
-            async with act.hit("hostile-pods", SCHEDULER, HostilePods(act.world, SCHEDULER, act.random, few), what):
+            async with act.inject("hostile-pods", SCHEDULER, HostilePods(act.world, SCHEDULER, act.random, few), what):
                 await asyncio.sleep(HARMED)
-        act.saw("all hostile pods are deleted")
+        act.record_observation("all hostile pods are deleted")
 
 
 WRITERS, OBJECTS = 64, 100
@@ -129,9 +129,9 @@ class RacingWriters(Scenario):
     spec = ClusterSpec(nodes=20)
     invariants = ("I5", "I6", "I7", "I8")
 
-    async def play(self, act: Act) -> None:
+    async def play(self, act: ScenarioContext) -> None:
         servers = act.cluster.state.of(APISERVER)
-        async with _racing(act):
+        async with _run_racing_writers(act):
             for turn in range(KILLS):
                 record = servers[turn % len(servers)]
                 what = f"kill -9 {act.cluster.pid(record.name)}: {record.name}"
@@ -147,15 +147,17 @@ class RacingWriters(Scenario):
         return [
             Expectation(len(writes) > 0, "concurrent writes", f"{len(writes):,}, {succeeded(writes):,} succeeded"),
             Expectation(refused > 0, "writes rejected because of a concurrent write", f"{refused:,}"),
-            Expectation(True, "calls with an unknown outcome (all are accounted for)", str(lost_answers(seen))),
+            Expectation(True, "calls with an unknown outcome (all are accounted for)", str(count_lost_answers(seen))),
         ]
 
 
 @asynccontextmanager
-async def _racing(act: Act) -> AsyncIterator[None]:
+async def _run_racing_writers(act: ScenarioContext) -> AsyncIterator[None]:
     """Run the writers for the duration of the context."""
-    racers = [Rival(act.load.client(f"{NAME}-{i}"), random.Random(act.random.random()), OBJECTS) for i in range(WRITERS)]
-    running = [asyncio.create_task(pace(racer, RATE, act.random.random() / RATE)) for racer in racers]
+    racers = [
+        ContestingWriter(act.load.client(f"{NAME}-{i}"), random.Random(act.random.random()), OBJECTS) for i in range(WRITERS)
+    ]
+    running = [asyncio.create_task(run_at_rate(racer, RATE, act.random.random() / RATE)) for racer in racers]
     try:
         yield
     finally:

@@ -10,19 +10,19 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.client.errors import ApiError
 from pinnace.cluster.spec import APISERVER, ELECTION, KUBELET, ClusterSpec
 from pinnace.runtime.logs import NodesReclaimed, NodesYielded
-from pinnace.verification.chaos.faults.processes import Freeze, Muted
-from pinnace.verification.chaos.scenarios.base import Act, Crowd, Expectation, PlayError, Scenario
+from pinnace.verification.chaos.faults.processes import Freeze, OneWayPartition
+from pinnace.verification.chaos.scenarios.base import BurstWriter, Expectation, Scenario, ScenarioContext, ScenarioError
 from pinnace.verification.chaos.scenarios.figures import (
-    binds,
-    broken_watches,
+    count_lease_acquisitions,
+    count_lost_answers,
     first_bind,
-    lease_writes,
-    longest_gap,
-    longest_overlap,
-    lost_answers,
+    list_bind_times,
+    list_broken_watches,
+    measure_longest_gap,
+    measure_longest_overlap,
     milliseconds,
 )
-from pinnace.verification.chaos.world import World
+from pinnace.verification.chaos.world import ClusterUnderTest
 from pinnace.verification.check.index import History
 
 SPEC = ClusterSpec(nodes=100)
@@ -40,7 +40,7 @@ WAKING, COUNTING = 2.0, 0.1
 """Seconds for which a resumed leader is observed, and between two observations."""
 
 
-class _Succession(Scenario):
+class _LeaderFailover(Scenario):
     """The common part of the failover scenarios."""
 
     limit = UNHEARD
@@ -52,23 +52,23 @@ class _Succession(Scenario):
         self._hit = 0.0
         self._refused = self._refused_there = 0
 
-    async def _succeeded(self, act: Act, old: Election, hit: float) -> None:
+    async def _wait_for_successor(self, act: ScenarioContext, old: Election, hit: float) -> None:
         """Wait until another replica leads and has bound a pod. `hit`: the monotonic time of the fault."""
         self._old, self._hit = old, hit
         act.watched.append(old.holder)
-        self._new = await act.binding(after=old.token)
+        self._new = await act.wait_for_binding_leader(after=old.token)
 
-    async def _refusals(self, act: Act, before: int) -> None:
+    async def _wait_for_fenced_binds(self, act: ScenarioContext, before: int) -> None:
         """Wait for binds of the old leader that the fence rejects. `before`: its count before the fault."""
         loop = asyncio.get_running_loop()
         began, last = loop.time(), 0
         while loop.time() - began < WAKING and (not self._refused or self._refused > last):
-            last, self._refused = self._refused, max(await act.binds(self._old.holder, "fenced") - before, self._refused)
+            last, self._refused = self._refused, max(await act.count_binds(self._old.holder, "fenced") - before, self._refused)
             await asyncio.sleep(COUNTING)
-        self._refused_there = await act.fenced()
+        self._refused_there = await act.count_fenced_binds()
         if self._refused:
             binds = "one bind" if self._refused == 1 else f"{self._refused:,} binds"
-            act.saw(f"the fence has rejected {binds} of {self._old.holder} with token {self._old.token}")
+            act.record_observation(f"the fence has rejected {binds} of {self._old.holder} with token {self._old.token}")
 
     def judge(self, seen: History) -> list[Expectation]:
         bound = first_bind(seen, ELECTION, self._new.token)
@@ -83,7 +83,7 @@ class _Succession(Scenario):
         return f"{self._refused:,}{there}"
 
 
-class KillLeader(_Succession):
+class KillLeader(_LeaderFailover):
     name = "kill-leader"
     title = "The leader is killed"
     story = (
@@ -92,21 +92,21 @@ class KillLeader(_Succession):
     )
     limit = KILLED
 
-    async def play(self, act: Act) -> None:
-        async with Crowd(act.load.client("crowd")):
+    async def play(self, act: ScenarioContext) -> None:
+        async with BurstWriter(act.load.client("crowd")):
             old = await act.leader()
             pid = act.cluster.pid(old.holder)
             what = f"kill -9 {pid}: {old.holder}, the leader with token {old.token}"
             async with act.fault("kill-leader", old.holder, what, f"{old.holder} is restarted"):
-                await self._succeeded(act, old, act.zero)
-                self._refused = int(await act.load.adversary.act_for(old.token))
+                await self._wait_for_successor(act, old, act.zero)
+                self._refused = int(await act.load.adversary.bind_with_deposed_fence(old.token))
                 if self._refused:
-                    act.saw(f"the fence rejects a bind with its token {old.token}")
+                    act.record_observation(f"the fence rejects a bind with its token {old.token}")
             await act.ready([old.holder])
-            act.saw(f"{old.holder} is a ready standby")
+            act.record_observation(f"{old.holder} is a ready standby")
 
 
-class FreezeLeader(_Succession):
+class FreezeLeader(_LeaderFailover):
     name = "freeze-leader"
     title = "The leader is frozen and resumed"
     story = (
@@ -114,54 +114,56 @@ class FreezeLeader(_Succession):
         "stay open. When it resumes, its binds arrive, and it does not know that it was replaced."
     )
 
-    async def play(self, act: Act) -> None:
-        async with Crowd(act.load.client("crowd")) as crowd:
+    async def play(self, act: ScenarioContext) -> None:
+        async with BurstWriter(act.load.client("crowd")) as burst_writer:
             for _ in range(ROUNDS):
-                await self._freeze(act, crowd)
+                await self._freeze(act, burst_writer)
                 if self._refused:
                     break
             await act.ready([self._old.holder])
-            await transfer_back(act, self._old.holder)
+            await return_leadership(act, self._old.holder)
 
-    async def _freeze(self, act: Act, crowd: Crowd) -> None:
+    async def _freeze(self, act: ScenarioContext, burst_writer: BurstWriter) -> None:
         old = await act.leader()
-        before, pid = await act.binds(old.holder, "fenced"), act.cluster.pid(old.holder)
-        waiting = asyncio.create_task(crowd.burst(BACKLOG))
-        await crowd.burst(1)
+        before, pid = await act.count_binds(old.holder, "fenced"), act.cluster.pid(old.holder)
+        waiting = asyncio.create_task(burst_writer.create_bursts(BACKLOG))
+        await burst_writer.create_bursts(1)
         what = f"requests of {old.holder} are held in its network card; it leads with token {old.token}"
         wakes = f"kill -CONT {pid}: {old.holder} resumes as if it were still leading"
-        async with act.hit("freeze-leader", old.holder, _FrozenMachine(act.world, old.holder), what, wakes):
+        async with act.inject("freeze-leader", old.holder, _FrozenSchedulerWithLinks(act.world, old.holder), what, wakes):
             hit = act.moments[-1].at
-            act.did(f"kill -STOP {pid}: {old.holder} is frozen", time.monotonic())
-            await self._succeeded(act, old, hit)
+            act.record_action(f"kill -STOP {pid}: {old.holder} is frozen", time.monotonic())
+            await self._wait_for_successor(act, old, hit)
             await waiting
-        await self._refusals(act, before)
+        await self._wait_for_fenced_binds(act, before)
 
 
-async def transfer_back(act: Act, holder: str) -> None:
+async def return_leadership(act: ScenarioContext, holder: str) -> None:
     """Transfer the leadership to this scheduler. The transfer is recorded, because it is the cause of a change of leadership.
-    Raises PlayError."""
-    async with act.hit("transfer-leader", holder, _TransferBack(act, holder), f"leadership is transferred back to {holder}"):
+    Raises ScenarioError."""
+    async with act.inject(
+        "transfer-leader", holder, _ReturnLeadership(act, holder), f"leadership is transferred back to {holder}"
+    ):
         pass
 
 
-class _TransferBack:
+class _ReturnLeadership:
     """Transfers of the leadership to one scheduler until it leads."""
 
-    def __init__(self, act: Act, holder: str) -> None:
+    def __init__(self, act: ScenarioContext, holder: str) -> None:
         self._act = act
         self._holder = holder
         self._last = ""
         """The result of the last transfer."""
         self.details = f"to {holder}"
 
-    async def begin(self) -> None:
-        """Raises PlayError with the result of the last transfer."""
+    async def inject(self) -> None:
+        """Raises ScenarioError with the result of the last transfer."""
         try:
-            after = await self._act.until(self._transfer, f"{self._holder} to lead")
-        except PlayError as error:
-            raise PlayError(f"{error}; the last transfer: {self._last}") from None
-        self._act.saw(f"{self._holder} leads with token {after.token}")
+            after = await self._act.poll_until(self._transfer, f"{self._holder} to lead")
+        except ScenarioError as error:
+            raise ScenarioError(f"{error}; the last transfer: {self._last}") from None
+        self._act.record_observation(f"{self._holder} leads with token {after.token}")
 
     async def _transfer(self) -> Election | None:
         try:
@@ -172,29 +174,29 @@ class _TransferBack:
         self._last = f"{after.holder or 'nobody'} leads"
         return after if after.holder == self._holder else None
 
-    async def end(self) -> None:
+    async def undo(self) -> None:
         """Nothing to undo."""
 
 
-class _FrozenMachine:
+class _FrozenSchedulerWithLinks:
     """A frozen process whose last requests are held back, and arrive when it resumes."""
 
-    def __init__(self, world: World, target: str) -> None:
-        self._card = Muted(world, target, random.Random())
+    def __init__(self, world: ClusterUnderTest, target: str) -> None:
+        self._card = OneWayPartition(world, target, random.Random())
         self._process = Freeze(world, target, random.Random())
         self.details = target
 
-    async def begin(self) -> None:
-        await self._card.begin()
+    async def inject(self) -> None:
+        await self._card.inject()
         await asyncio.sleep(IN_THE_CARD)
-        await self._process.begin()
+        await self._process.inject()
 
-    async def end(self) -> None:
-        await self._process.end()
-        await self._card.end()
+    async def undo(self) -> None:
+        await self._process.undo()
+        await self._card.undo()
 
 
-class PartitionLeader(_Succession):
+class PartitionLeader(_LeaderFailover):
     name = "partition-leader"
     title = "The leader is partitioned in one direction"
     story = (
@@ -202,17 +204,19 @@ class PartitionLeader(_Succession):
         "When the partition heals, they all arrive: binds by a replica that no longer leads."
     )
 
-    async def play(self, act: Act) -> None:
-        async with Crowd(act.load.client("crowd")):
+    async def play(self, act: ScenarioContext) -> None:
+        async with BurstWriter(act.load.client("crowd")):
             old = await act.leader()
-            before = await act.binds(old.holder, "fenced")
-            muted = Muted(act.world, old.holder, random.Random())
+            before = await act.count_binds(old.holder, "fenced")
+            muted = OneWayPartition(act.world, old.holder, random.Random())
             what = f"requests of {old.holder} are held; it leads with token {old.token}"
-            async with act.hit("partition-scheduler", old.holder, muted, what, "the partition heals: the held requests arrive"):
-                await self._succeeded(act, old, act.zero)
-            await self._refusals(act, before)
+            async with act.inject(
+                "partition-scheduler", old.holder, muted, what, "the partition heals: the held requests arrive"
+            ):
+                await self._wait_for_successor(act, old, act.zero)
+            await self._wait_for_fenced_binds(act, before)
             await act.ready([old.holder])
-            act.saw(f"{old.holder} is a ready standby")
+            act.record_observation(f"{old.holder} is a ready standby")
 
 
 PAUSED = 3.0
@@ -235,8 +239,8 @@ class KillApiServer(Scenario):
         self._before = self._after = Election()
         self._began = self._ended = 0.0
 
-    async def play(self, act: Act) -> None:
-        async with Crowd(act.load.client("crowd")):
+    async def play(self, act: ScenarioContext) -> None:
+        async with BurstWriter(act.load.client("crowd")):
             self._before = await act.leader()
             act.watched.append(self._before.holder)
             for record in act.cluster.state.of(APISERVER):
@@ -244,20 +248,20 @@ class KillApiServer(Scenario):
                 async with act.fault("kill-apiserver", record.name, what, f"{record.name} is restarted"):
                     await asyncio.sleep(WATCHING)
                 await act.ready([record.name])
-                act.saw(f"{record.name} serves again")
+                act.record_observation(f"{record.name} serves again")
             self._began, self._ended = act.zero, act.moments[-1].at
             self._after = await act.leader()
 
     def judge(self, seen: History) -> list[Expectation]:
         kept = self._before.token == self._after.token
-        gap = longest_gap(binds(seen, ELECTION), self._began, self._ended)
+        gap = measure_longest_gap(list_bind_times(seen, ELECTION), self._began, self._ended)
         tokens = f"{self._before.token} before, {self._after.token} after"
-        moved = len(broken_watches(seen, self._began, self._ended))
+        moved = len(list_broken_watches(seen, self._began, self._ended))
         return [
             Expectation(kept, f"{self._before.holder} keeps leadership: token", tokens),
             Expectation(gap <= PAUSED, "longest time without a bind", milliseconds(gap)),
             Expectation(moved > 0, "watches that broke and were resumed", str(moved)),
-            Expectation(True, "calls with an unknown outcome (all are accounted for)", str(lost_answers(seen))),
+            Expectation(True, "calls with an unknown outcome (all are accounted for)", str(count_lost_answers(seen))),
         ]
 
 
@@ -281,20 +285,20 @@ class DuplicateKubelet(Scenario):
     def __init__(self) -> None:
         self._began = self._ended = 0.0
 
-    async def play(self, act: Act) -> None:
-        async with Crowd(act.load.client("crowd")):
+    async def play(self, act: ScenarioContext) -> None:
+        async with BurstWriter(act.load.client("crowd")):
             act.watched += [FLEET, TWIN]
             what = f"a second {FLEET} is started for the same nodes"
             async with act.fault("twin-kubelet", FLEET, what, "the second one is killed"):
                 self._began = act.zero
-                await act.logged(FLEET, NodesYielded)
+                await act.wait_for_log_event(FLEET, NodesYielded)
                 await asyncio.sleep(TOGETHER)
             self._ended = act.moments[-1].at
-            await act.logged(FLEET, NodesReclaimed)
+            await act.wait_for_log_event(FLEET, NodesReclaimed)
 
     def judge(self, seen: History) -> list[Expectation]:
-        moves = max(lease_writes(seen, self._began, self._ended).values(), default=0)
-        both = longest_overlap(seen, self._began, self._ended)
+        moves = max(count_lease_acquisitions(seen, self._began, self._ended).values(), default=0)
+        both = measure_longest_overlap(seen, self._began, self._ended)
         return [
             Expectation(moves == 1, "times that a node changed its holder while both were running", str(moves)),
             Expectation(both <= LINGER, "until the older one stopped the nodes of the newer one", milliseconds(both)),

@@ -19,20 +19,20 @@ from pinnace.history import records
 from pinnace.history.records import Call, Item, Ran, Record, Stored, Told
 from pinnace.verification.chaos.faults import storage
 from pinnace.verification.chaos.faults.table import KINDS
-from pinnace.verification.chaos.scenarios.base import Act, Crowd, Expectation, Scenario
+from pinnace.verification.chaos.scenarios.base import BurstWriter, Expectation, Scenario, ScenarioContext
 from pinnace.verification.chaos.scenarios.figures import (
-    broken_watches,
-    calls_within,
-    longest_gap,
-    majority_again,
+    count_unrequested_stops,
+    find_quorum_return,
+    list_broken_watches,
+    measure_longest_gap,
+    measure_wait_for_bind,
     milliseconds,
+    select_calls,
     slowest,
-    stopped_unasked,
     succeeded,
-    wait_for_bind,
 )
-from pinnace.verification.chaos.stage import STORED, Props
-from pinnace.verification.chaos.world import ETCD_LEADER, World
+from pinnace.verification.chaos.stage import STORED, ChaosOptions
+from pinnace.verification.chaos.world import ETCD_LEADER, ClusterUnderTest
 from pinnace.verification.check.index import History
 from pinnace.verification.check.pods import LIVING
 
@@ -66,23 +66,23 @@ class EtcdLeader(Scenario):
     def __init__(self) -> None:
         self._hit = self._over = 0.0
 
-    async def play(self, act: Act) -> None:
-        async with Crowd(act.load.client("crowd")):
+    async def play(self, act: ScenarioContext) -> None:
+        async with BurstWriter(act.load.client("crowd")):
             name = await act.world.find(ETCD_LEADER)
             act.watched += [(await act.leader()).holder]
             what = f"kill -9 {act.cluster.pid(name)}: {name}, etcd's leader"
             async with act.fault("kill-etcd-leader", name, what, f"{name} is restarted"):
                 self._hit = act.zero
-                after = await act.until(lambda: act.etcd_leader(name), "a new leader of etcd")
-                act.saw(f"{after} is etcd's leader")
-                await act.writable()
-                act.saw("etcd accepts writes again")
+                after = await act.poll_until(lambda: act.etcd_leader(name), "a new leader of etcd")
+                act.record_observation(f"{after} is etcd's leader")
+                await act.wait_until_writable()
+                act.record_observation("etcd accepts writes again")
             await act.ready([name])
-            self._over = act.saw(f"{name} has rejoined")
-            await act.binding()
+            self._over = act.record_observation(f"{name} has rejoined")
+            await act.wait_for_binding_leader()
 
     def judge(self, seen: History) -> list[Expectation]:
-        gap = longest_gap((stored.at for stored in seen.stored), self._hit, self._over)
+        gap = measure_longest_gap((stored.at for stored in seen.stored), self._hit, self._over)
         return [Expectation(gap <= ELECTING, "longest time without a write", milliseconds(gap))]
 
 
@@ -101,8 +101,8 @@ class EtcdQuorum(Scenario):
         self._lost = self._healed = self._over = 0.0
         self._leader = Election()
 
-    async def play(self, act: Act) -> None:
-        async with Crowd(act.load.client("crowd")):
+    async def play(self, act: ScenarioContext) -> None:
+        async with BurstWriter(act.load.client("crowd")):
             act.watched += [(await act.leader()).holder]
             names = [record.name for record in act.cluster.state.of(ETCD)][:2]
             async with AsyncExitStack() as dead:
@@ -112,17 +112,17 @@ class EtcdQuorum(Scenario):
                 self._lost = act.moments[-1].at
                 await asyncio.sleep(self._seconds)
                 self._healed = time.monotonic()
-            await act.writable()
-            act.saw("etcd accepts writes again")
+            await act.wait_until_writable()
+            act.record_observation("etcd accepts writes again")
             await act.ready(record.name for record in act.cluster.state.processes)
-            self._over = act.saw("all processes are ready; only members of etcd were restarted")
-            self._leader = await act.binding()
+            self._over = act.record_observation("all processes are ready; only members of etcd were restarted")
+            self._leader = await act.wait_for_binding_leader()
 
     def judge(self, seen: History) -> list[Expectation]:
-        calls = calls_within(seen, self._lost + UNDER_WAY, self._healed)
-        answered, stopped = succeeded(calls), stopped_unasked(seen, self._lost, self._over)
+        calls = select_calls(seen, self._lost + UNDER_WAY, self._healed)
+        answered, stopped = succeeded(calls), count_unrequested_stops(seen, self._lost, self._over)
         away = f"{len(calls)} calls in {self._healed - self._lost:.0f} s without a majority"
-        bound = wait_for_bind(seen, ELECTION, self._leader.token, majority_again(seen))
+        bound = measure_wait_for_bind(seen, ELECTION, self._leader.token, find_quorum_return(seen))
         return [
             Expectation(answered == 0 and bool(calls), f"{away}: calls that succeeded", str(answered)),
             Expectation(slowest(calls) <= HANG, "duration of the slowest of them", milliseconds(slowest(calls))),
@@ -139,7 +139,7 @@ class FullDisk(Scenario):
         "All acknowledged writes must exist when space is available again, and no other process is restarted."
     )
     spec = SPEC
-    props = Props(disks=3)
+    props = ChaosOptions(disks=3)
     invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "L1")
 
     def __init__(self, seconds: float = 10.0) -> None:
@@ -148,27 +148,27 @@ class FullDisk(Scenario):
         self._ended: list[str] = []
         self._leader = Election()
 
-    async def play(self, act: Act) -> None:
-        async with Crowd(act.load.client("crowd")):
+    async def play(self, act: ScenarioContext) -> None:
+        async with BurstWriter(act.load.client("crowd")):
             act.watched += [(await act.leader()).holder]
             members = [record.name for record in act.cluster.state.of(ETCD)]
             disks = storage.FullDisk(act.world, ETCD, act.random)
-            async with act.hit("full-disk", ETCD, disks, "the disks of all members are full", "space is available again"):
+            async with act.inject("full-disk", ETCD, disks, "the disks of all members are full", "space is available again"):
                 self._full = act.zero
                 await asyncio.sleep(self._seconds)
             self._emptied, self._ended = act.moments[-1].at, disks.ended
             if self._ended:
-                act.saw(f"{', '.join(self._ended)} had exited and was restarted")
+                act.record_observation(f"{', '.join(self._ended)} had exited and was restarted")
             await act.ready(members)
-            await act.writable()
-            act.saw("etcd accepts writes")
+            await act.wait_until_writable()
+            act.record_observation("etcd accepts writes")
             await act.ready(record.name for record in act.cluster.state.processes)
-            act.saw("all processes are ready")
-            self._leader = await act.binding()
+            act.record_observation("all processes are ready")
+            self._leader = await act.wait_for_binding_leader()
 
     def judge(self, seen: History) -> list[Expectation]:
-        writes = [call for call in calls_within(seen, self._full, self._emptied) if call.verb in ("create", "update", "delete")]
-        bound = wait_for_bind(seen, ELECTION, self._leader.token, self._emptied)
+        writes = [call for call in select_calls(seen, self._full, self._emptied) if call.verb in ("create", "update", "delete")]
+        bound = measure_wait_for_bind(seen, ELECTION, self._leader.token, self._emptied)
         done = f"{succeeded(writes):,} of {len(writes):,}"
         return [
             Expectation(True, "members that exited because of the full disk", str(len(self._ended))),
@@ -190,23 +190,23 @@ class CompactHistory(Scenario):
     def __init__(self) -> None:
         self._hit = 0.0
 
-    async def play(self, act: Act) -> None:
+    async def play(self, act: ScenarioContext) -> None:
         server, *_ = (record.name for record in act.cluster.state.of(APISERVER))
-        async with Crowd(act.load.client("crowd")):
+        async with BurstWriter(act.load.client("crowd")):
             what = f"{server} is partitioned from etcd: connections reset, new ones refused"
             async with act.fault("reset-apiserver", server, what, f"{server} can connect to etcd again"):
                 self._hit = act.zero
                 await asyncio.sleep(1.0)
                 compact = KINDS["compact"].make(act.world, ETCD, act.random)
-                async with act.hit("compact", ETCD, compact, "etcd's history is compacted up to the current revision"):
+                async with act.inject("compact", ETCD, compact, "etcd's history is compacted up to the current revision"):
                     pass
                 await asyncio.sleep(0.5)
             await act.ready([server])
-            act.saw(f"{server} has reloaded its state and serves")
+            act.record_observation(f"{server} has reloaded its state and serves")
             await asyncio.sleep(1.0)
 
     def judge(self, seen: History) -> list[Expectation]:
-        expired = broken_watches(seen, self._hit, seen.phases["end"]).count("OUT_OF_RANGE")
+        expired = list_broken_watches(seen, self._hit, seen.phases["end"]).count("OUT_OF_RANGE")
         return [
             Expectation(expired > 0, "watches that expired and started over", str(expired)),
         ]
@@ -224,7 +224,7 @@ is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class LostInterval:
     """The lost interval in monotonic seconds. `copied`: everything that ended before is in the backup. `killed`: the end of
     etcd. `back`: the start of the restored etcd. `well`: a leader elected afterwards has bound a pod."""
 
@@ -246,39 +246,41 @@ class Restore(Scenario):
     invariants = ("H", "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "L1", "L2", "L3")
 
     def __init__(self) -> None:
-        self._gone = Gone(0.0, 0.0, 0.0, 0.0)
+        self._gone = LostInterval(0.0, 0.0, 0.0, 0.0)
         self._revision = 0
         self._lagging: list[str] = []
         self._strangers = 0
 
-    async def play(self, act: Act) -> None:
+    async def play(self, act: ScenarioContext) -> None:
         (record,) = act.cluster.state.of(ETCD)
         name, recorder = record.name, act.stage.recorder
         options = dict(each.removeprefix("--").split("=", 1) for each in record.plan.argv if "=" in each)
         data = Path(options["data-dir"])
         copy = data.with_name("copy")
-        async with act.hit("copy", name, _Away(act.world, name), f"{name} ends, and its data is copied", f"{name} is started"):
+        async with act.inject(
+            "copy", name, _StoppedEtcd(act.world, name), f"{name} ends, and its data is copied", f"{name} is started"
+        ):
             await asyncio.to_thread(shutil.copytree, data, copy)
             self._revision, copied = recorder.revision, time.monotonic()
         await act.ready(each.name for each in act.cluster.state.processes)
-        await act.binding()
+        await act.wait_for_binding_leader()
         before = {election.token for election in await act.client.elections.list()}
         await asyncio.sleep(LOST)
         servers = [each.name for each in act.cluster.state.of(APISERVER)]
         for server in servers:
-            act.world.excuse(server, may_end=False)  # API servers log a restore as an error
+            act.world.allow_errors(server, may_end=False)  # API servers log a restore as an error
         what = f"kill -9 {act.cluster.pid(name)}: {name}; its data is replaced with the copy"
-        async with act.hit("restore", name, _Away(act.world, name), what, f"{name} is started with the copy"):
+        async with act.inject("restore", name, _StoppedEtcd(act.world, name), what, f"{name} is started with the copy"):
             killed = time.monotonic()
-            await recorder.leave(recorder.output.with_name(BEFORE))
+            await recorder.archive_output(recorder.output.with_name(BEFORE))
             await asyncio.to_thread(shutil.rmtree, data)
             await asyncio.to_thread(copy.rename, data)
             back = time.monotonic()
         await recorder.again()
-        leader = await act.until(lambda: _elected(act, before), "a leader elected after the restore", NOTICED)
-        await act.binding()
-        well = act.saw(f"{leader.holder} leads with token {leader.token}, and binds pods")
-        self._gone = Gone(copied, killed, back, well)
+        leader = await act.poll_until(lambda: _wait_for_election(act, before), "a leader elected after the restore", NOTICED)
+        await act.wait_for_binding_leader()
+        well = act.record_observation(f"{leader.holder} leads with token {leader.token}, and binds pods")
+        self._gone = LostInterval(copied, killed, back, well)
         await asyncio.sleep(AFTERWARDS)
         for server in servers:
             await act.world.recover(server)
@@ -291,9 +293,9 @@ class Restore(Scenario):
             each for each in records.read(folder / STORED) if not isinstance(each, Stored) or each.revision > self._revision
         ]
         told = [each for each in said if isinstance(each, Told)]
-        self._lagging = lagging(told, self._gone)
-        self._strangers = len(strangers((each for each in said if isinstance(each, Ran)), History([*past, *present])))
-        return [*without(said, self._gone), *past, *present]
+        self._lagging = find_streams_without_restart(told, self._gone)
+        self._strangers = len(find_unknown_pods((each for each in said if isinstance(each, Ran)), History([*past, *present])))
+        return [*drop_lost_interval(said, self._gone), *past, *present]
 
     def judge(self, seen: History) -> list[Expectation]:
         noticed = self._gone.well - self._gone.back
@@ -304,37 +306,37 @@ class Restore(Scenario):
         ]
 
 
-class _Away:
+class _StoppedEtcd:
     """A process that is down while its data is modified."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: ClusterUnderTest, name: str) -> None:
         self._world = world
         self._name = name
         self.details = name
 
-    async def begin(self) -> None:
+    async def inject(self) -> None:
         self._world.down(self._name, signal.SIGKILL)
-        await self._world.until_gone(self._name)
+        await self._world.wait_until_exited(self._name)
 
-    async def end(self) -> None:
-        await self._world.revive(self._name)
+    async def undo(self) -> None:
+        await self._world.restart_stopped_process(self._name)
 
 
-async def _elected(act: Act, before: set[int]) -> Election | None:
+async def _wait_for_election(act: ScenarioContext, before: set[int]) -> Election | None:
     with suppress(ApiError):
         found = await view.leader(act.client)
         return found if found is not None and found.token not in before else None
     return None
 
 
-def without(records: Sequence[Record], gone: Gone) -> Iterator[Record]:
+def drop_lost_interval(records: Sequence[Record], gone: LostInterval) -> Iterator[Record]:
     """Return the records that apply to the remaining history. A pure function.
 
     A call that had ended before the backup, or that began after the recovery, is kept. A write that overlaps with the interval
     only partly may have been executed in the remaining history, so its outcome is unknown. A watch is kept up to the backup,
     and after it last started over. In between, a server that had not detected the restore may have sent lost events.
     """
-    anew = begun_anew((record for record in records if isinstance(record, Told)), gone)
+    anew = find_restarted_streams((record for record in records if isinstance(record, Told)), gone)
     for record in records:
         match record:
             case Call():
@@ -346,12 +348,12 @@ def without(records: Sequence[Record], gone: Gone) -> Iterator[Record]:
                 if record.at <= gone.copied or record.at >= anew.get(record.stream, float("inf")):
                     yield record
             case Ran():
-                pass  # checked by `strangers`
+                pass  # checked by `find_unknown_pods`
             case _:
                 yield record
 
 
-def begun_anew(told: Iterable[Told], gone: Gone) -> dict[str, float]:
+def find_restarted_streams(told: Iterable[Told], gone: LostInterval) -> dict[str, float]:
     """Return, by stream, its last restart between etcd's end and the first bind afterwards, or else its first later restart."""
     anew: dict[str, float] = {}
     for each in told:
@@ -361,13 +363,13 @@ def begun_anew(told: Iterable[Told], gone: Gone) -> dict[str, float]:
     return anew
 
 
-def lagging(told: Sequence[Told], gone: Gone) -> list[str]:
+def find_streams_without_restart(told: Sequence[Told], gone: LostInterval) -> list[str]:
     """Return the streams that continued after the restore without starting over. A pure function."""
-    anew = begun_anew(told, gone)
+    anew = find_restarted_streams(told, gone)
     return sorted({each.stream for each in told if each.at > gone.well and anew.get(each.stream, each.at) >= gone.well})
 
 
-def strangers(ran: Iterable[Ran], seen: History) -> set[str]:
+def find_unknown_pods(ran: Iterable[Ran], seen: History) -> set[str]:
     """Return the uids of pods that are running at the end but do not exist in this history of etcd. A pure function."""
     running: dict[str, set[str]] = defaultdict(set)
     last: dict[str, float] = {}

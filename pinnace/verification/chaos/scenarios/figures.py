@@ -25,7 +25,9 @@ class Moment:
     hit: bool = False
 
 
-def of_election(records: Iterable[Record], election: str, since: float, reasons: Mapping[int, str]) -> Iterator[Moment]:
+def list_election_moments(
+    records: Iterable[Record], election: str, since: float, reasons: Mapping[int, str]
+) -> Iterator[Moment]:
     """Yield the changes of leadership, resumed sessions, and the first bind of each new leader. `reasons`: the reasons for the
     ends of terms by token, as far as known."""
     holders: dict[int, str] = {}
@@ -37,7 +39,7 @@ def of_election(records: Iterable[Record], election: str, since: float, reasons:
             continue
         if record.key == key:
             if record.at >= since:
-                yield _of_the_key(record, last, holders.get(last, ""), reasons)
+                yield list_leader_key_moments(record, last, holders.get(last, ""), reasons)
             if isinstance(record.facts, ElectionFacts):
                 last = record.create_revision
                 holders[last] = record.facts.holder
@@ -48,7 +50,7 @@ def of_election(records: Iterable[Record], election: str, since: float, reasons:
             bound.add(token)
 
 
-def _of_the_key(stored: Stored, token: int, holder: str, reasons: Mapping[int, str]) -> Moment:
+def list_leader_key_moments(stored: Stored, token: int, holder: str, reasons: Mapping[int, str]) -> Moment:
     if not isinstance(stored.facts, ElectionFacts):
         why = reasons.get(token, "")
         return Moment(stored.at, f"the election's key with {holder}'s token {token} is deleted" + (f": {why}" if why else ""))
@@ -57,14 +59,14 @@ def _of_the_key(stored: Stored, token: int, holder: str, reasons: Mapping[int, s
     return Moment(stored.at, f"{stored.facts.holder} resumes on another API server and keeps token {stored.create_revision}")
 
 
-def of_watches(records: Iterable[Record], since: float) -> Iterator[Moment]:
+def list_compacted_watches(records: Iterable[Record], since: float) -> Iterator[Moment]:
     """Yield the watches whose revision was compacted."""
     for record in records:
         if isinstance(record, Told) and record.kind == "ended" and record.code == Code.OUT_OF_RANGE.name and record.at >= since:
             yield Moment(record.at, f"{record.client} receives {record.code}: missed events are compacted; it starts over")
 
 
-def of_log(
+def list_log_moments(
     lines: Iterable[LogLine], name: str, since: float, offset: float, kinds: tuple[type[LogEvent], ...]
 ) -> Iterator[Moment]:
     """Yield the log lines of process `name` with an event of one of these classes. `offset`: seconds from the monotonic clock
@@ -74,7 +76,7 @@ def of_log(
             yield Moment(line.at - offset, f"{name}: {line.message}")
 
 
-def binds(seen: History, election: str, token: int = 0) -> Iterator[float]:
+def list_bind_times(seen: History, election: str, token: int = 0) -> Iterator[float]:
     """Yield the times of binds with this token of the election, or with any token if it is 0."""
     for change in seen.pods:
         now, before = change.now, change.before
@@ -83,21 +85,21 @@ def binds(seen: History, election: str, token: int = 0) -> Iterator[float]:
 
 
 def first_bind(seen: History, election: str, token: int) -> float | None:
-    return next(binds(seen, election, token), None)
+    return next(list_bind_times(seen, election, token), None)
 
 
-def wait_for_bind(seen: History, election: str, token: int, since: float) -> float:
+def measure_wait_for_bind(seen: History, election: str, token: int, since: float) -> float:
     """Return the seconds from `since` to the next bind with this token, or infinity."""
-    return next((at - since for at in binds(seen, election, token) if at > since), float("inf"))
+    return next((at - since for at in list_bind_times(seen, election, token) if at > since), float("inf"))
 
 
-def longest_gap(times: Iterable[float], since: float, until: float) -> float:
+def measure_longest_gap(times: Iterable[float], since: float, until: float) -> float:
     """Return the longest interval between consecutive times within a period, including its start and end."""
     inside = [since, *(at for at in times if since < at < until), until]
     return max(later - earlier for earlier, later in pairwise(inside))
 
 
-def calls_within(seen: History, since: float, until: float) -> list[Call]:
+def select_calls(seen: History, since: float, until: float) -> list[Call]:
     """Return the calls that began and ended within a period."""
     return [call for call in seen.calls if call.began >= since and call.ended <= until]
 
@@ -111,51 +113,51 @@ def slowest(calls: Iterable[Call]) -> float:
     return max((call.ended - call.began for call in calls), default=0.0)
 
 
-def nine_of_ten(calls: Iterable[Call]) -> float:
+def ninetieth_percentile(calls: Iterable[Call]) -> float:
     """Return the 90th percentile of the latency. It is infinite without calls, or if more than 10% failed."""
     took = sorted(call.ended - call.began if call.outcome == "ok" else float("inf") for call in calls)
     return took[len(took) * 9 // 10] if took else float("inf")
 
 
-def lost_answers(seen: History) -> int:
+def count_lost_answers(seen: History) -> int:
     return sum(call.outcome == "unknown" for call in seen.calls)
 
 
-def broken_watches(seen: History, since: float, until: float) -> list[str]:
+def list_broken_watches(seen: History, since: float, until: float) -> list[str]:
     """Return the codes of streams that ended within a period, except for those that their reader ended."""
     words = [word for stream in seen.streams.values() for word in stream]
     return [word.code for word in words if word.kind == "ended" and word.code != MOVED and since <= word.at <= until]
 
 
-def stopped_unasked(seen: History, since: float, until: float) -> int:
+def count_unrequested_stops(seen: History, since: float, until: float) -> int:
     """Return the number of pods that a kubelet stopped within a period without a deletion."""
     stops = [ran for ran in seen.ran if ran.what == "stopped" and since <= ran.at <= until]
-    asked = _deletes(seen)
-    return sum(_lives(seen, ran) and not _ending(seen, ran, asked[ran.key]) for ran in stops)
+    asked = _find_deletions(seen)
+    return sum(_pod_exists(seen, ran) and not _is_deletion_in_progress(seen, ran, asked[ran.key]) for ran in stops)
 
 
-def _lives(seen: History, ran: Ran) -> bool:
+def _pod_exists(seen: History, ran: Ran) -> bool:
     """Return whether the pod existed and was not terminating at this time, according to the recorder."""
     known = [stored.facts for stored in seen.keys.get(ran.key, ()) if stored.at <= ran.at]
     return bool(known) and isinstance(known[-1], PodFacts) and known[-1].uid == ran.uid and not known[-1].terminating
 
 
-def _ending(seen: History, ran: Ran, asked: Iterable[tuple[Call, Item]]) -> bool:
+def _is_deletion_in_progress(seen: History, ran: Ran, asked: Iterable[tuple[Call, Item]]) -> bool:
     """Return whether the recorder received the deletion late: a call that had begun when the kubelet stopped the pod deleted
     it. This is the call with the revision in its response, or, if there is none, any call whose response was lost."""
     later = (stored for stored in seen.keys.get(ran.key, ()) if stored.at > ran.at)
-    end = next((stored.revision for stored in later if not _stays(stored, ran.uid)), 0)
+    end = next((stored.revision for stored in later if not _is_not_deleted(stored, ran.uid)), 0)
     named = [(call, item) for call, item in asked if item.uid in ("", ran.uid)]
     answered = [call for call, item in named if item.revision == end]
     lost = [call for call, item in named if "unknown" in (call.outcome, item.outcome)]
     return end > 0 and any(call.began <= ran.at for call in answered or lost)
 
 
-def _stays(stored: Stored, uid: str) -> bool:
+def _is_not_deleted(stored: Stored, uid: str) -> bool:
     return isinstance(stored.facts, PodFacts) and stored.facts.uid == uid and not stored.facts.terminating
 
 
-def _deletes(seen: History) -> dict[str, list[tuple[Call, Item]]]:
+def _find_deletions(seen: History) -> dict[str, list[tuple[Call, Item]]]:
     """Return the requested deletions by key."""
     found: dict[str, list[tuple[Call, Item]]] = defaultdict(list)
     for call in seen.calls:
@@ -165,7 +167,7 @@ def _deletes(seen: History) -> dict[str, list[tuple[Call, Item]]]:
     return found
 
 
-def majority_again(seen: History) -> float:
+def find_quorum_return(seen: History) -> float:
     """Return the time at which a majority of three etcd members was running again, after two were killed: the start of the
     first of the two. Infinite if none was started."""
     killed = (fault for fault in seen.faults.values() if fault.name == "kill-etcd-member")
@@ -176,7 +178,7 @@ def milliseconds(seconds: float) -> str:
     return "never" if seconds == float("inf") else f"{seconds * 1000:,.0f} ms"
 
 
-def lease_writes(seen: History, since: float, until: float) -> Counter[str]:
+def count_lease_acquisitions(seen: History, since: float, until: float) -> Counter[str]:
     """Return the number of times that each node's lease was acquired within a period."""
     counts: Counter[str] = Counter()
     for key, versions in seen.keys.items():
@@ -185,7 +187,7 @@ def lease_writes(seen: History, since: float, until: float) -> Counter[str]:
     return counts
 
 
-def longest_overlap(seen: History, since: float, until: float) -> float:
+def measure_longest_overlap(seen: History, since: float, until: float) -> float:
     """Return the longest time within a period in which two kubelet processes ran the same pod."""
     runs: dict[str, list[float]] = defaultdict(list)  # start times by uid
     longest = 0.0

@@ -7,14 +7,14 @@ import pytest
 
 from pinnace.api.status import Code, Refusal
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.verbs.chaos import judged
+from pinnace.cli.verbs.chaos import finish_run
 from pinnace.client.errors import Unavailable
 from pinnace.cluster.errors import ClusterError, StartFailed
 from pinnace.cluster.links import HelperError
 from pinnace.history.verdict import Status
 from pinnace.verification.chaos import ChaosError
 from pinnace.verification.chaos.load import LoadError
-from pinnace.verification.chaos.scenarios.base import PlayError
+from pinnace.verification.chaos.scenarios.base import ScenarioError
 from pinnace.verification.chaos.stage import JOURNAL, STORED
 
 
@@ -42,7 +42,7 @@ def play(folder: Path, end: BaseException | FakeReport, *, keep: bool = False) -
             raise end
         return end
 
-    return judged(run(), folder, keep=keep)
+    return finish_run(run(), folder, keep=keep)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_folder_that_was_named_stays(folder: Path) -> None:
         LoadError("the load cannot begin"),
         HelperError("the links are gone"),
         ClusterError("kubelet-0 did not start again"),
-        PlayError("waited in vain"),
+        ScenarioError("waited in vain"),
         Unavailable(Refusal(Code.UNAVAILABLE, "", "no answer")),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.verbs.why import understood
+from pinnace.cli.verbs.why import parse_explanation
 from pinnace.client.errors import Forbidden
 
 BUG = "the explanation failed: "
@@ -16,7 +16,7 @@ BUG = "the explanation failed: "
 
 def failure(said: bytes, complaints: bytes = b"") -> tuple[str, ExitCode]:
     with pytest.raises(Failure) as failed:
-        understood(said, complaints)
+        parse_explanation(said, complaints)
     return failed.value.report.lines[0], failed.value.report.code
 
 
@@ -25,7 +25,7 @@ def unexplained(kind: str, **more: str) -> bytes:
 
 
 def test_explanation() -> None:
-    found = understood(b'{"explanation": {"pod": "default/a", "scheduler": "s", "nodes": 3, "news": []}}', b"a warning")
+    found = parse_explanation(b'{"explanation": {"pod": "default/a", "scheduler": "s", "nodes": 3, "news": []}}', b"a warning")
     assert (found.pod, found.nodes, found.ranking) == ("default/a", 3, ())
 
 
@@ -41,7 +41,7 @@ def test_why_reports_a_refused_call() -> None:
     refusal = Refusal(Code.PERMISSION_DENIED, "Forbidden", "you may not list nodes", metadata=(("hint", "ask for it"),))
     status = b64encode(encode(refusal).SerializeToString()).decode()
     with pytest.raises(Forbidden) as refused:
-        understood(unexplained("refused", status=status), b"")
+        parse_explanation(unexplained("refused", status=status), b"")
     assert refused.value.refusal == refusal
 
 

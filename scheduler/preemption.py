@@ -405,7 +405,7 @@ class _Without:
         self._pod = pod
         self._filters = filters
         self._lower = cache.below(pod.priority)
-        self._nodes = cache.nodes.seen_at(pod.priority, pod.uid).more(self._lower)
+        self._nodes = cache.nodes.subtract_reserved(pod.priority, pod.uid).more(self._lower)
 
     def promise(self, rows: Rows) -> BoolArray:
         """Return the rows that have pods of lower priority, and enough room for the pod without them."""

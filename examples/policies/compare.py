@@ -72,7 +72,7 @@ def play(
     cache, day = Cache(), Day()
     for node in machines:
         cache.set_node(node)
-    passes = EquivalenceCache(cache.nodes)
+    equivalence = EquivalenceCache(cache.nodes)
     leaving: list[tuple[float, str]] = []
     where: dict[str, list[str]] = {}
     hour = 1
@@ -84,7 +84,7 @@ def play(
             hour += 1
         _leave(cache, leaving, arrival.at)
         day.arrived += 1
-        outcome = schedule_one(PodInfo(arrival.pod), cache, framework, seed, passes)
+        outcome = schedule_one(PodInfo(arrival.pod), cache, framework, seed, equivalence)
         if isinstance(outcome, AttemptFailed):
             raise outcome.error
         if not isinstance(outcome, Placed):

@@ -177,7 +177,7 @@ class NodeTable:
         """Return the same nodes with more free resources, as `less` does."""
         return _AdjustedTable(self, amounts, add) if amounts else self
 
-    def seen_at(self, priority: int, uid: str = "") -> "NodeTable":
+    def subtract_reserved(self, priority: int, uid: str = "") -> "NodeTable":
         """Return the table without the resources that are reserved against pods of this priority.
 
         `uid` is a pod whose own reservation stays free. Only resources are subtracted; callers check other conflicts with

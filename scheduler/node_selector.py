@@ -47,8 +47,11 @@ class NodeSelector:
         equivalence: EquivalenceCache | None = None,
         extender_result: ExtenderResult | None = None,
     ) -> None:
-        full = FullEvaluator(cache, framework, seed, extender_result)
-        self._evaluator: Evaluator = full if equivalence is None else CachedEvaluator(full, equivalence)
+        self._evaluator: Evaluator = (
+            FullEvaluator(cache, framework, seed, extender_result)
+            if equivalence is None
+            else CachedEvaluator(cache, framework, seed, equivalence, extender_result)
+        )
 
     def select(self, pod: PodInfo, state: CycleState) -> int | Diagnosis:
         """Return a row or a diagnosis. Prefer the nominated node. Raise PluginError and BudgetExceeded."""
@@ -112,44 +115,54 @@ class FullEvaluator:
 class CachedEvaluator:
     """Reuses the results of equivalent pods, and evaluates in full if there are none."""
 
-    __slots__ = ("_equivalence", "_full")
+    __slots__ = ("_cache", "_equivalence", "_extender_result", "_framework", "_seed")
 
-    def __init__(self, full: FullEvaluator, equivalence: EquivalenceCache) -> None:
-        self._full = full
+    def __init__(
+        self,
+        cache: Cache,
+        framework: Framework,
+        seed: int,
+        equivalence: EquivalenceCache,
+        extender_result: ExtenderResult | None = None,
+    ) -> None:
+        self._cache = cache
+        self._framework = framework
+        self._seed = seed
         self._equivalence = equivalence
+        self._extender_result = extender_result
 
     def evaluate(self, pod: PodInfo, state: CycleState) -> int | Diagnosis:
-        full = self._full
-        nodes = full.cache.nodes
-        nominated_node = nodes.nominated.node_of(pod.uid)
+        nominated_node = self._cache.nodes.nominated.node_of(pod.uid)
         reused = self._reuse_for_nominated(pod, nominated_node) if nominated_node else self._reuse(pod, state)
         if reused is not None:
             return reused
         state.clear()
+        full = FullEvaluator(self._cache, self._framework, self._seed, self._extender_result)
         diagnosis = full.run_filters(pod, state)
         if np.count_nonzero(diagnosis.feasible):
             return full.select_feasible(pod, state, diagnosis)
         if not nominated_node:
-            self._equivalence.store_diagnosis(state, pod, full.framework, diagnosis)
+            self._equivalence.store_diagnosis(state, pod, self._framework, diagnosis)
         return diagnosis
 
     def _reuse(self, pod: PodInfo, state: CycleState) -> int | Diagnosis | None:
         """Return the result for equivalent pods, or None if there is none or a nominated pod conflicts."""
-        full = self._full
-        best = self._equivalence.find_best_rows(state, pod, full.cache.nodes, full.framework)
+        cache = self._cache
+        best = self._equivalence.find_best_rows(state, pod, cache.nodes, self._framework)
         if best is None or isinstance(best, Diagnosis):
             return best
-        row = break_tie(best, pod, full.seed)
-        return None if find_nominated_conflicts(pod, row, full.cache, full.framework) else row
+        row = break_tie(best, pod, self._seed)
+        if len(cache.nodes.nominated) and find_nominated_conflicts(pod, row, cache, self._framework):
+            return None
+        return row
 
     def _reuse_for_nominated(self, pod: PodInfo, node: str) -> int | None:
         """Return the row of the nominated node if cached results show that the pod fits there, else None."""
-        full = self._full
-        nodes = full.cache.nodes
+        nodes = self._cache.nodes
         row = nodes.row(node)
-        if row is None or not self._equivalence.fits_nominated(pod, nodes, full.framework, row):
+        if row is None or not self._equivalence.fits_nominated(pod, nodes, self._framework, row):
             return None
-        return None if find_nominated_conflicts(pod, row, full.cache, full.framework) else row
+        return None if find_nominated_conflicts(pod, row, self._cache, self._framework) else row
 
 
 def find_nominated_conflicts(pod: PodInfo, row: int, cache: Cache, framework: Framework) -> list[tuple[str, FilterResult]]:

@@ -171,7 +171,7 @@ def find_nominated_conflicts(pod: PodInfo, row: int, cache: Cache, framework: Fr
     The list is empty if there is no conflict. Raise PluginError.
     """
     nodes = cache.nodes
-    preceding_pods = nodes.nominated.ahead_of(pod, nodes.names[row])
+    preceding_pods = nodes.nominated.nominated_pods_with_precedence(pod, nodes.names[row])
     if not preceding_pods:
         return []
     with cache.what_if() as what_if:

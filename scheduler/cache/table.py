@@ -184,8 +184,8 @@ class NodeTable:
         nominated
         pods node by node.
         """
-        seen = self.less(self.nominated.kept_from(priority))
-        own = self.nominated.own_room(uid, priority)
+        seen = self.less(self.nominated.reserved_against(priority))
+        own = self.nominated.own_reservation(uid, priority)
         return seen if own is None else _OneNodeFreer(seen, *own)
 
     def add(self, node: Node, pods: Iterable[Requests], groups: Iterable[PodGroup] = ()) -> None:

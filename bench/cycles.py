@@ -89,12 +89,12 @@ def filled(nodes: int, held: int, shape: Shape) -> Cache:
 def cost(kind: Kind, nodes: int, held: int, framework: Framework) -> Point:
     """Raises AssertionError when a pod finds no node."""
     cache = filled(nodes, held, kind.shape)
-    passes = EquivalenceCache(cache.nodes) if kind.alike else None
+    equivalence = EquivalenceCache(cache.nodes) if kind.alike else None
     rounds = []
     for turn in range(ROUNDS + 1):
         pods = [_named(kind.shape, f"new-{turn}-{i}") for i in range(DECISIONS)]
         began = time.process_time()
-        outcomes = [schedule_one(each, cache, framework, 0, passes) for each in pods]
+        outcomes = [schedule_one(each, cache, framework, 0, equivalence) for each in pods]
         rounds.append((time.process_time() - began) / DECISIONS)
         assert all(isinstance(outcome, Placed) for outcome in outcomes), outcomes
     return Point(kind.name, nodes, held, median(rounds[1:]) * 1e6)  # the first warms up

@@ -1,7 +1,8 @@
 """The scheduler: selects a node for each pod.
 
 scheduler.py          the component: leader election, the scheduling loop, and the results of binds
-scheduling_cycle.py   one deterministic scheduling decision: filter, score, assume
+scheduling_cycle.py   one deterministic scheduling decision: select a node, assume
+node_selector.py      selects the node: filter and score, with or without the equivalence cache
 binding_cycle.py      Permit, PreBind and Bind; binds are sent in batches under the leader's fence
 queue.py              pending pods, and the events that requeue them
 informers.py          watches, and the event handlers that update the cache and the queue

@@ -405,7 +405,7 @@ class _Without:
         self._pod = pod
         self._filters = filters
         self._lower = cache.below(pod.priority)
-        self._nodes = cache.nodes.seen_at(pod.priority, pod.uid).more(self._lower)
+        self._nodes = cache.nodes.subtract_reserved(pod.priority, pod.uid).more(self._lower)
 
     def promise(self, rows: Rows) -> BoolArray:
         """Return the rows that have pods of lower priority, and enough room for the pod without them."""
@@ -473,7 +473,11 @@ class _DryRuns:
         name = nodes.names[row]
         lower = [each for each in self._cache.pods_on(name) if each.priority < self._pod.priority]
         self._left -= len(self._budgets) * (1 + len(lower)) * _HELD
-        if one_by_one is not None and one_by_one.see_room and not nodes.nominated.ahead_of(self._pod, name):
+        if (
+            one_by_one is not None
+            and one_by_one.see_room
+            and not nodes.nominated.nominated_pods_with_precedence(self._pod, name)
+        ):
             freed = Freed(nodes, row)
             return select_victims(lower, self._budgets, freed, lambda: self._row_refusal(one_by_one, row, freed))
         node = SomeNodes(nodes, slice(row, row + 1))
@@ -504,7 +508,7 @@ class _DryRuns:
         """
         nodes = self._cache.nodes
         name = nodes.names[row]
-        ahead = nodes.nominated.ahead_of(self._pod, name)
+        ahead = nodes.nominated.nominated_pods_with_precedence(self._pod, name)
         if ahead:
             for each in ahead:
                 what_if.add(each, name)

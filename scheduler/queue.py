@@ -256,12 +256,12 @@ class SchedulingQueue:
             any_of_them = next(iter(group.values()))
             priority = any_of_them.info.priority
             if priority not in seen:
-                seen[priority] = nodes.seen_at(priority)
+                seen[priority] = nodes.subtract_reserved(priority)
             if self._helps(any_of_them, event, seen[priority]):
                 self._release(list(group.values()), now)
         for info in nodes.nominated.on(event.node):
             nominated = self._unschedulable.get(info.uid)
-            if nominated is not None and self._helps(nominated, event, nodes.seen_at(info.priority, info.uid)):
+            if nominated is not None and self._helps(nominated, event, nodes.subtract_reserved(info.priority, info.uid)):
                 self._release([nominated], now)
         self.gates.hear(event.change)
 

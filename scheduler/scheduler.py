@@ -118,10 +118,10 @@ class Scheduler:
         self._queue = SchedulingQueue(self._profiles, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
         self._extender_scheduling = ExtenderScheduling(self._cache, self._queue, store, config.seed)
         self._event_handlers = feed = EventHandlers(
-            self._cache, self._queue, frameworks, clock.monotonic, self._look_again, clock.time
+            self._cache, self._queue, frameworks, clock.monotonic, self._wake_scheduling_loop, clock.time
         )
         self._informers.pods.add_handler(feed.on_pods)
-        self._informers.pods.add_handler(self._reject_the_gone)
+        self._informers.pods.add_handler(self._reject_bound_or_deleted_pods)
         self._informers.nodes.add_handler(feed.on_nodes)
         for resource, informer in self._informers.others.items():
             informer.add_handler(partial(feed.on_objects, resource.plural))
@@ -179,7 +179,7 @@ class Scheduler:
 
     def _on_lost(self) -> None:
         for decision in self._binder.end_term():
-            self._queue_again(decision.queued.info)
+            self._requeue_pod(decision.queued.info)
         self._evictions.drop()
         self._reporter.drop()
 
@@ -309,12 +309,12 @@ class Scheduler:
             async with asyncio.timeout(IDLE_TIMEOUT if due is None else max(0.0, min(IDLE_TIMEOUT, due - now))):
                 await self._wake.wait()
 
-    def _look_again(self) -> None:
+    def _wake_scheduling_loop(self) -> None:
         self._wake.set()
 
     def _activate(self, uid: str) -> None:
         self._queue.activate(uid, self._clock.monotonic())
-        self._look_again()
+        self._wake_scheduling_loop()
 
     # --- results of binds (scheduler.scheduling_cycle.BindingObserver)
 
@@ -378,7 +378,7 @@ class Scheduler:
         Nominated pods are requeued, because the earlier terms may not have deleted their victims.
         """
         for info in self._cache.assumed():
-            self._queue_again(info)
+            self._requeue_pod(info)
         for info in self._cache.nodes.nominated:
             self._queue.activate(info.uid, self._clock.monotonic())
         for uid, cycle in self._cycles.items():
@@ -388,7 +388,7 @@ class Scheduler:
                 self._undo(cycle)
         self._cycles.clear()
 
-    def _reject_the_gone(self, deltas: Sequence[Delta[Pod]]) -> None:
+    def _reject_bound_or_deleted_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
         """Reject pods in Permit that another client has bound or deleted."""
         if len(self._binder.waiting):
             for delta in deltas:
@@ -396,7 +396,7 @@ class Scheduler:
                 if (waiting := self._binder.waiting.get(uid)) is not None and not self._cache.is_assumed(uid):
                     waiting.reject("", "the pod is bound or deleted")
 
-    def _queue_again(self, info: PodInfo) -> None:
+    def _requeue_pod(self, info: PodInfo) -> None:
         current = self._forget(info)
         if current is not None:
             self._queue.add(current, self._clock.monotonic())
@@ -409,7 +409,7 @@ class Scheduler:
         if event is None:
             return None
         self._queue.wake(event, self._cache.nodes, self._clock.monotonic())
-        self._look_again()
+        self._wake_scheduling_loop()
         pod = self._informers.pods.store.get(info.key)
         return PodInfo(pod) if pod is not None and pod.metadata.uid == info.uid and not pod.spec.nodeName else None
 
@@ -423,7 +423,7 @@ class Scheduler:
         if cycle.reserved:
             event = ClusterEvent(Change.RESERVATION_ENDED, cycle.node)
             self._queue.wake(event, self._cache.nodes, self._clock.monotonic())
-            self._look_again()
+            self._wake_scheduling_loop()
 
 
 PROGRESS_TIMEOUT = 10.0

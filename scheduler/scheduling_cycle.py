@@ -9,9 +9,7 @@
 A nominated pod that fits on its nominated node is placed there without scoring. A pod whose decision exceeds the cost limit is
 refused first (`pinnace.scheduler.framework.filtering`).
 
-The decision depends only on the pod, the table with its row order, the seed and the profile. A hash of the seed and the
-pod's UID selects between nodes with the same score. An `EquivalenceCache` reuses results of equivalent pods and never
-changes the decision. An `ExtenderResult` adds the responses of extenders.
+`NodeSelector` selects the node (`pinnace.scheduler.node_selector`). An `ExtenderResult` adds the responses of extenders.
 
 A pod that is managed by extenders is scheduled in steps, because extenders may be slow:
 
@@ -28,9 +26,8 @@ A pod that is managed by extenders is scheduled in steps, because extenders may 
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
-from zlib import crc32
 
 import numpy as np
 
@@ -38,11 +35,9 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.scheduler.cache.cache import Cache
 from pinnace.scheduler.extenders.extender import Extender, PreemptionQuery, query_extenders
 from pinnace.scheduler.extenders.interface import ExtenderError, ExtenderResult
-from pinnace.scheduler.framework import BoolArray, CycleState, NodeTable, PodInfo
-from pinnace.scheduler.framework.filtering import BUDGET
+from pinnace.scheduler.framework import CycleState, NodeTable, PodInfo
 from pinnace.scheduler.framework.results import (
     Diagnosis,
-    FilterResult,
     Nominated,
     PluginError,
     PluginRejection,
@@ -50,8 +45,9 @@ from pinnace.scheduler.framework.results import (
     Victims,
     failure,
 )
-from pinnace.scheduler.framework.reuse import Best, EquivalenceCache, equal_best
+from pinnace.scheduler.framework.reuse import EquivalenceCache
 from pinnace.scheduler.framework.runtime import BindingCycle, Framework
+from pinnace.scheduler.node_selector import BudgetExceeded, NodeSelector
 from pinnace.scheduler.queue import QueuedPod, SchedulingQueue
 
 TOO_MANY_NOMINATED = "too many nodes are reserved for nominated pods, the pod is retried."
@@ -139,13 +135,13 @@ def attempt(
         costly = framework.too_costly(pod, nodes)
         if costly is not None:
             return Unschedulable(costly.plugins, costly.message)
-        row = _select_node(state, pod, cache, framework, seed, equivalence, extender_result)
+        row = NodeSelector(cache, framework, seed, equivalence, extender_result).select(pod, state)
         if isinstance(row, Diagnosis):
             return _unschedulable(state, pod, nodes, framework, row)
         node = nodes.names[row]
     except PluginError as error:
         return AttemptFailed(error)
-    except _BudgetExceeded:
+    except BudgetExceeded:
         return Unschedulable(frozenset(), f"0/{len(nodes)} nodes are available: {TOO_MANY_NOMINATED}", outdated=True)
     cache.assume(pod, node)
     if framework.binding.none:
@@ -161,122 +157,6 @@ def attempt(
     return Placed(node, started)
 
 
-def _select_node(
-    state: CycleState,
-    pod: PodInfo,
-    cache: Cache,
-    framework: Framework,
-    seed: int,
-    equivalence: EquivalenceCache | None,
-    extender_result: ExtenderResult | None,
-) -> int | Diagnosis:
-    """Return a row or a diagnosis. The nominated node is preferred if the pod fits there. Raise PluginError."""
-    if (
-        equivalence is not None
-        and (known := _select_by_equivalence(state, pod, cache, framework, seed, equivalence)) is not None
-    ):
-        return known
-    nodes = cache.nodes
-    state.clear()
-    diagnosis = framework.run_filters(state, pod, nodes.seen_at(pod.priority, pod.uid))
-    if extender_result is not None:
-        diagnosis = extender_result.added_to(diagnosis, nodes)
-    if np.count_nonzero(diagnosis.feasible):
-        return _select_feasible(state, pod, cache, framework, seed, diagnosis, extender_result)
-    if equivalence is not None and not nodes.nominated.node_of(pod.uid):
-        equivalence.explain(state, pod, framework, diagnosis)
-    return diagnosis
-
-
-def _select_by_equivalence(
-    state: CycleState, pod: PodInfo, cache: Cache, framework: Framework, seed: int, equivalence: EquivalenceCache
-) -> int | Diagnosis | None:
-    """Select a row with cached results of equivalent pods. Return None if the framework must decide."""
-    nodes = cache.nodes
-    nominated = nodes.nominated.node_of(pod.uid)
-    if nominated:
-        row = nodes.row(nominated)
-        fits = (
-            row is not None
-            and equivalence.takes(pod, nodes, framework, row)
-            and not nominated_conflicts(pod, row, cache, framework)
-        )
-        return row if fits else None
-    best = equivalence.best(state, pod, nodes, framework)
-    if best is None or isinstance(best, Diagnosis):
-        return best
-    row = break_tie(best, pod, seed)
-    return None if nominated_conflicts(pod, row, cache, framework) else row
-
-
-def _select_feasible(
-    state: CycleState,
-    pod: PodInfo,
-    cache: Cache,
-    framework: Framework,
-    seed: int,
-    diagnosis: Diagnosis,
-    extender_result: ExtenderResult | None,
-) -> int | Diagnosis:
-    """Select one of the feasible nodes, as `_select_node` does.
-
-    Resources of nominated pods are subtracted on all nodes at once. Other conflicts with nominated pods (ports, affinity,
-    ...) are
-    checked only on the selected node; after a conflict the next best node is selected. Raise _BudgetExceeded if this takes too
-    long.
-    """
-    nodes = cache.nodes
-    own = nodes.row(nodes.nominated.node_of(pod.uid))
-    feasible, refusals = diagnosis.feasible.copy(), list(diagnosis.refusals)
-    left = BUDGET
-    while np.count_nonzero(feasible):
-        if left <= 0:
-            raise _BudgetExceeded
-        if own is not None and feasible[own]:
-            row = own
-        else:
-            row = break_tie(_best_scored(state, pod, nodes, framework, feasible, extender_result), pod, seed)
-        refused = nominated_conflicts(pod, row, cache, framework)
-        if not refused:
-            return row
-        left -= framework.estimate(pod, nodes)
-        refusals += refused
-        feasible[row] = False
-    return replace(diagnosis, refusals=refusals)
-
-
-class _BudgetExceeded(Exception):
-    """The decision has exceeded its budget."""
-
-
-def _best_scored(
-    state: CycleState,
-    pod: PodInfo,
-    nodes: NodeTable,
-    framework: Framework,
-    feasible: BoolArray,
-    extender_result: ExtenderResult | None,
-) -> Best:
-    """Return the rows with the highest score. Raise PluginError."""
-    scores = framework.score(state, pod, nodes, feasible)
-    return equal_best(scores if extender_result is None else scores + extender_result.added_score(nodes))
-
-
-def nominated_conflicts(pod: PodInfo, row: int, cache: Cache, framework: Framework) -> list[tuple[str, FilterResult]]:
-    """Return the reasons why the pod does not fit if the nominated pods with precedence run on the node.
-
-    The list is empty if there is no conflict. Raise PluginError.
-    """
-    nodes = cache.nodes
-    ahead = nodes.nominated.ahead_of(pod, nodes.names[row])
-    if not ahead:
-        return []
-    with cache.what_if() as what_if:
-        for each in ahead:
-            what_if.add(each, nodes.names[row])
-        return framework.run_filters({}, pod, nodes).at(row)
-
-
 def _unschedulable(
     state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework, diagnosis: Diagnosis
 ) -> Unschedulable | PreemptionProposal:
@@ -288,11 +168,6 @@ def _unschedulable(
     nominated, unfinished = answer
     message = f"{diagnosis.message} {nominated.reason}" if nominated.reason else diagnosis.message
     return Unschedulable(awaited, message, nominated.node, outdated=unfinished)
-
-
-def break_tie(best: Best, pod: PodInfo, seed: int) -> int:
-    """Select one of the rows by a hash of the seed and the pod's UID."""
-    return int(best[crc32(pod.uid.encode(), seed) % len(best)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +245,7 @@ class ExtenderScheduling:
         nodes = self._cache.nodes
         if framework.too_costly(pod, nodes) is not None:
             return []
-        feasible = framework.run_filters({}, pod, nodes.seen_at(pod.priority, pod.uid)).feasible
+        feasible = framework.run_filters({}, pod, nodes.subtract_reserved(pod.priority, pod.uid)).feasible
         return [nodes.raw[row] for row in np.flatnonzero(feasible).tolist()]
 
     async def _settled(

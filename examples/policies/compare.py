@@ -72,19 +72,19 @@ def play(
     cache, day = Cache(), Day()
     for node in machines:
         cache.set_node(node)
-    passes = EquivalenceCache(cache.nodes)
+    equivalence = EquivalenceCache(cache.nodes)
     leaving: list[tuple[float, str]] = []
     where: dict[str, list[str]] = {}
     hour = 1
     for arrival in arrivals:
         while hour <= arrival.at:
-            _leave(cache, leaving, hour)
-            _look(cache, day)
+            _remove_finished_pods(cache, leaving, hour)
+            _record_utilization(cache, day)
             progress(hour)
             hour += 1
-        _leave(cache, leaving, arrival.at)
+        _remove_finished_pods(cache, leaving, arrival.at)
         day.arrived += 1
-        outcome = schedule_one(PodInfo(arrival.pod), cache, framework, seed, passes)
+        outcome = schedule_one(PodInfo(arrival.pod), cache, framework, seed, equivalence)
         if isinstance(outcome, AttemptFailed):
             raise outcome.error
         if not isinstance(outcome, Placed):
@@ -96,17 +96,17 @@ def play(
     zone = {node.metadata.name: node.metadata.labels["topology.kubernetes.io/zone"] for node in machines}
     services = [placed for placed in where.values() if len(placed) >= len(ZONES)]
     if services:
-        day.node_risk = fmean(_most(placed) for placed in services)
-        day.zone_risk = fmean(_most([zone[node] for node in placed]) for placed in services)
+        day.node_risk = fmean(_largest_share(placed) for placed in services)
+        day.zone_risk = fmean(_largest_share([zone[node] for node in placed]) for placed in services)
     return day
 
 
-def _leave(cache: Cache, leaving: list[tuple[float, str]], now: float) -> None:
+def _remove_finished_pods(cache: Cache, leaving: list[tuple[float, str]], now: float) -> None:
     while leaving and leaving[0][0] <= now:
         cache.remove(heapq.heappop(leaving)[1])
 
 
-def _look(cache: Cache, day: Day) -> None:
+def _record_utilization(cache: Cache, day: Day) -> None:
     capacity, free = cache.nodes.allocatable("cpu"), cache.nodes.free("cpu")
     used = cache.nodes.free("pods") < cache.nodes.allocatable("pods")
     day.used.append(float(used.mean()))
@@ -115,7 +115,7 @@ def _look(cache: Cache, day: Day) -> None:
     day.holes.append(float(np.sum(free // LARGE) / len(free)))
 
 
-def _most(places: Sequence[str]) -> float:
+def _largest_share(places: Sequence[str]) -> float:
     """The fraction in the most frequent place."""
     return max(Counter(places).values()) / len(places)
 

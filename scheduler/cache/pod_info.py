@@ -153,20 +153,20 @@ class Nominations:
         """Return the pods that are nominated to a node."""
         return [each.info for each in self._on_node.get(node, {}).values()]
 
-    def ahead_of(self, pod: PodInfo, node: str) -> Sequence[PodInfo]:
+    def nominated_pods_with_precedence(self, pod: PodInfo, node: str) -> Sequence[PodInfo]:
         """Return the nominated pods on the node that have precedence over this pod."""
         if node not in self._on_node:
             return ()
         return [each for each in self.on(node) if each.priority >= pod.priority and each.uid != pod.uid]
 
-    def kept_from(self, priority: int) -> dict[str, IntArray]:
+    def reserved_against(self, priority: int) -> dict[str, IntArray]:
         """Return the reserved amounts on each node against pods of a priority, by resource."""
         return self._sums.below(1 - priority, self._pods.values()) if self._pods else {}
 
-    def own_room(self, uid: str, priority: int) -> tuple[int, Requests] | None:
+    def own_reservation(self, uid: str, priority: int) -> tuple[int, Requests] | None:
         """Return the row and the amounts that are reserved for this pod itself, or None.
 
-        They are part of the amounts that `kept_from` returns for its priority.
+        They are part of the amounts that `reserved_against` returns for its priority.
         """
         own = self._pods.get(uid)
         row = self._rows.get(own.node) if own is not None else None

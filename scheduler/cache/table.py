@@ -177,15 +177,15 @@ class NodeTable:
         """Return the same nodes with more free resources, as `less` does."""
         return _AdjustedTable(self, amounts, add) if amounts else self
 
-    def seen_at(self, priority: int, uid: str = "") -> "NodeTable":
+    def subtract_reserved(self, priority: int, uid: str = "") -> "NodeTable":
         """Return the table without the resources that are reserved against pods of this priority.
 
         `uid` is a pod whose own reservation stays free. Only resources are subtracted; callers check other conflicts with
         nominated
         pods node by node.
         """
-        seen = self.less(self.nominated.kept_from(priority))
-        own = self.nominated.own_room(uid, priority)
+        seen = self.less(self.nominated.reserved_against(priority))
+        own = self.nominated.own_reservation(uid, priority)
         return seen if own is None else _OneNodeFreer(seen, *own)
 
     def add(self, node: Node, pods: Iterable[Requests], groups: Iterable[PodGroup] = ()) -> None:

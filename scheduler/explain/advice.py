@@ -438,7 +438,7 @@ _UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 def _stated(case: Case, row: int, resource: str, amount: int) -> str:
     free, there = case.nodes.free_at(row, resource), int(case.nodes.allocatable(resource)[row])
-    ahead = case.nodes.nominated.ahead_of(case.pod, case.nodes.names[row])
+    ahead = case.nodes.nominated.nominated_pods_with_precedence(case.pod, case.nodes.names[row])
     keeping = sorted(each.key for each in ahead if dict(each.requests.amounts).get(resource))
     kept = f"resources are reserved for {listing(keeping)}" if keeping else ""
     if resource == PODS:

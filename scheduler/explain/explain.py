@@ -34,10 +34,10 @@ from pinnace.scheduler.framework.results import (
     failure,
 )
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import find_nominated_conflicts
 from pinnace.scheduler.plugins.helper import Objects
 from pinnace.scheduler.plugins.nodes import CORDON_TAINT, HARD_EFFECTS, NodeUnschedulable, TaintToleration, untolerated
 from pinnace.scheduler.preemption import Bounds, Candidates, SearchExhausted
-from pinnace.scheduler.scheduling_cycle import nominated_conflicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ def explain(
     for info in cache.nodes.nominated:
         if info.priority >= unbound.priority:
             others.setdefault(cache.nodes.nominated.node_of(info.uid), []).append(info)
-    case = Case(unbound, cache.nodes.seen_at(unbound.priority, unbound.uid), others, objects)
+    case = Case(unbound, cache.nodes.subtract_reserved(unbound.priority, unbound.uid), others, objects)
     found = Explanation(
         case.pod.key,
         framework.scheduler_name,
@@ -290,7 +290,9 @@ def _surveyed(framework: Framework, state: CycleState, case: Case, cache: Cache)
         return refused_everywhere(case.nodes, *costly.pre_filter)
     found = survey_nodes(framework, state, case.pod, case.nodes)
     refused = [
-        each for row in np.flatnonzero(found.feasible).tolist() for each in nominated_conflicts(case.pod, row, cache, framework)
+        each
+        for row in np.flatnonzero(found.feasible).tolist()
+        for each in find_nominated_conflicts(case.pod, row, cache, framework)
     ]
     return replace(found, refusals=[*found.refusals, *refused])
 

@@ -17,12 +17,14 @@ dirty. A nominated pod may use its own reserved resources. It therefore reuses o
 on resources. The other filters run on this node alone.
 """
 
+import logging
 from bisect import bisect_left
 from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+from prometheus_client import Counter
 
 from pinnace.fit.table import BoolArray, IntArray
 from pinnace.scheduler.cache.columns import ALL, Rows
@@ -35,10 +37,17 @@ from pinnace.scheduler.framework.plugin_errors import call
 from pinnace.scheduler.framework.results import SKIP, CycleState, Diagnosis, NodeReasons, PluginError
 from pinnace.scheduler.framework.runtime import Framework, Scorer
 
-Best = Sequence[int] | IntArray
+log = logging.getLogger(__name__)
+
+FAILURES = Counter(
+    "scheduler_equivalence_cache_failures", "Internal errors of the equivalence cache. The pod is evaluated without it."
+)
+
+BestRows = Sequence[int] | IntArray
 """Rows, at least one."""
 
-_PASSES = 32
+MAX_CLASSES = 32
+"""Maximum number of equivalence classes."""
 _FEW = 16
 """Maximum number of dirty rows for which a cached diagnosis is checked."""
 _MISSES = 16
@@ -49,6 +58,10 @@ _MANY_HITS = 4 * _MISSES
 """Number of results of a lookahead that were used, above which the next lookahead is deep."""
 
 
+class _PreFilterRejection(Exception):
+    """A PreFilter refused the pod."""
+
+
 class EquivalenceCache:
     """The equivalence classes of one table. The least recently used classes are evicted."""
 
@@ -56,11 +69,14 @@ class EquivalenceCache:
         self._nodes = nodes
         self._classes: dict[Hashable, _EquivalenceClass] = {}
         """Classes by signature, the least recently used first."""
+        self._logged_types: set[type[Exception]] = set()
 
     def __len__(self) -> int:
         return len(self._classes)
 
-    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework) -> Best | Diagnosis | None:
+    def find_best_rows(
+        self, state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework
+    ) -> BestRows | Diagnosis | None:
         """Return the feasible rows with the highest score in ascending order, or the cached diagnosis with its state.
 
         Return None if the framework must decide. Raise a severe PluginError.
@@ -72,19 +88,22 @@ class EquivalenceCache:
         try:
             if found is None or found.generation != nodes.generation:
                 found = _EquivalenceClass(framework, state, pod, nodes)
-            best = found.best(state, pod, nodes)
+            best = found.find_best_rows(state, pod, nodes)
         except PluginError as error:
             if error.severe:  # a second run may take as long
                 raise
             return None  # the framework runs the plugin again and reports the error
-        except Exception:
+        except _PreFilterRejection:
+            return None  # the framework runs the plugin again and explains
+        except Exception as error:
+            self._record_failure(error)
             return None
         self._classes[signature] = found
-        if len(self._classes) > _PASSES:
+        if len(self._classes) > MAX_CLASSES:
             del self._classes[next(iter(self._classes))]
         return best
 
-    def takes(self, pod: PodInfo, nodes: NodeTable, framework: Framework, row: int) -> bool:
+    def fits_nominated(self, pod: PodInfo, nodes: NodeTable, framework: Framework, row: int) -> bool:
         """Return True if the nominated pod fits on this node. Return False if it does not, or if the framework must decide.
 
         Raise a severe PluginError.
@@ -93,18 +112,26 @@ class EquivalenceCache:
             return False
         found = self._classes.get(_signature(pod, framework))
         try:
-            return found is not None and found.generation == nodes.generation and found.takes(pod, nodes, row)
+            return found is not None and found.generation == nodes.generation and found.fits_nominated(pod, nodes, row)
         except PluginError as error:
             if error.severe:
                 raise
             return False  # the framework runs the plugin again and reports the error
-        except Exception:
+        except Exception as error:
+            self._record_failure(error)
             return False
 
-    def explain(self, state: CycleState, pod: PodInfo, framework: Framework, diagnosis: Diagnosis) -> None:
+    def store_diagnosis(self, state: CycleState, pod: PodInfo, framework: Framework, diagnosis: Diagnosis) -> None:
         """Store the diagnosis and its state for the class of the pod."""
         if (found := self._classes.get(_signature(pod, framework))) is not None:
-            found.explain(state, diagnosis)
+            found.store_diagnosis(state, diagnosis)
+
+    def _record_failure(self, error: Exception) -> None:
+        """Count an internal error, and log the first of each type with its traceback. The framework decides instead."""
+        FAILURES.inc()
+        if type(error) not in self._logged_types:
+            self._logged_types.add(type(error))
+            log.error("the equivalence cache failed, the pod is evaluated without it: %s", error, exc_info=error)
 
 
 class _Column:
@@ -151,7 +178,7 @@ class _EquivalenceClass:
         """Filters that run for every pod."""
         self._row_filters = RowFilters(())
         self._by_nodes: BoolArray = np.ones(len(nodes), np.bool_)
-        self._filter(framework, state, pod, nodes.seen_at(pod.priority))
+        self._filter(framework, state, pod, nodes.subtract_reserved(pod.priority))
         self._feasible = self._by_nodes.copy()
         self._scores: FloatArray = np.zeros(len(nodes))
         self._top = np.inf
@@ -170,7 +197,7 @@ class _EquivalenceClass:
         self._remembered: CachedDiagnosis | None = None
         self._ask_about(ALL, pod, nodes)
 
-    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Best | Diagnosis | None:
+    def find_best_rows(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BestRows | Diagnosis | None:
         if self._position != nodes.dirty.position and not self._still_refused(pod, nodes):
             self._remembered = None
             self._catch_up(pod, nodes)
@@ -181,21 +208,23 @@ class _EquivalenceClass:
         if feasible is None:
             return None
         if self._for_every_pod:
-            return equal_best(self._total(state, pod, nodes, feasible)) if np.count_nonzero(feasible) else None
+            return rows_with_highest_score(self._total(state, pod, nodes, feasible)) if np.count_nonzero(feasible) else None
         if feasible is not self._feasible:
-            return equal_best(np.where(feasible, self._scores, -np.inf)) if np.count_nonzero(feasible) else None
+            return rows_with_highest_score(np.where(feasible, self._scores, -np.inf)) if np.count_nonzero(feasible) else None
         if not self._best:
             self._top = float(self._scores.max())
-            self._best = equal_best(self._scores).tolist() if self._top > -np.inf else []
+            self._best = rows_with_highest_score(self._scores).tolist() if self._top > -np.inf else []
         return self._best or None
 
-    def takes(self, pod: PodInfo, nodes: NodeTable, row: int) -> bool:
-        """Check a nominated pod, as `EquivalenceCache.takes` does. Results that depend only on nodes are still valid."""
+    def fits_nominated(self, pod: PodInfo, nodes: NodeTable, row: int) -> bool:
+        """Check a nominated pod, as `EquivalenceCache.fits_nominated` does. Results that depend on nodes are still valid."""
         if self._pre_filters or self._filters:
             return False
-        return bool(self._by_nodes[row]) and self._row_filters.pass_row(pod, row, nodes.seen_at(pod.priority, pod.uid))
+        return bool(self._by_nodes[row]) and self._row_filters.pass_row(
+            pod, row, nodes.subtract_reserved(pod.priority, pod.uid)
+        )
 
-    def explain(self, state: CycleState, diagnosis: Diagnosis) -> None:
+    def store_diagnosis(self, state: CycleState, diagnosis: Diagnosis) -> None:
         if not self._pre_filters and not self._filters:
             self._remembered = CachedDiagnosis(dict(state), diagnosis, self._row_filters)
 
@@ -301,7 +330,7 @@ class _EquivalenceClass:
     def _ask(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> tuple[BoolArray, FloatArray]:
         """Run the plugins that depend on rows. Return a mask of the feasible rows, and the scores."""
         state: CycleState = {}
-        seen = nodes.seen_at(pod.priority)
+        seen = nodes.subtract_reserved(pod.priority)
         kept = seen is not nodes
         if rows is not ALL:
             nodes = SomeNodes(nodes, rows)
@@ -343,7 +372,7 @@ class _EquivalenceClass:
         """Return the feasible nodes, or None if a PreFilter refused the pod."""
         if not self._pre_filters and not self._filters:
             return self._feasible
-        nodes, skipped = nodes.seen_at(pod.priority), set()
+        nodes, skipped = nodes.subtract_reserved(pod.priority), set()
         for plugin in self._pre_filters:
             status = run_pre_filter(plugin, state, pod, nodes)
             if status is SKIP:
@@ -367,11 +396,7 @@ class _EquivalenceClass:
         return total
 
 
-class _PreFilterRejection(Exception):
-    """A PreFilter refused the pod."""
-
-
-def equal_best(scores: FloatArray) -> IntArray:
+def rows_with_highest_score(scores: FloatArray) -> IntArray:
     """Return the rows with the highest score in ascending order, as an array because there may be thousands."""
     return np.flatnonzero(scores == scores.max())
 
@@ -395,9 +420,9 @@ class CachedDiagnosis:
     def holds(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
         """Return True if the filters refuse these rows for the same reasons as before. Raise PluginError."""
         if self._by_rows.rooms is not None:
-            return self._lack(rows, pod, nodes.seen_at(pod.priority))
+            return self._lack(rows, pod, nodes.subtract_reserved(pod.priority))
         some = slice(rows[0], rows[0] + 1) if len(rows) == 1 else np.array(rows)
-        seen = SomeNodes(nodes.seen_at(pod.priority), some)
+        seen = SomeNodes(nodes.subtract_reserved(pod.priority), some)
         now = (result.explain() for result in self._by_rows.results({}, pod, seen))
         return all(_alike(then, rows, each) for then, each in zip(self._said, now, strict=True))
 

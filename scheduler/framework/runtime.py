@@ -152,7 +152,7 @@ class Framework:
         self._post_filters = at(Point.POST_FILTER)
         self.scorers = [_scorer(each, self._faults) for each in profile.get(Point.SCORE, ()) if each.weight]
         self._hints = {each.name: each for point in _REFUSING for each in at(point) if isinstance(each, EnqueueHint)}
-        self._makers_of_room = [
+        self._preempting_plugins = [
             each for each in self._post_filters if isinstance(each, EnqueueHint) and each.name not in self._hints
         ]
         deciding = dict.fromkeys([*self.pre_filters, *self.filters, *(each.plugin for each in self.scorers)])
@@ -236,22 +236,22 @@ class Framework:
         hint = self._hints.get(plugin, _ANYTHING)
         yield hint
         if plugin in self._filtering and Change.POD_FREED in self._awaits(hint):
-            yield from self._makers_of_room
+            yield from self._preempting_plugins
 
     def awaited_plugins(self, pod: PodInfo, diagnosis: Diagnosis) -> frozenset[str]:
         """Return the plugins whose results must change before another attempt can succeed.
 
-        For a pod that may not preempt, these are the first plugins that refuse each node. Otherwise `_not_overcome`
+        For a pod that may not preempt, these are the first plugins that refuse each node. Otherwise `_plugins_that_remain`
         returns them.
         """
-        may_preempt = bool(self._makers_of_room) and pod.raw.spec.preemptionPolicy != "Never"
+        may_preempt = bool(self._preempting_plugins) and pod.raw.spec.preemptionPolicy != "Never"
         found = diagnosis.awaited.get(may_preempt)
         if found is None:
             of_one = not may_preempt or diagnosis.pre_filter is not None
-            found = diagnosis.awaited[may_preempt] = diagnosis.plugins if of_one else self._not_overcome(diagnosis)
+            found = diagnosis.awaited[may_preempt] = diagnosis.plugins if of_one else self._plugins_that_remain(diagnosis)
         return found
 
-    def _not_overcome(self, diagnosis: Diagnosis) -> frozenset[str]:
+    def _plugins_that_remain(self, diagnosis: Diagnosis) -> frozenset[str]:
         """Return the plugins that preemption does not overcome.
 
         For a node that stays refused without its pods, this is the first plugin that refuses it. For other nodes, these

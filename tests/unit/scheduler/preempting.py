@@ -58,7 +58,7 @@ class Bench(Offline):
         return pod.uid in self.leaving
 
     def diagnose(self, pod: PodInfo) -> Diagnosis:
-        diagnosis = self.framework.run_filters({}, pod, self.cache.nodes.seen_at(pod.priority, pod.uid))
+        diagnosis = self.framework.run_filters({}, pod, self.cache.nodes.subtract_reserved(pod.priority, pod.uid))
         assert not diagnosis.feasible.any()
         return diagnosis
 

@@ -404,17 +404,17 @@ def test_pods_that_are_alike_share_a_pass_as_ever(stage: Stage) -> None:
         return of.api.binds
 
     reused = binds(stage)
-    with patch.object(EquivalenceCache, "best", lambda *_: None):
+    with patch.object(EquivalenceCache, "find_best_rows", lambda *_: None):
         assert binds(stage.again()) == reused and len(reused) == 9
 
 
 def test_pods_in_no_group_are_not_asked_about_again() -> None:
     (profile,) = build(configured("sorted"), Offline()).values()
     cache = cache_of(make_node("n"), make_node("m"))
-    passes = EquivalenceCache(cache.nodes)
+    equivalence = EquivalenceCache(cache.nodes)
     with patch.object(Coscheduling, "pre_filter", wraps=profile.pre_filters[-1].pre_filter) as asked:
         for number in range(3):
-            assert passes.best({}, info(make_pod(f"p{number}")), cache.nodes, profile)
+            assert equivalence.find_best_rows({}, info(make_pod(f"p{number}")), cache.nodes, profile)
     assert asked.call_count == 1
 
 

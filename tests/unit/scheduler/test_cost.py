@@ -84,10 +84,10 @@ def _no_collection() -> Iterator[None]:
 def decided(pod: Pod, cache: Cache, framework: Framework) -> tuple[CycleResult, float]:
     """And the CPU seconds that it took, from the object on."""
     pod.metadata.uid = f"uid-{pod.metadata.name}"
-    passes = EquivalenceCache(cache.nodes)
+    equivalence = EquivalenceCache(cache.nodes)
     began = time.process_time()
     info = PodInfo(pod)
-    outcome = schedule_one(info, cache, framework, 0, passes)
+    outcome = schedule_one(info, cache, framework, 0, equivalence)
     seconds = time.process_time() - began
     cache.remove(info.uid)
     return outcome, seconds
@@ -118,13 +118,13 @@ def test_pods_alike_while_nodes_change(kind: str, framework: Framework) -> None:
     """What is kept of one decision is brought up to date for the next, and looks ahead after some changes. With 4,900 extended
     resources on 20 nodes, that took 2.1 s, longer than a leader may be silent (found by an hour of chaos)."""
     cache = cache_of(20)
-    passes = EquivalenceCache(cache.nodes)
+    equivalence = EquivalenceCache(cache.nodes)
     for number in range(6):
         pod = HOSTILE[kind].pod(f"alike-{number}", items=4_900)
         pod.metadata.uid = f"uid-{number}"
         info = PodInfo(pod)
         began = time.process_time()
-        schedule_one(info, cache, framework, 0, passes)
+        schedule_one(info, cache, framework, 0, equivalence)
         took = time.process_time() - began
         cache.remove(info.uid)
         assert took < BOUND

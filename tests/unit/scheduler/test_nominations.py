@@ -180,7 +180,7 @@ def test_sums_follow(steps: list[tuple[str, int, int]]) -> None:
                 cache.nominate(pod, name)
                 nominated[pod] = name
         for priority in (2, 4):
-            below, kept = cache.below(priority), cache.nodes.nominated.kept_from(priority)
+            below, kept = cache.below(priority), cache.nodes.nominated.reserved_against(priority)
             for row, at in enumerate(cache.nodes.names):
                 lower = [each for each, on in placed.items() if on == at and each.priority < priority]
                 ahead = [each for each, on in nominated.items() if on == at and each.priority >= priority]

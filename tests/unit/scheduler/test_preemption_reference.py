@@ -129,7 +129,7 @@ def test_what_is_remembered_is_what_would_be_found(cluster: Cluster, new: PodBui
 
     def candidates(search: Candidates) -> list[tuple[str, list[str], int]] | None:
         pod = info(new)
-        diagnosis = bench.framework.run_filters({}, pod, cache.nodes.seen_at(pod.priority, pod.uid))
+        diagnosis = bench.framework.run_filters({}, pod, cache.nodes.subtract_reserved(pod.priority, pod.uid))
         if diagnosis.feasible.any():
             return None
         found = search.find(pod, diagnosis, cache, bench.framework, budgets, 0)

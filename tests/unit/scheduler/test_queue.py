@@ -442,6 +442,6 @@ def test_what_a_priority_sees_is_worked_out_once_for_an_event() -> None:
     for number in range(20):
         queue.add(info(make_pod(f"p{number}").req(cpu=f"{number + 1}").priority(number % 2)), 0.0)
         fail(queue, 0.0)
-    with patch.object(NodeTable, "seen_at", autospec=True, side_effect=NodeTable.seen_at) as asked:
+    with patch.object(NodeTable, "subtract_reserved", autospec=True, side_effect=NodeTable.subtract_reserved) as asked:
         queue.wake(FREED, NODES, 10.0)
     assert sorted(call.args[1] for call in asked.call_args_list) == [0, 1]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from prometheus_client import REGISTRY
 
 from pinnace.api import selectors
 from pinnace.api.core_v1_pb2 import Pod
@@ -30,10 +31,11 @@ from pinnace.scheduler.framework import (
 from pinnace.scheduler.framework.filtering import RowFilters
 from pinnace.scheduler.framework.profile import Enabled, Offline
 from pinnace.scheduler.framework.results import Diagnosis
-from pinnace.scheduler.framework.reuse import EquivalenceCache, equal_best
+from pinnace.scheduler.framework.reuse import EquivalenceCache, rows_with_highest_score
 from pinnace.scheduler.framework.runtime import Framework
+from pinnace.scheduler.node_selector import break_tie
 from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
-from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, break_tie, schedule_one
+from pinnace.scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 
@@ -149,7 +151,7 @@ def test_as_if_one_by_one(profile: str) -> None:
     for seed, size in enumerate(SIZES):
         rng = random.Random(seed)
         cache = cache_of(*(some_node(rng, f"n{i}") for i in range(size)))
-        passes, placed = EquivalenceCache(cache.nodes), {}
+        equivalence, placed = EquivalenceCache(cache.nodes), {}
         template = 0
         for step in range(STEPS):
             if rng.random() < 0.15:
@@ -158,10 +160,10 @@ def test_as_if_one_by_one(profile: str) -> None:
                 template = rng.randrange(20)
             pod = info(some_pod(random.Random(template), f"p{step}"))
             expected = _equals(pod, cache, plugins)
-            best = passes.best({}, pod, cache.nodes, plugins)
+            best = equivalence.find_best_rows({}, pod, cache.nodes, plugins)
             assert best is None or (isinstance(best, Diagnosis) and not expected) or list(best) == expected
             used += best is not None
-            outcome = schedule_one(pod, cache, plugins, seed, passes)
+            outcome = schedule_one(pod, cache, plugins, seed, equivalence)
             if isinstance(outcome, Placed):
                 placed[pod.uid] = pod
                 assert outcome.node == cache.nodes.names[break_tie(expected, pod, seed)]
@@ -177,12 +179,12 @@ def test_as_if_one_by_one_beside_nominated_pods(profile: str) -> None:
     plugins, outcomes = PROFILES[profile], Counter[type]()
     for seed, size in enumerate(SIZES):
         shared, plain = (Twin(seed, size) for _ in range(2))
-        passes = EquivalenceCache(shared.cache.nodes)
+        equivalence = EquivalenceCache(shared.cache.nodes)
         for step in range(STEPS):
             shared.change(step)
             plain.change(step)
             pod = shared.next(step)
-            outcome = schedule_one(pod, shared.cache, plugins, seed, passes)
+            outcome = schedule_one(pod, shared.cache, plugins, seed, equivalence)
             assert schedule_one(plain.next(step), plain.cache, plugins, seed) == outcome
             outcomes[type(outcome)] += 1
             if isinstance(outcome, Placed):
@@ -222,7 +224,7 @@ class Twin:
 def _equals(pod: PodInfo, cache: Cache, plugins: Framework) -> Sequence[int]:
     state: CycleState = {}
     feasible = plugins.run_filters(state, pod, cache.nodes).feasible
-    return list(equal_best(plugins.score(state, pod, cache.nodes, feasible))) if feasible.any() else []
+    return list(rows_with_highest_score(plugins.score(state, pod, cache.nodes, feasible))) if feasible.any() else []
 
 
 def _change(rng: random.Random, cache: Cache, placed: dict[str, PodInfo]) -> None:
@@ -269,9 +271,9 @@ class Asked(PerNodeScore):
 def asked_about(plugin: Asked, pods: int = 10) -> int:
     """Nodes that the plugin is asked about, for pods that are alike, on 100 nodes."""
     cache, plugins = cache_of(*(make_node(f"n{i}") for i in range(100))), framework(Enabled(plugin))
-    passes = EquivalenceCache(cache.nodes)
+    equivalence = EquivalenceCache(cache.nodes)
     for i in range(pods):
-        assert isinstance(schedule_one(info(make_pod(f"p{i}").req(cpu="100m")), cache, plugins, 0, passes), Placed)
+        assert isinstance(schedule_one(info(make_pod(f"p{i}").req(cpu="100m")), cache, plugins, 0, equivalence), Placed)
     return plugin.nodes
 
 
@@ -307,8 +309,8 @@ class Choosy:
 
 def test_pre_filter_that_says_nothing_is_asked_for_every_pod() -> None:
     cache, plugin = cache_of(make_node("n")), Choosy()
-    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
-    outcomes = [schedule_one(info(make_pod(f"p{i}").req(cpu="1m")), cache, plugins, 0, passes) for i in range(3)]
+    equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
+    outcomes = [schedule_one(info(make_pod(f"p{i}").req(cpu="1m")), cache, plugins, 0, equivalence) for i in range(3)]
     assert [type(outcome) for outcome in outcomes] == [Placed, Placed, Unschedulable]
 
 
@@ -341,23 +343,23 @@ def test_why_no_node_takes_a_pod_is_found_out_once(said: dict[str, Any], asked: 
     """For each row that changes, and of a filter that says what it sees; the state is there for PostFilter all the same."""
     plugin = Full(**said)
     cache = cache_of(*(make_node(f"n{i}") for i in range(2)), placed=[make_pod(f"there{i}").node(f"n{i}") for i in range(2)])
-    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
-    outcomes = {schedule_one(info(make_pod(f"p{i}")), cache, plugins, 0, passes) for i in range(5)}
+    equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
+    outcomes = {schedule_one(info(make_pod(f"p{i}")), cache, plugins, 0, equivalence) for i in range(5)}
     assert outcomes == {Unschedulable(frozenset(["Full"]), "0/2 nodes are available: 2 node(s) were full.")}
     assert [state["full"] for state in plugin.told] == ["yes"] * 5
     assert plugin.nodes <= asked
     cache.remove("uid-default-there1")
-    assert schedule_one(info(make_pod("late")), cache, plugins, 0, passes) == Placed("n1")
+    assert schedule_one(info(make_pod("late")), cache, plugins, 0, equivalence) == Placed("n1")
 
 
 def test_nomination_has_its_node_asked_about_again_and_no_other() -> None:
     plugin = Full(filter_depends_on=Dependency.ROW)
     there = [make_pod(f"there{i}").node(f"n{i}") for i in range(100)]
     cache = cache_of(*(make_node(f"n{i}") for i in range(100)), placed=there)
-    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
+    equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
     for i in range(50):
         pod = info(make_pod(f"p{i}"))
-        assert isinstance(schedule_one(pod, cache, plugins, 0, passes), Unschedulable)
+        assert isinstance(schedule_one(pod, cache, plugins, 0, equivalence), Unschedulable)
         cache.nominate(pod, f"n{i}")
     assert plugin.nodes == 2 * 100 + 49, "for the pass, for the diagnosis, and one for each that follows"
 
@@ -368,15 +370,15 @@ def test_nominated_pod_asks_about_its_node_alone(others: bool) -> None:
     plugin = Full(filter_depends_on=Dependency.ROW)
     there = [make_pod(f"there{i}").node(f"n{i}") for i in range(100)]
     cache = cache_of(*(make_node(f"n{i}") for i in range(100)), placed=there)
-    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
+    equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
     pod, ahead = info(make_pod("p")), info(make_pod("ahead").priority(1))
-    schedule_one(pod, cache, plugins, 0, passes)
+    schedule_one(pod, cache, plugins, 0, equivalence)
     cache.nominate(pod, "n7")
     if others:
         cache.nominate(ahead, "n7")
     cache.remove("uid-default-there7")
     plugin.nodes = 0
-    outcome = schedule_one(pod, cache, plugins, 0, passes)
+    outcome = schedule_one(pod, cache, plugins, 0, equivalence)
     assert isinstance(outcome, Unschedulable) if others else (outcome, plugin.nodes) == (Placed("n7"), 1)
 
 
@@ -404,10 +406,10 @@ def test_only_plugins_that_declare_both_are_run_on_single_nodes(plugin: NodeReso
 def test_refusal_due_to_a_nomination_is_reported() -> None:
     small = (make_node(f"n{i}").capacity(cpu=1, memory="4Gi", pods=10) for i in range(3))
     cache, plugins = cache_of(*small), framework()
-    passes = EquivalenceCache(cache.nodes)
+    equivalence = EquivalenceCache(cache.nodes)
 
     def message(name: str) -> str:
-        outcome = schedule_one(info(make_pod(name).req(cpu=2, memory="3Gi")), cache, plugins, 0, passes)
+        outcome = schedule_one(info(make_pod(name).req(cpu=2, memory="3Gi")), cache, plugins, 0, equivalence)
         assert isinstance(outcome, Unschedulable)
         return outcome.message
 
@@ -438,36 +440,36 @@ class Moody:
 
 def test_skip_holds_until_an_object_changes() -> None:
     cache, plugin = cache_of(*(make_node(f"n{i}") for i in range(9))), Moody()
-    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin, 1000))
-    schedule_one(info(make_pod("a")), cache, plugins, 0, passes)
+    equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin, 1000))
+    schedule_one(info(make_pod("a")), cache, plugins, 0, equivalence)
     plugin.liked = "n5"
     cache.nodes.begin_generation()
-    assert schedule_one(info(make_pod("b")), cache, plugins, 0, passes) == Placed("n5")
+    assert schedule_one(info(make_pod("b")), cache, plugins, 0, equivalence) == Placed("n5")
 
 
 def test_terms_of_placed_pods_begin_an_epoch() -> None:
     """A pod without terms of its own is refused where the first pod that will not have it is."""
     nodes = [make_node(f"n{i}").capacity(cpu=4, memory="4Gi", pods=10).label(HOSTNAME, f"n{i}") for i in range(2)]
     cache = cache_of(*nodes, placed=[make_pod("large").req(cpu=3).node("n1")])
-    passes, plugins = EquivalenceCache(cache.nodes), framework()
+    equivalence, plugins = EquivalenceCache(cache.nodes), framework()
     web = make_pod("a").label("app", "web")
-    schedule_one(info(web), cache, plugins, 0, passes)
+    schedule_one(info(web), cache, plugins, 0, equivalence)
     cache.observe(info(make_pod("hermit").anti_affinity("app=web", HOSTNAME)), "n0")
     for name in "bcd":
-        assert schedule_one(info(make_pod(name).label("app", "web")), cache, plugins, 0, passes) == Placed("n1")
+        assert schedule_one(info(make_pod(name).label("app", "web")), cache, plugins, 0, equivalence) == Placed("n1")
 
 
 def test_what_was_asked_ahead_is_about_pods_of_the_same_requests() -> None:
     cache = cache_of(*(make_node(f"n{i}").capacity(cpu=8, memory="8Gi", pods=110) for i in range(40)))
-    passes, plugins = EquivalenceCache(cache.nodes), framework()
+    equivalence, plugins = EquivalenceCache(cache.nodes), framework()
     for i in range(20):
-        assert isinstance(schedule_one(info(make_pod(f"p{i}").req(cpu=1)), cache, plugins, 0, passes), Placed)
+        assert isinstance(schedule_one(info(make_pod(f"p{i}").req(cpu=1)), cache, plugins, 0, equivalence), Placed)
     empty = cache.nodes.free("cpu").argmax()
     cache.observe(info(make_pod("large").req(cpu="8")), cache.nodes.names[empty])
     for i in range(20, 60):
         pod = info(make_pod(f"p{i}").req(cpu=1))
-        assert passes.best({}, pod, cache.nodes, plugins) == _equals(pod, cache, plugins)
-        assert isinstance(schedule_one(pod, cache, plugins, 0, passes), Placed)
+        assert equivalence.find_best_rows({}, pod, cache.nodes, plugins) == _equals(pod, cache, plugins)
+        assert isinstance(schedule_one(pod, cache, plugins, 0, equivalence), Placed)
 
 
 class Company:
@@ -484,17 +486,35 @@ class Company:
 def test_rows_are_asked_about_when_a_pod_there_is_relabelled() -> None:
     there = make_pod("there").req(cpu=3)
     cache = cache_of(*(make_node(f"n{i}") for i in range(3)), placed=[there.node("n2")])
-    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(Company(), 10))
-    assert isinstance(schedule_one(info(make_pod("a").req(cpu="1m")), cache, plugins, 0, passes), Placed)
+    equivalence, plugins = EquivalenceCache(cache.nodes), framework(Enabled(Company(), 10))
+    assert isinstance(schedule_one(info(make_pod("a").req(cpu="1m")), cache, plugins, 0, equivalence), Placed)
     cache.relabel(there.label("app", "web").build())
-    assert schedule_one(info(make_pod("b").req(cpu="1m")), cache, plugins, 0, passes) == Placed("n2")
+    assert schedule_one(info(make_pod("b").req(cpu="1m")), cache, plugins, 0, equivalence) == Placed("n2")
 
 
 def test_more_templates_than_are_remembered() -> None:
     cache = cache_of(*(make_node(f"n{i}") for i in range(3)))
-    passes = EquivalenceCache(cache.nodes)
+    equivalence = EquivalenceCache(cache.nodes)
     for i in range(100):
         pod = info(make_pod(f"p{i}").req(cpu=f"{i % 40 + 1}m"))
-        assert passes.best({}, pod, cache.nodes, PROFILES["default"]) == _equals(pod, cache, PROFILES["default"])
-        schedule_one(pod, cache, PROFILES["default"], 0, passes)
-    assert len(passes) == 32
+        assert equivalence.find_best_rows({}, pod, cache.nodes, PROFILES["default"]) == _equals(pod, cache, PROFILES["default"])
+        schedule_one(pod, cache, PROFILES["default"], 0, equivalence)
+    assert len(equivalence) == 32
+
+
+def test_internal_error_of_the_cache_is_counted_and_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise IndexError("row 7")
+
+    cache = cache_of(make_node("n"))
+    equivalence, plugins = EquivalenceCache(cache.nodes), framework()
+    monkeypatch.setattr("pinnace.scheduler.framework.reuse._EquivalenceClass.find_best_rows", fail)
+    before = REGISTRY.get_sample_value("scheduler_equivalence_cache_failures_total") or 0.0
+    for name in ("a", "b"):
+        assert schedule_one(info(make_pod(name)), cache, plugins, 0, equivalence) == Placed("n")
+    assert REGISTRY.get_sample_value("scheduler_equivalence_cache_failures_total") == before + 2
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == [
+        "the equivalence cache failed, the pod is evaluated without it: row 7"
+    ]

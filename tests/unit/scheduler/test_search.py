@@ -12,9 +12,9 @@ from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.framework import Diagnosis
 from pinnace.scheduler.framework.results import PluginError
 from pinnace.scheduler.framework.reuse import EquivalenceCache
+from pinnace.scheduler.node_selector import NodeSelector
 from pinnace.scheduler.plugins.node_resources import NodeResourcesFit
 from pinnace.scheduler.preemption import Bounds, Candidates, Found
-from pinnace.scheduler.scheduling_cycle import _select_node
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 from tests.unit.scheduler.preempting import budget
@@ -28,7 +28,7 @@ class World:
         self.rng = rng
         self.cache = cache_of(*(self.node(number) for number in range(rng.randint(1, 8))))
         self.framework = framework()
-        self.passes = EquivalenceCache(self.cache.nodes)
+        self.equivalence = EquivalenceCache(self.cache.nodes)
         self.bounds = Bounds(rng.choice([0, 10, 50]), rng.randint(1, 4))
         self.known = Candidates(self.bounds)
         self.placed: list[PodInfo] = []
@@ -87,7 +87,7 @@ def test_what_is_remembered_is_what_would_be_found(seed: int) -> None:
         for each in range(world.rng.randint(0, 3)):
             world.change(f"p{step}-{each}")
         pod = world.preemptor(f"w{step}")
-        picked = _select_node({}, pod, world.cache, world.framework, SEED, world.passes, None)
+        picked = NodeSelector(world.cache, world.framework, SEED, world.equivalence).select(pod, {})
         if not isinstance(picked, Diagnosis):
             world.cache.assume(pod, world.cache.nodes.names[picked])
             world.waiting.remove(pod)

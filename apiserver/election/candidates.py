@@ -61,7 +61,7 @@ from pinnace.apiserver.election.history import (
     TermLog,
     ended,
 )
-from pinnace.apiserver.registry.fencing import hashed, is_holder
+from pinnace.apiserver.registry.fencing import hash_secret, is_holder
 from pinnace.apiserver.services.sessions import LeaseSession, SessionStream, StreamEvent, Timing, election_of, read
 from pinnace.apiserver.storage.committer import Committer, Conflict
 from pinnace.apiserver.storage.interface import Change, KeyValue, LeaseNotFound, Storage, StorageError, Write
@@ -299,7 +299,9 @@ class LeaderKey:
         """Create the key, so that the candidate leads. Raises Conflict if another candidate leads, LeaseNotFound if the session
         has expired, and other StorageErrors. After OutcomeUnknown the key may exist, or be created later."""
         holder, user, secret, scheduler_names, configuration = self._identity
-        record = Election(name=self._candidates.name, holder=holder, session=session, user=user, secret_hash=hashed(secret))
+        record = Election(
+            name=self._candidates.name, holder=holder, session=session, user=user, secret_hash=hash_secret(secret)
+        )
         record.scheduler_names.extend(scheduler_names)
         record.configuration = configuration
         record.since.CopyFrom(self._now())

@@ -55,16 +55,16 @@ from pinnace.apiserver.registry.deletion import delete_step
 from pinnace.apiserver.registry.eviction import (
     Protection,
     budget_of,
-    deleting,
+    delete_pod_mutation,
+    eviction_refused,
     is_guarded,
-    must_ask,
+    needs_disruption,
     protection,
-    refused,
-    taking,
+    take_disruptions_mutation,
 )
 from pinnace.apiserver.registry.fencing import Fences
 from pinnace.apiserver.registry.mutation import Mutation, Outcome, Version
-from pinnace.apiserver.registry.store import Store, single
+from pinnace.apiserver.registry.store import Store, require_single_outcome
 from pinnace.apiserver.services import kubelets, methods, metrics
 from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
 from pinnace.apiserver.services.methods import Context, read_timeout
@@ -95,7 +95,7 @@ class PodService(ResourceService[Pod]):
         self._fences = fences
 
     async def bind(self, request: BindRequest, context: Context) -> BatchItem:
-        stored = single(await self._bind([request.binding], _fence(request), context.user))
+        stored = require_single_outcome(await self._bind([request.binding], _fence(request), context.user))
         return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
 
     async def bind_batch(self, request: BindBatchRequest, context: Context) -> BatchResponse:
@@ -104,10 +104,10 @@ class PodService(ResourceService[Pod]):
     async def update_resize(self, request: UpdatePodRequest, context: Context) -> bytes:
         by = self.by(request, context)
         updating = self.store.update_resize([request.object], by)
-        return single(await self.noted(by, "update", "resize", [request.object.metadata], updating)).encoded
+        return require_single_outcome(await self.noted(by, "update", "resize", [request.object.metadata], updating)).encoded
 
     async def evict(self, request: EvictRequest, context: Context) -> BatchItem:
-        stored = single(await self._evict([request.eviction], context))
+        stored = require_single_outcome(await self._evict([request.eviction], context))
         return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
 
     async def evict_batch(self, request: EvictBatchRequest, context: Context) -> BatchResponse:
@@ -168,7 +168,7 @@ class PodService(ResourceService[Pod]):
         term = await self._fences.term(fence, user) if fence is not None else None
         if fence is not None and term is None:
             refusal = errors.fenced(fence.election, fence.token)
-            outcomes: Sequence[Outcome] = [binding.refusal_of(each) or refusal for each in items]
+            outcomes: Sequence[Outcome] = [binding.malformed_binding_refusal(each) or refusal for each in items]
         else:
             outcomes = await self.store.mutate(binding.bind(items, term, self._clock.time()))
         if fence is not None and term is not None and self._is_deposed(fence):
@@ -395,7 +395,7 @@ class EvictionHandler:
             budget = search.budget_of(entry) if is_guarded(entry.obj) else None
         except Rejected as rejected:
             return rejected.refusal
-        asked = budget if budget is not None and must_ask(entry.obj, budget) else None
+        asked = budget if budget is not None and needs_disruption(entry.obj, budget) else None
         spared = entry.obj.status.phase == "Pending" or budget is not asked
         return _Wish(entry.obj, item.deleteOptions, asked, spared)
 
@@ -406,15 +406,15 @@ class EvictionHandler:
             if budget is not None:
                 question = questions.setdefault(POD_DISRUPTION_BUDGETS.key_of(budget), _Question(budget, {}, set()))
                 question.names[pod.metadata.name] = None
-        mutations = [taking(each.budget, list(each.names), each.granted, now) for each in questions.values()]
+        mutations = [take_disruptions_mutation(each.budget, list(each.names), each.granted, now) for each in questions.values()]
         outcomes = await self._budgets.mutate(mutations, dry_run=dry_run)
         refusals: dict[str, Refusal] = {}
         for each, outcome in zip(questions.values(), outcomes, strict=True):
-            no = outcome if isinstance(outcome, Refusal) else refused(each.budget)
+            no = outcome if isinstance(outcome, Refusal) else eviction_refused(each.budget)
             left = each.names if isinstance(outcome, Refusal) else (name for name in each.names if name not in each.granted)
             refusals.update((PODS.key(each.budget.metadata.namespace, name), no) for name in left)
         return refusals
 
     def _deletion(self, wish: _Wish, refusals: Mapping[str, Refusal], now: float) -> Mutation[Pod] | Refusal:
         refusal = refusals.get(PODS.key_of(wish.pod)) if wish.budget is not None else None
-        return refusal or deleting(self._pods.strategy, wish.pod, wish.options, spared=wish.spared, now=now)
+        return refusal or delete_pod_mutation(self._pods.strategy, wish.pod, wish.options, spared=wish.spared, now=now)

@@ -55,8 +55,8 @@ from pinnace.apiserver.flow.control import current_seat
 from pinnace.apiserver.registry.admission import Request
 from pinnace.apiserver.registry.events import EventRegistry
 from pinnace.apiserver.registry.mutation import FINALIZE, Outcome, Written
-from pinnace.apiserver.registry.store import Store, single
-from pinnace.apiserver.registry.strategy import say_created
+from pinnace.apiserver.registry.store import Store, require_single_outcome
+from pinnace.apiserver.registry.strategy import record_created
 from pinnace.apiserver.services.methods import MAX_BATCH, READ_TIMEOUT, Context, read_timeout
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns
@@ -107,7 +107,7 @@ class ResourceService(Generic[T]):
         return min(there, 1) if by_name else there
 
     async def create(self, request: Any, context: Context) -> bytes:
-        return single(await self._create([request.object], request, context)).encoded
+        return require_single_outcome(await self._create([request.object], request, context)).encoded
 
     async def create_batch(self, request: Any, context: Context) -> BatchResponse:
         return batch(await self._create(request.items, request, context))
@@ -151,10 +151,10 @@ class ResourceService(Generic[T]):
     async def update(self, request: Any, context: Context) -> bytes:
         by = self.by(request, context)
         updating = self.store.update([request.object], by)
-        return single(await self.noted(by, "update", "", [request.object.metadata], updating)).encoded
+        return require_single_outcome(await self.noted(by, "update", "", [request.object.metadata], updating)).encoded
 
     async def update_status(self, request: Any, context: Context) -> bytes:
-        return single(await self._update_status([request.object], request, context)).encoded
+        return require_single_outcome(await self._update_status([request.object], request, context)).encoded
 
     async def update_status_batch(self, request: Any, context: Context) -> BatchResponse:
         return batch(await self._update_status(request.items, request, context))
@@ -162,7 +162,7 @@ class ResourceService(Generic[T]):
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
         by = self.by(request, context)
         patching = self.store.patch(request, by) if request.type != PatchRequest.APPLY else self._apply(request, by)
-        return single(await self.noted(by, "patch", request.subresource, [request], patching)).encoded
+        return require_single_outcome(await self.noted(by, "patch", request.subresource, [request], patching)).encoded
 
     async def _apply(self, request: PatchRequest, by: Request) -> Sequence[Outcome]:
         """Apply to the object, or create it if it does not exist. Other clients may create or delete it concurrently."""
@@ -175,12 +175,12 @@ class ResourceService(Generic[T]):
             outcomes = await self.store.create_applied(request, by)
             if not _is(outcomes, "AlreadyExists"):
                 if isinstance(outcomes[0], Written):
-                    say_created()
+                    record_created()
                 break
         return outcomes
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
-        return single(await self._delete([request], context.user)).encoded
+        return require_single_outcome(await self._delete([request], context.user)).encoded
 
     async def delete_batch(self, request: DeleteBatchRequest, context: Context) -> BatchResponse:
         return batch(await self._delete(request.items, context.user))
@@ -389,7 +389,7 @@ class NamespaceService(ResourceService[Namespace]):
         if request.name in PERMANENT:
             message = f'namespaces "{request.name}" is forbidden: this namespace may not be deleted'
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))
-        ending = single(await self._delete([request], context.user))
+        ending = require_single_outcome(await self._delete([request], context.user))
         await self._all.fresh(read_timeout(context))
         namespace = Namespace.FromString(ending.encoded)
         finalizers = namespace.spec.finalizers
@@ -397,12 +397,12 @@ class NamespaceService(ResourceService[Namespace]):
             return ending.encoded
         finalizers.remove(NAMESPACE_FINALIZER)
         try:
-            return single(await self._finalize(namespace, Request(context.user))).encoded
+            return require_single_outcome(await self._finalize(namespace, Request(context.user))).encoded
         except Rejected:  # it has changed: the client that changed it, or the controller, completes the delete
             return ending.encoded
 
     async def finalize(self, request: UpdateNamespaceRequest, context: Context) -> bytes:
-        return single(await self._finalize(request.object, self.by(request, context))).encoded
+        return require_single_outcome(await self._finalize(request.object, self.by(request, context))).encoded
 
     async def _finalize(self, namespace: Namespace, by: Request) -> Sequence[Outcome]:
         return await self.noted(by, "update", FINALIZE, [namespace.metadata], self.store.finalize([namespace], by))

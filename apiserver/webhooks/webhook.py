@@ -63,7 +63,7 @@ from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import release_current_seat
 from pinnace.apiserver.registry.admission import Operation, Request, WriteAttributes
-from pinnace.apiserver.registry.mutation import FINALIZE, RESIZE, STATUS, patching
+from pinnace.apiserver.registry.mutation import FINALIZE, RESIZE, STATUS, patch_function
 from pinnace.apiserver.registry.validation.fields import validate_selector
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.configuration import ConfigurationError, fields, items, text
@@ -261,7 +261,7 @@ class Webhook:
             return None
         request = PatchRequest(name=_about(change).name, type=answer.patchType or PatchRequest.MERGE, patch=answer.patch)
         try:
-            amend = patching(change.resource, request)
+            amend = patch_function(change.resource, request)
         except Rejected as rejected:
             raise WebhookError(rejected.refusal.message) from None
         return None if change.obj is None and not parse(request.patch, request.type) else amend

@@ -155,7 +155,7 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
             out.append(invalid(f"metadata.annotations.{CLASS_ANNOTATION}", said, IMMUTABLE))
         if new.spec == old.spec:
             return
-        if _as_before(new, old) != old.spec:
+        if _with_old_mutable_fields(new, old) != old.spec:
             out.append(forbidden("spec", _FIXED))
         asked = size_of(new.spec.resources.requests)
         if asked < size_of(old.spec.resources.requests) and asked <= size_of(old.status.capacity):
@@ -169,7 +169,7 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
         validate_capacity(obj.status.allocatedResources, "status.allocatedResources", out)
 
 
-def _as_before(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> PersistentVolumeClaimSpec:
+def _with_old_mutable_fields(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> PersistentVolumeClaimSpec:
     """Return the new spec with its mutable fields reset to the old values. It must equal the old spec."""
     fixed = PersistentVolumeClaimSpec()
     fixed.CopyFrom(new.spec)
@@ -288,11 +288,11 @@ class CSINodeStrategy(Strategy[CSINode]):
         before = {driver.name: driver for driver in old.spec.drivers}
         for index, driver in enumerate(new.spec.drivers):
             known = before.get(driver.name)
-            if known is not None and _fixed(driver) != _fixed(known):
+            if known is not None and _immutable_driver_fields(driver) != _immutable_driver_fields(known):
                 out.append(invalid(f"spec.drivers[{index}]", driver.name, IMMUTABLE))
 
 
-def _fixed(driver: CSINodeDriver) -> tuple[str, list[str]]:
+def _immutable_driver_fields(driver: CSINodeDriver) -> tuple[str, list[str]]:
     return driver.nodeID, list(driver.topologyKeys)
 
 

@@ -66,7 +66,7 @@ def test_size_check_stops_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         looked_at += 1
         return original(message, room)
 
-    original = strategy._left
+    original = strategy._remaining_parts
     monkeypatch.setattr(strategy, "_left", left)
     new = padded()
     for _ in range(10):

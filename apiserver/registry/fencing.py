@@ -98,7 +98,7 @@ class Fences:
             for _ in range(STALE_ANSWERS + 1):
                 if _has_token(record, token):
                     break
-                await self._cacher.fresh(FRESH_TIMEOUT)
+                await self._cacher.wait_until_fresh(FRESH_TIMEOUT)
                 record = self._cacher.raw(key)
                 if self._cacher.revision >= token:
                     break
@@ -121,16 +121,16 @@ class Fences:
 
 def read_fences(metadata: Iterable[tuple[str, str | bytes]]) -> None:
     """Store the fences in the metadata of the present call in PRESENTED_FENCES. Raises Rejected."""
-    fences: tuple[Fence, ...] = ()
+    presented: tuple[Fence, ...] = ()
     for key, value in metadata:
         if key == fences.KEY:
-            if len(fences) == MAX_FENCES:
+            if len(presented) == MAX_FENCES:
                 raise Rejected(errors.bad_request(f"too many fences: at most {MAX_FENCES} per call"))
             try:
-                fences += (fences.parse(str(value)),)
+                presented += (fences.parse(str(value)),)
             except ValueError as error:
                 raise Rejected(errors.bad_request(str(error))) from None
-    PRESENTED_FENCES.set(fences)
+    PRESENTED_FENCES.set(presented)
 
 
 def hash_secret(secret: bytes) -> bytes:

@@ -254,8 +254,8 @@ def configuration(resource: Resource[T], data: Mapping[str, Any], manager: str, 
         raise _type_mismatch_rejection(resource, data, TypeMismatch([".metadata: expected map"]))
     if metadata.get("managedFields") is not None:
         raise Rejected(errors.bad_request("metadata.managedFields must be nil"))
-    if said := {name: value for name, value in metadata.items() if name not in _SERVER_FIELDS}:
-        fields["metadata"] = said
+    if client_metadata := {name: value for name, value in metadata.items() if name not in _SERVER_FIELDS}:
+        fields["metadata"] = client_metadata
     try:
         check(_schema_type(resource), fields)
     except TypeMismatch as error:

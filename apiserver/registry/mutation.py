@@ -275,13 +275,13 @@ class _MutationAttempt(Generic[T]):
     """
 
     __slots__ = (
-        "_final",
+        "_deferred_refusal",
         "_guards",
-        "_refused",
+        "_is_current",
         "_uid",
         "_value",
         "_version",
-        "later",
+        "deferred",
         "must_read",
         "mutation",
         "outcome",

@@ -217,7 +217,9 @@ class Store(Generic[T]):
     async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
         """Run the mutations among the items and return all outcomes in order. `dry_run`: the caches must be up to date."""
         with self._tracer.span("commit"):
-            outcomes = iter(await self._mutator.run([item for item in items if isinstance(item, Mutation)], dry_run=dry_run))
+            outcomes = iter(
+                await self._mutator.run_mutations([item for item in items if isinstance(item, Mutation)], dry_run=dry_run)
+            )
         return [item if isinstance(item, Refusal) else next(outcomes) for item in items]
 
     def _create_mutation(self, obj: T) -> Mutation[T] | Refusal:
@@ -329,7 +331,7 @@ class Store(Generic[T]):
             raise Rejected(errors.too_much(self.resource, name, MAX_PARTS))
         new = copy(self.resource, wanted)
         self._prepare_update(new, old, operation)
-        if not self._webhooks.concerned(by, operation, self.resource):
+        if not self._webhooks.has_matching_webhooks(by, operation, self.resource):
             return self._validate_and_admit(new, present, by, operation, owners)
         change = WriteAttributes(by, operation, self.resource, new, old)
         return Deferred(lambda: self._continue_after_webhooks(change, present, owners))
@@ -432,7 +434,7 @@ class Store(Generic[T]):
                 self._admission.validate(by, Operation.DELETE, self.resource, None, version.obj)
             now = self._clock.time()
             final = delete_step(self.strategy, name, request.options, version, now, why=why)
-            if version is None or not self._webhooks.concerned(by, Operation.DELETE, self.resource):
+            if version is None or not self._webhooks.has_matching_webhooks(by, Operation.DELETE, self.resource):
                 return final
             change = WriteAttributes(by, Operation.DELETE, self.resource, None, version.obj)
 
@@ -487,7 +489,7 @@ class ObjectCreator(Generic[T]):
     async def admit_batch(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
         """Complete new objects and return a refusal or None for each, in order. Objects that are completed again keep their
         uid. Raises CacheError, StorageError."""
-        if self._webhooks.concerned(by, Operation.CREATE, self._resource):
+        if self._webhooks.has_matching_webhooks(by, Operation.CREATE, self._resource):
             return await self._admit_with_webhooks(objs, by)
         return await self._retry_after_refresh(self._admit_object, objs, by)
 

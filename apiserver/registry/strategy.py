@@ -204,19 +204,19 @@ class StatusStrategy(Strategy[T]):
         return out
 
 
-def added_violations(found: Sequence[Violation], before: Iterable[Violation]) -> list[Violation]:
+def added_violations(new_violations: Sequence[Violation], before: Iterable[Violation]) -> list[Violation]:
     """Return the violations that are not in `before`. A violation at another index of the same list counts as moved."""
     left = Counter(before)
-    rest = _subtract_violations(found, left, lambda each: each)
+    rest = _subtract_violations(new_violations, left, lambda each: each)
     return _subtract_violations(rest, Counter(map(_without_indices, left.elements())), _without_indices)
 
 
 def _subtract_violations(
-    found: Sequence[Violation], known: Counter[Violation], key: Callable[[Violation], Violation]
+    new_violations: Sequence[Violation], known: Counter[Violation], key: Callable[[Violation], Violation]
 ) -> list[Violation]:
     """Return the violations that are not known. Each known violation cancels one match."""
     rest: list[Violation] = []
-    for each in found:
+    for each in new_violations:
         if known[key(each)] > 0:
             known[key(each)] -= 1
         else:

@@ -28,7 +28,7 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.users import Impersonation
 from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.apiserver.auth.authentication import Credential
-from pinnace.apiserver.auth.authorizer import Impersonator, requested
+from pinnace.apiserver.auth.authorizer import Impersonator, requested_impersonation
 from pinnace.apiserver.errors import Rejected, bad_request, forbidden
 from pinnace.apiserver.flow.control import TOO_MANY_REQUESTS
 from pinnace.apiserver.registry import fencing
@@ -115,7 +115,7 @@ class CallRunner:
 
     async def impersonate(self, context: CallContext, metadata: Metadata) -> None:
         """Act as the user in the metadata, if there is one. Raises Rejected."""
-        if impersonation := requested(metadata):
+        if impersonation := requested_impersonation(metadata):
             if self._impersonator is None:
                 raise Rejected(forbidden("this server does not support impersonation"))
             await context.act_as(impersonation, self._impersonator)

@@ -417,7 +417,7 @@ class FleetSession:
         lost. The other nodes get no delete: a failed delete would retry all other writes of its transaction.
         """
         try:
-            await self._cacher.fresh(LOOK_LIMIT)
+            await self._cacher.wait_until_fresh(LOOK_LIMIT)
         except (CacheError, StorageError) as error:
             log.warning("cannot look up the leases of %d nodes: %s", len(self._doubtful), error)
             await self._clock.sleep(RETRY)

@@ -115,7 +115,7 @@ class PodService(ResourceService[Pod]):
 
     async def _evict(self, items: Sequence[Eviction], context: Context) -> Sequence[Outcome]:
         by = Request(context.user, all_or_none(each.deleteOptions for each in items))
-        await self._cacher.fresh(read_timeout(context))
+        await self._cacher.wait_until_fresh(read_timeout(context))
         evicting = self._evictions.evict(items, dry_run=by.dry_run)
         return await self.noted(by, "create", "eviction", (each.metadata for each in items), evicting)
 
@@ -154,7 +154,7 @@ class PodService(ResourceService[Pod]):
         target = Target(start.namespace or DEFAULT_NAMESPACE, start.name)
         methods.current_authorization().ask(action, (target,))
         await self._authorizer.check(context.user, action, lambda: (target,))
-        self._audit.note(context.user, (AuditEvent(action, target.namespace, target.name),))
+        self._audit.record(context.user, (AuditEvent(action, target.namespace, target.name),))
         await self._reach("", context)
         release_current_seat()
 

@@ -118,11 +118,11 @@ class ResourceService(Generic[T]):
         await self._reach(request.options.resourceVersion, context)
         entry = self._cache.get(self._key(request))
         if entry is None:
-            self._cache.require()
+            self._cache.require_loaded()
             if self._key(request) in self._cache.unreadable:
                 raise Rejected(errors.unreadable(self._resource, request.name))
             raise Rejected(errors.not_found(self._resource, request.name))
-        return entry.stamped
+        return entry.encoded_with_revision
 
     async def list(self, request: ListRequest | DeleteCollectionRequest, context: Context) -> bytes:
         options = request.options
@@ -226,11 +226,11 @@ class ResourceService(Generic[T]):
     def _note(
         self, by: Request, verb: str, subresource: str, named: Iterable[NamedObject], outcomes: Sequence[Outcome]
     ) -> None:
-        if not self._audit.wanted:
+        if not self._audit.enabled:
             return
         action = action_on(self._resource, verb, subresource)
         pairs = () if by.dry_run else zip(named, outcomes, strict=True)
-        self._audit.note(by.user, (self._deed(action, each, outcome) for each, outcome in pairs))
+        self._audit.record(by.user, (self._deed(action, each, outcome) for each, outcome in pairs))
 
     def _deed(self, action: Action, named: NamedObject, outcome: Outcome) -> AuditEvent:
         namespace = self._resource.home(named.namespace)
@@ -254,9 +254,9 @@ class ResourceService(Generic[T]):
     async def _reach(self, resource_version: str, context: Context) -> None:
         """Wait until the cache can serve a read with this version (see GetOptions.resourceVersion)."""
         if not resource_version:
-            await self._cacher.fresh(read_timeout(context))
+            await self._cacher.wait_until_fresh(read_timeout(context))
         elif wanted := _revision(resource_version):
-            await self._cacher.reach(wanted, read_timeout(context))
+            await self._cacher.wait_until_revision(wanted, read_timeout(context))
 
     async def _known_since(self, request: WatchRequest) -> int | None:
         """Return the start of a watch by a client that has a state. The watch continues in the client's history, or fails."""
@@ -264,7 +264,7 @@ class ResourceService(Generic[T]):
         while True:
             loads = self._cacher.loads
             if known.history:
-                await self._cacher.prove(_revision(known.resourceVersion), known.history, READ_TIMEOUT)
+                await self._cacher.verify_history(_revision(known.resourceVersion), known.history, READ_TIMEOUT)
             since = await self._since(request.options)
             if loads == self._cacher.loads:  # otherwise, the proof is for a state that the cache has replaced
                 return since
@@ -280,9 +280,9 @@ class ResourceService(Generic[T]):
         since = _revision(options.resourceVersion)
         initial = options.sendInitialEvents if said else not since
         if since:
-            await self._cacher.reach(since, READ_TIMEOUT)
+            await self._cacher.wait_until_revision(since, READ_TIMEOUT)
         else:
-            since = await self._cacher.fresh(READ_TIMEOUT)
+            since = await self._cacher.wait_until_fresh(READ_TIMEOUT)
         return None if initial else since
 
     def by(self, request: Any, context: Context) -> Request:
@@ -376,7 +376,7 @@ class EventService(ResourceService[Event]):
     async def record(self, request: CreateEventBatchRequest, context: Context) -> BatchResponse:
         by = Request(context.user, is_dry_run(request.options))
         if by.dry_run:
-            await self._cacher.fresh(read_timeout(context))
+            await self._cacher.wait_until_fresh(read_timeout(context))
         return batch(await self._events.record(request.items, by))
 
 
@@ -390,7 +390,7 @@ class NamespaceService(ResourceService[Namespace]):
             message = f'namespaces "{request.name}" is forbidden: this namespace may not be deleted'
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))
         ending = require_single_outcome(await self._delete([request], context.user))
-        await self._all.fresh(read_timeout(context))
+        await self._all.wait_until_fresh(read_timeout(context))
         namespace = Namespace.FromString(ending.encoded)
         finalizers = namespace.spec.finalizers
         if is_dry_run(request.options) or NAMESPACE_FINALIZER not in finalizers or not self._is_empty(request.name):

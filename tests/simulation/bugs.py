@@ -364,7 +364,7 @@ def _feed_skips_an_event(surgery: Surgery) -> None:
         changes = [change for change in told.changes if change.mod_revision % 50]
         await original(self, Changes(told.revision, changes), stall)
 
-    original = surgery.replace(Reflector, "_take", take)
+    original = surgery.replace(Reflector, "_apply_changes", take)
 
 
 @bug("dispatch-twice", "I8")
@@ -414,7 +414,7 @@ def _resume_before_the_ring(surgery: Surgery) -> None:
 @bug("list-of-two-snapshots", "I12")
 def _list_of_two_snapshots(surgery: Surgery) -> None:
     """A later page of a list is cut from the state of now."""
-    surgery.replace(Lister, "_at", lambda self, revision, query, after: self._cached(revision, query, after))
+    surgery.replace(Lister, "_page_at", lambda self, revision, query, after: self._page_from_cache(revision, query, after))
 
 
 @bug("stale-reads", "I7", "I6")
@@ -425,7 +425,7 @@ def _stale_reads(surgery: Surgery) -> None:
         await self.wait_for(1, timeout)
         return self.revision
 
-    surgery.replace(Cacher, "fresh", fresh)
+    surgery.replace(Cacher, "wait_until_fresh", fresh)
 
 
 # --- clients

@@ -109,16 +109,16 @@ def _validate_item(item: LimitRangeItem, path: str, out: list[Violation]) -> Non
         detail = "either minimum or maximum storage value is required, but neither was provided"
         out.append(required(f"{path}.limits", detail))
     check = container_resource_problems if item.type in ("Pod", "Container") else resource_name_problems
-    found: dict[str, dict[str, Decimal]] = {}
+    amounts_by_field: dict[str, dict[str, Decimal]] = {}
     for field, amounts in fields.items():
         for name, amount in sorted(amounts.items()):
             where = _item_path(path, field, name)
             out.extend(invalid(where, name, problem) for problem in check(name))
             try:
-                found.setdefault(name, {})[field] = quantity.parse(amount.string)
+                amounts_by_field.setdefault(name, {})[field] = quantity.parse(amount.string)
             except quantity.QuantityError as error:
                 out.append(invalid(where, amount.string, str(error)))
-    for name, values in sorted(found.items()):
+    for name, values in sorted(amounts_by_field.items()):
         _validate_amounts(item, name, values, path, out)
 
 

@@ -405,10 +405,10 @@ def _validate_address(address: str, kind: str, path: str, out: list[Violation]) 
     if kind == "FQDN":
         out.extend(invalid(path, address, problem) for problem in names.domain(address))
         return
-    found: list[Violation] = []
-    validate_ip(address, path, found)
-    out.extend(found)
-    if not found and kind in _ADDRESS_TYPES and (":" in address) != (kind == "IPv6"):
+    endpoint_violations: list[Violation] = []
+    validate_ip(address, path, endpoint_violations)
+    out.extend(endpoint_violations)
+    if not endpoint_violations and kind in _ADDRESS_TYPES and (":" in address) != (kind == "IPv6"):
         out.append(invalid(path, address, f"must be an {kind} address"))
 
 

@@ -157,8 +157,8 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
             return
         if _with_old_mutable_fields(new, old) != old.spec:
             out.append(forbidden("spec", _FIXED))
-        asked = size_of(new.spec.resources.requests)
-        if asked < size_of(old.spec.resources.requests) and asked <= size_of(old.status.capacity):
+        requested_size = size_of(new.spec.resources.requests)
+        if requested_size < size_of(old.spec.resources.requests) and requested_size <= size_of(old.status.capacity):
             out.append(forbidden(f"spec.resources.requests.{STORAGE}", "field can not be less than status.capacity"))
 
     def check_status(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
@@ -252,14 +252,14 @@ def _validate_topologies(terms: Sequence[TopologySelectorTerm], out: list[Violat
     seen: set[frozenset[tuple[str, frozenset[str]]]] = set()
     for index, term in enumerate(terms):
         path = f"allowedTopologies[{index}].matchLabelExpressions"
-        found: dict[str, frozenset[str]] = {}
+        values_by_key: dict[str, frozenset[str]] = {}
         for number, requirement in enumerate(term.matchLabelExpressions):
             _validate_values(requirement.values, f"{path}[{number}].values", out)
             validate_key(requirement.key, f"{path}[{number}].key", out)
-            if requirement.key in found:
+            if requirement.key in values_by_key:
                 out.append(duplicate(f"{path}[{number}].key", requirement.key))
-            found[requirement.key] = frozenset(requirement.values)
-        meaning = frozenset(found.items())
+            values_by_key[requirement.key] = frozenset(requirement.values)
+        meaning = frozenset(values_by_key.items())
         if meaning in seen:
             out.append(duplicate(path, ""))
         seen.add(meaning)

@@ -270,8 +270,8 @@ def _validate_generated(job: Job, out: list[Violation]) -> None:
     """Check that the generated labels have the generated values, and that the selector requires no other labels."""
     labels, generated = job.spec.template.metadata.labels, dict(_generated(job.metadata))
     for label, expected in generated.items():
-        if (found := labels.get(label, "")) != expected:
-            out.append(invalid(f"spec.template.metadata.labels[{label}]", found, f"must be '{expected}'"))
+        if (value := labels.get(label, "")) != expected:
+            out.append(invalid(f"spec.template.metadata.labels[{label}]", value, f"must be '{expected}'"))
     selector = from_message(job.spec.selector)
     if not selector.matches(generated):
         out.append(invalid("spec.selector", str(selector), "`selector` not auto-generated"))
@@ -430,9 +430,9 @@ def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
     validate_labels(template.metadata.labels, f"{_PATH}.metadata.labels", out)
     validate_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
     validate_pod_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
-    found: list[Violation] = []
-    validate_spec(template.spec, found)
-    out.extend(Violation(f"{_PATH}.{each.field}", each.message) for each in found)
+    template_violations: list[Violation] = []
+    validate_spec(template.spec, template_violations)
+    out.extend(Violation(f"{_PATH}.{each.field}", each.message) for each in template_violations)
     if template.spec.ephemeralContainers:
         out.append(forbidden(f"{_PATH}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
 
@@ -448,11 +448,11 @@ def validate_selection(spec: Replicated | JobSpec, out: list[Violation]) -> None
     if not spec.HasField("selector"):
         out.append(required(_SELECTOR))
         return
-    found: list[Violation] = []
-    validate_selector(spec.selector, _SELECTOR, found)
-    out.extend(found)
+    selector_violations: list[Violation] = []
+    validate_selector(spec.selector, _SELECTOR, selector_violations)
+    out.extend(selector_violations)
     labels = spec.template.metadata.labels
-    if not found and not from_message(spec.selector).matches(labels):
+    if not selector_violations and not from_message(spec.selector).matches(labels):
         out.append(invalid(f"{_PATH}.metadata.labels", labels, "`selector` does not match template `labels`"))
 
 

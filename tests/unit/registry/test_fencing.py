@@ -43,7 +43,7 @@ class FakeCacher:
     def raw(self, key: str) -> KeyValue | None:
         return self.record if key == KEY else None
 
-    async def fresh(self, timeout: float) -> int:
+    async def wait_until_fresh(self, timeout: float) -> int:
         self.revision, self.record = self._answer()
         return self.revision
 

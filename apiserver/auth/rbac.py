@@ -268,10 +268,10 @@ class Rbac:
     def rules(self, role: RoleRef, namespace: str) -> Sequence[PolicyRule] | None:
         """Return the rules of a role; None if it does not exist."""
         if role.kind == "Role":
-            entry = self._roles.get(ROLES.key(namespace, role.name))
-            return entry.obj.rules if entry is not None else None
-        entry = self._cluster_roles.get(CLUSTER_ROLES.key("", role.name))
-        return self._with_aggregated(entry.obj) if entry is not None else None
+            cluster_role_entry = self._roles.get(ROLES.key(namespace, role.name))
+            return cluster_role_entry.obj.rules if cluster_role_entry is not None else None
+        cluster_role_entry = self._cluster_roles.get(CLUSTER_ROLES.key("", role.name))
+        return self._with_aggregated(cluster_role_entry.obj) if cluster_role_entry is not None else None
 
     def who_may(self, action: Action, name: str | None) -> list[str]:
         """Return the sorted names of the ClusterRoles that allow the action on an object. Roles with the verb "*" are omitted.

@@ -24,7 +24,7 @@ def test_mark_holds_until_the_next_commit() -> None:
 
 
 def test_oldest_marks_are_forgotten() -> None:
-    marks = HistoryFingerprints(kept=8)
+    marks = HistoryFingerprints(capacity=8)
     for revision in range(1, 11):
         marks.record_marker_change(revision, "a", bytes((revision,)))
     assert marks.at(10) and marks.at(1) is None

@@ -32,7 +32,7 @@ def check(plan: Plan) -> None:
         patches.enter_context(mock.patch.object(past, "CHUNK_EVENTS", plan.chunk))
         if plan.hurried:
             patches.enter_context(mock.patch.object(past, "BURST", 1))
-            patches.enter_context(mock.patch.object(ReplayScheduler, "is_over", lambda _: True))
+            patches.enter_context(mock.patch.object(ReplayScheduler, "is_slice_over", lambda _: True))
         virtualtime.run(run(plan, MemoryStorage()))
 
 

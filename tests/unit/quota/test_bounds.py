@@ -111,8 +111,8 @@ def test_what_containers_must_say(hard: dict[str, str], pod: Pod, expected: str)
 
 def test_only_containers_of_pods_in_its_scopes_must_say_it() -> None:
     scoped = bounds({"cpu": "1"}, **selecting("PriorityClass", "In", "high"))
-    assert not scoped.unstated(PLAIN, use(PLAIN))
-    assert scoped.unstated(HIGH, use(HIGH))
+    assert not scoped.missing_requirements(PLAIN, use(PLAIN))
+    assert scoped.missing_requirements(HIGH, use(HIGH))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_bound_returns_the_set_usage() -> None:
     assert (
         QuotaLimits(told).used == used
         and QuotaLimits(told).matches_status(used)
-        and not QuotaLimits(told).says(used | {"pods": 3})
+        and not QuotaLimits(told).matches_status(used | {"pods": 3})
     )
     assert {name: amount.string for name, amount in told.status.used.items()} == {
         "requests.cpu": "1500m", "requests.storage": "3Gi", "pods": "2", "requests.example.com/gpu": "1"
@@ -160,7 +160,11 @@ def test_bound_returns_the_set_usage() -> None:
 def test_more_than_a_quantity_can_say_is_said_once_and_leaves_no_room(name: str, most: int) -> None:
     """Else the quota would be written for ever: what it says would never be what is used."""
     told = QuotaLimits(bounds({name: str(2**63 - 1)}).with_used({name: most + 5}))
-    assert told.matches_status({name: most + 5}) and told.says({name: most}) and not told.says({name: most - 1})
+    assert (
+        told.matches_status({name: most + 5})
+        and told.matches_status({name: most})
+        and not told.matches_status({name: most - 1})
+    )
     assert told.used is not None and told.excess(told.used, {name: 1})
 
 

@@ -103,7 +103,9 @@ def test_new_state_replaces_what_was_known() -> None:
     of = held({"a": 10}, size=5)
     of.reset([entry("b", 2, 2, 7), entry("b", 1, 1, 7)])
     assert (of.count, of.size) == (2, 2 * (7 + len(EVENTS.key("b", "1"))))
-    assert [each.revision for each in of.select_excess(EventLimits(1, LARGE), LARGE)] == [1, 2], "none is left below a bound of one"
+    assert [each.revision for each in of.select_excess(EventLimits(1, LARGE), LARGE)] == [1, 2], (
+        "none is left below a bound of one"
+    )
 
 
 class Counting(MemoryStorage):

@@ -268,8 +268,8 @@ class Rbac:
     def rules(self, role: RoleRef, namespace: str) -> Sequence[PolicyRule] | None:
         """Return the rules of a role; None if it does not exist."""
         if role.kind == "Role":
-            cluster_role_entry = self._roles.get(ROLES.key(namespace, role.name))
-            return cluster_role_entry.obj.rules if cluster_role_entry is not None else None
+            role_entry = self._roles.get(ROLES.key(namespace, role.name))
+            return role_entry.obj.rules if role_entry is not None else None
         cluster_role_entry = self._cluster_roles.get(CLUSTER_ROLES.key("", role.name))
         return self._with_aggregated(cluster_role_entry.obj) if cluster_role_entry is not None else None
 

@@ -302,7 +302,7 @@ class Assembly:
         return self._rbac.versions if self.opening.readiness() is None else None
 
     async def _refresh(self) -> None:
-        await self.cacher.fresh(READ_TIMEOUT)
+        await self.cacher.wait_until_fresh(READ_TIMEOUT)
 
 
 def _descriptor(resource: Resource[Any]) -> ServiceDescriptor:

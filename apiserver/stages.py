@@ -24,7 +24,7 @@ from pinnace.apiserver.auth.authentication import Authenticator
 from pinnace.apiserver.cacher.reflector import Reflector
 from pinnace.apiserver.cacher.watcher import Watcher
 from pinnace.apiserver.registry import mutation
-from pinnace.apiserver.registry.store import Creation, Store
+from pinnace.apiserver.registry.store import ObjectCreator, Store
 from pinnace.apiserver.services import methods
 from pinnace.apiserver.services.methods import Method
 from pinnace.apiserver.storage.committer import Committer
@@ -37,9 +37,9 @@ SECTIONS: tuple[tuple[object, str, str], ...] = (
     (Method, "parse", DECODE),
     (Authenticator, "certificate", AUTHORIZE),
     (Method, "_authorize", AUTHORIZE),
-    (Creation, "_complete", ADMIT),  # creates: admission, defaults, validation
-    (Store, "_next", ADMIT),  # updates
-    (mutation._Attempt, "_store", ENCODE),
+    (ObjectCreator, "_admit_object", ADMIT),  # creates: admission, defaults, validation
+    (Store, "_apply_step", ADMIT),  # updates
+    (mutation._MutationAttempt, "_prepare_put", ENCODE),
     (methods, "_encode", ENCODE),
     (Committer, "commit_many", COMMIT),
     (Committer, "run", COMMIT),  # forms the groups

@@ -73,7 +73,7 @@ from pinnace.apiserver import errors
 from pinnace.apiserver.admission.defaults import PERMANENT
 from pinnace.apiserver.auth import rbac
 from pinnace.apiserver.auth.authentication import SERVER
-from pinnace.apiserver.auth.rbac import Held
+from pinnace.apiserver.auth.rbac import RuleCover
 from pinnace.apiserver.cacher.cacher import Cacher
 from pinnace.apiserver.cacher.store import CacheBehind, CacheEntry, CacheError, SelectionPredicate
 from pinnace.apiserver.election.history import RestoreHandler
@@ -358,7 +358,7 @@ class Bootstrap:
     async def _wait_for_cache(self) -> str:
         """Wait until the cache contains the writes of other servers. Return the error, or ""."""
         try:
-            await self._cacher.fresh(READ_TIMEOUT)
+            await self._cacher.wait_until_fresh(READ_TIMEOUT)
         except (StorageError, CacheBehind) as error:
             return str(error)
         return ""
@@ -457,7 +457,7 @@ def _with_missing_parts(found: Any, wanted: Any) -> Any | None:
 
 def _contains_part(there: Any, part: Any) -> bool:
     """Report whether the list contains the part, or for a rule, whether the other rules cover it."""
-    return part in there or (isinstance(part, PolicyRule) and Held(there).cover(part))
+    return part in there or (isinstance(part, PolicyRule) and RuleCover(there).covers(part))
 
 
 def _parts(obj: Message) -> Sequence[Any]:

@@ -34,7 +34,7 @@ class Validating(Protocol):
     """A plugin that accepts or refuses writes."""
 
     @property
-    def asked(self) -> Collection[tuple[Operation, Resource[Any]]]:
+    def validated_operations(self) -> Collection[tuple[Operation, Resource[Any]]]:
         """The operations and resources for which the plugin is called."""
         ...
 
@@ -48,7 +48,7 @@ class Guarding(Protocol):
     """A plugin whose decision about a new object depends on other keys. The write fails if one of these keys has changed."""
 
     @property
-    def guarded(self) -> Collection[Resource[Any]]:
+    def guarded_resources(self) -> Collection[Resource[Any]]:
         """The resources for which the plugin is called."""
         ...
 
@@ -67,12 +67,14 @@ class Chain:
             resource: tuple(plugin for plugin in mutating if resource in plugin.resources) for resource in ALL
         }
         self._validating: Mapping[tuple[Operation, Resource[Any]], Sequence[Validating]] = {
-            (operation, resource): tuple(plugin for plugin in validating if (operation, resource) in plugin.asked)
+            (operation, resource): tuple(
+                plugin for plugin in validating if (operation, resource) in plugin.validated_operations
+            )
             for operation in Operation
             for resource in ALL
         }
         self._guarding: Mapping[Resource[Any], Sequence[Guarding]] = {
-            resource: tuple(plugin for plugin in guarding if resource in plugin.guarded) for resource in ALL
+            resource: tuple(plugin for plugin in guarding if resource in plugin.guarded_resources) for resource in ALL
         }
 
     def admit(self, request: Request, resource: Resource[Any], obj: Object) -> None:

@@ -48,7 +48,7 @@ from pinnace.apiserver import errors
 from pinnace.apiserver.auth.authentication import MASTERS, User
 from pinnace.apiserver.auth.authorizer import is_fleet
 from pinnace.apiserver.auth.permissions import Target, action_on
-from pinnace.apiserver.auth.rbac import ALL_RULES, Held, Rbac
+from pinnace.apiserver.auth.rbac import ALL_RULES, Rbac, RuleCover
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.admission import Operation, Request
 
@@ -60,7 +60,7 @@ Place = Callable[[str, str], str | None]
 class NodeRestriction:
     """`owns(user, node)` reports whether the node belongs to the user's fleet. `validate` raises Rejected."""
 
-    asked = (
+    validated_operations = (
         (Operation.CREATE, NODES),
         (Operation.UPDATE, NODES),
         (Operation.UPDATE_STATUS, NODES),
@@ -82,22 +82,22 @@ class NodeRestriction:
             return
         match obj, old:
             case (_, Pod()):
-                self._its_pod(user, old)
+                self._check_pod(user, old)
             case (Event(), _):
-                self._its_event(user, obj)
+                self._check_event(user, obj)
                 if isinstance(old, Event):
-                    self._its_event(user, old)
+                    self._check_event(user, old)
             case (Node(), None):
                 for field in _META:
                     if getattr(obj.metadata, field):
-                        raise _refused(obj.metadata.name, f"is not allowed to set {field}")
+                        raise _node_forbidden(obj.metadata.name, f"is not allowed to set {field}")
                 _labels(user, obj.metadata.name, {}, obj.metadata.labels, "set the following labels")
             case (Node(), Node()) if operation is Operation.UPDATE:
-                _spec(user, obj, old)
+                _check_spec_update(user, obj, old)
             case (Node(), Node()):
                 _capacity(obj, old)
 
-    def _its_pod(self, user: User, pod: Pod) -> None:
+    def _check_pod(self, user: User, pod: Pod) -> None:
         if not pod.spec.nodeName or not self._owns(user, pod.spec.nodeName):
             where = f'is bound to node "{pod.spec.nodeName}"' if pod.spec.nodeName else "is not bound to a node"
             message = (
@@ -105,7 +105,7 @@ class NodeRestriction:
             )
             raise Rejected(errors.forbidden(message))
 
-    def _its_event(self, user: User, event: Event) -> None:
+    def _check_event(self, user: User, event: Event) -> None:
         about = event.involvedObject
         match about.kind:
             case "Node":
@@ -126,17 +126,17 @@ class NodeRestriction:
 _META = ("ownerReferences", "finalizers")
 
 
-def _spec(user: User, node: Node, old: Node) -> None:
+def _check_spec_update(user: User, node: Node, old: Node) -> None:
     name = node.metadata.name
     _labels(user, name, old.metadata.labels, node.metadata.labels, "modify labels")
     new, before = _taints(node), _taints(old)
     if not new.keys() <= before.keys() or any(before[gone].key != NOT_READY_TAINT for gone in before.keys() - new.keys()):
-        raise _refused(name, "is not allowed to modify taints")
+        raise _node_forbidden(name, "is not allowed to modify taints")
     if node.spec.unschedulable != old.spec.unschedulable:
-        raise _refused(name, "is not allowed to cordon or uncordon its nodes")
+        raise _node_forbidden(name, "is not allowed to cordon or uncordon its nodes")
     for field in _META:
         if getattr(node.metadata, field) != getattr(old.metadata, field):
-            raise _refused(name, f"is not allowed to modify {field}")
+            raise _node_forbidden(name, f"is not allowed to modify {field}")
 
 
 def _labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str], what: str) -> None:
@@ -146,7 +146,7 @@ def _labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str
     if name in user.nodes and is_fleet(user, new.get(FLEET_LABEL, "")):
         changed.discard(FLEET_LABEL)
     if refused := sorted(filter(is_restricted, changed)):
-        raise _refused(name, f"is not allowed to {what}: {', '.join(refused)}")
+        raise _node_forbidden(name, f"is not allowed to {what}: {', '.join(refused)}")
 
 
 def _taints(node: Node) -> dict[bytes, Taint]:
@@ -161,15 +161,15 @@ def _capacity(node: Node, old: Node) -> None:
     if before and before != after:
         native = {resource: after[resource] for resource in after if resource in before or resource not in NATIVE}
         if native != {resource: before[resource] for resource in before}:
-            raise _refused(name, "is not allowed to modify status.capacity of a node that has been admitted")
+            raise _node_forbidden(name, "is not allowed to modify status.capacity of a node that has been admitted")
     if node.status.allocatable != old.status.allocatable:
         known = old.status.allocatable
         for resource, value in node.status.allocatable.items():
-            if (resource not in known or value != known[resource]) and _exceeds(resource, value, after):
-                raise _refused(name, f"is not allowed to set status.allocatable of {resource} above the node's capacity")
+            if (resource not in known or value != known[resource]) and _exceeds_capacity(resource, value, after):
+                raise _node_forbidden(name, f"is not allowed to set status.allocatable of {resource} above the node's capacity")
 
 
-def _exceeds(resource: str, value: Quantity, capacity: Mapping[str, Quantity]) -> bool:
+def _exceeds_capacity(resource: str, value: Quantity, capacity: Mapping[str, Quantity]) -> bool:
     """Report whether the value exceeds the capacity. Invalid quantities return False, because validation refuses them."""
     try:
         return amount(resource, value.string) > (amount(resource, capacity[resource].string) if resource in capacity else 0)
@@ -177,7 +177,7 @@ def _exceeds(resource: str, value: Quantity, capacity: Mapping[str, Quantity]) -
         return False
 
 
-def _refused(name: str, what: str) -> Rejected:
+def _node_forbidden(name: str, what: str) -> Rejected:
     return Rejected(errors.forbidden(f'nodes "{name}" is forbidden: a kubelet {what}'))
 
 
@@ -190,7 +190,7 @@ _MAX_WORD = 64
 
 
 class RoleEscalation:
-    asked = tuple(
+    validated_operations = tuple(
         (operation, resource)
         for operation in (Operation.CREATE, Operation.UPDATE)
         for resource in (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
@@ -206,7 +206,7 @@ class RoleEscalation:
         obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding,
         old: Role | ClusterRole | RoleBinding | ClusterRoleBinding | None,
     ) -> None:
-        if MASTERS in request.user.groups or (old is not None and _granting(obj) == _granting(old)):
+        if MASTERS in request.user.groups or (old is not None and _permission_fields(obj) == _permission_fields(old)):
             return
         if isinstance(obj, Role | ClusterRole):
             self._role(request.user, obj, old)
@@ -216,14 +216,16 @@ class RoleEscalation:
     def _role(self, user: User, role: Role | ClusterRole, old: Any) -> None:
         name, namespace = role.metadata.name, role.metadata.namespace
         resource = CLUSTER_ROLES if isinstance(role, ClusterRole) else ROLES
-        if self._may(user, "escalate", resource is CLUSTER_ROLES, namespace, name if old is not None else ""):
+        if self._is_allowed(user, "escalate", resource is CLUSTER_ROLES, namespace, name if old is not None else ""):
             return
-        gathers = any(isinstance(each, ClusterRole) and each.HasField("aggregationRule") for each in (role, old))
-        self._held(user, namespace, [*role.rules, *(ALL_RULES if gathers else ())], f'{resource.plural} "{name}"')
+        gathers = any(
+            isinstance(role_version, ClusterRole) and role_version.HasField("aggregationRule") for role_version in (role, old)
+        )
+        self._check_holds_rules(user, namespace, [*role.rules, *(ALL_RULES if gathers else ())], f'{resource.plural} "{name}"')
 
     def _binding(self, user: User, binding: RoleBinding | ClusterRoleBinding) -> None:
         namespace, role = binding.metadata.namespace, binding.roleRef
-        if self._may(user, "bind", role.kind == "ClusterRole", namespace, role.name):
+        if self._is_allowed(user, "bind", role.kind == "ClusterRole", namespace, role.name):
             return
         rules = self._rbac.rules(role, namespace)
         if rules is None:
@@ -231,24 +233,24 @@ class RoleEscalation:
                 errors.forbidden(f'{role.kind} "{role.name}" does not exist: a binding to it requires the verb "bind"')
             )
         resource = ROLE_BINDINGS if isinstance(binding, RoleBinding) else CLUSTER_ROLE_BINDINGS
-        self._held(user, namespace, rules, f'{resource.plural} "{binding.metadata.name}"')
+        self._check_holds_rules(user, namespace, rules, f'{resource.plural} "{binding.metadata.name}"')
 
-    def _may(self, user: User, verb: str, cluster_role: bool, namespace: str, name: str) -> bool:
+    def _is_allowed(self, user: User, verb: str, cluster_role: bool, namespace: str, name: str) -> bool:
         action = action_on(CLUSTER_ROLES if cluster_role else ROLES, verb)
-        return self._rbac.reach(user, action).verdict(Target(namespace, name)).allowed
+        return self._rbac.decisions(user, action).decide(Target(namespace, name)).allowed
 
-    def _held(self, user: User, namespace: str, wanted: Sequence[PolicyRule], what: str) -> None:
-        held = Held(rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules)
-        lacking = [rule for rule in wanted if not held.cover(rule)]
+    def _check_holds_rules(self, user: User, namespace: str, wanted: Sequence[PolicyRule], what: str) -> None:
+        held = RuleCover(rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules)
+        lacking = [rule for rule in wanted if not held.covers(rule)]
         if lacking:
             message = f'{what} is forbidden: user "{user.name}" is attempting to grant RBAC permissions not currently held: '
-            message += "; ".join(map(_words, lacking[:_MOST])) + (
+            message += "; ".join(map(_format_rule, lacking[:_MOST])) + (
                 f"; and {len(lacking) - _MOST} more" if lacking[_MOST:] else ""
             )
             raise Rejected(errors.forbidden(message))
 
 
-def _granting(obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding) -> Any:
+def _permission_fields(obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding) -> Any:
     """Return a copy with all fields that affect permissions. Labels are included, because aggregated roles select by label."""
     copy: Any = type(obj)()
     copy.CopyFrom(obj)
@@ -257,22 +259,26 @@ def _granting(obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding) -> Any
     return copy
 
 
-def _words(rule: PolicyRule) -> str:
+def _format_rule(rule: PolicyRule) -> str:
     """Format a rule for a message, such as "get, list pods, nodes"."""
     things = chain(
-        map(_cut, rule.nonResourceURLs),
-        (f"{_cut(name)}.{_cut(group)}" if group else _cut(name) for name in rule.resources for group in rule.apiGroups),
+        map(_truncate, rule.nonResourceURLs),
+        (
+            f"{_truncate(name)}.{_truncate(group)}" if group else _truncate(name)
+            for name in rule.resources
+            for group in rule.apiGroups
+        ),
     )
-    names = f" named {_some(map(_cut, rule.resourceNames))}" if rule.resourceNames else ""
-    return f"{_some(map(_cut, rule.verbs))} {_some(things)}{names}"
+    names = f" named {_join_limited(map(_truncate, rule.resourceNames))}" if rule.resourceNames else ""
+    return f"{_join_limited(map(_truncate, rule.verbs))} {_join_limited(things)}{names}"
 
 
-def _some(words: Iterable[str]) -> str:
+def _join_limited(words: Iterable[str]) -> str:
     shown = list(islice(words, _MOST_WORDS + 1))
     return ", ".join(shown[:_MOST_WORDS]) + (", ..." if shown[_MOST_WORDS:] else "")
 
 
-def _cut(word: str) -> str:
+def _truncate(word: str) -> str:
     return word if len(word) <= _MAX_WORD else word[:_MAX_WORD] + "..."
 
 
@@ -280,20 +286,20 @@ _RESERVED = {name: election for election, name in ELECTION_LEASES.items()}
 
 
 class ElectionLeases:
-    asked = tuple((operation, LEASES) for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE))
+    validated_operations = tuple((operation, LEASES) for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE))
 
     def validate(self, request: Request, operation: Operation, obj: Lease | None, old: Lease | None) -> None:
         """Raises Rejected."""
         found = old if old is not None else obj
         if found is None or found.metadata.namespace != SYSTEM_NAMESPACE:
             return
-        if election := _shown(found.metadata.name, old):
+        if election := _election_of_lease(found.metadata.name, old):
             what = f'leases.coordination.k8s.io "{found.metadata.name}" is forbidden: the Lease of election "{election}"'
             way = f"run `pinnace leader transfer {election}` to change the leader"
             raise Rejected(errors.forbidden(f"{what} is read-only; {way}"))
 
 
-def _shown(name: str, old: Lease | None) -> str:
+def _election_of_lease(name: str, old: Lease | None) -> str:
     """Return the election that the Lease represents; "" if there is none."""
     election, _, token = old.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/") if old is not None else ("",) * 3
     return election if natural(token) is not None else _RESERVED.get(name, "")

@@ -72,7 +72,9 @@ DEFAULT_POLICY = "PreemptLowerPriority"
 
 class Priority:
     resources = (PODS,)
-    asked = tuple((operation, PRIORITY_CLASSES) for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE))
+    validated_operations = tuple(
+        (operation, PRIORITY_CLASSES) for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE)
+    )
 
     def __init__(self, classes: ResourceCache[PriorityClass]) -> None:
         self._classes = classes
@@ -82,16 +84,16 @@ class Priority:
 
     def admit(self, request: Request, obj: Pod) -> None:
         spec = obj.spec
-        value, policy = self._resolve(obj)
+        value, policy = self._resolve_priority(obj)
         if spec.HasField("priority") and spec.priority != value:
             why = f"the integer value of priority ({spec.priority}) must not be provided in pod spec; "
             why += f"priority admission controller computed {value} from the given PriorityClass name"
-            raise _refused(obj, why)
+            raise _pod_forbidden(obj, why)
         spec.priority = value
         if spec.HasField("preemptionPolicy") and spec.preemptionPolicy != policy:
             why = f"the string value of PreemptionPolicy ({spec.preemptionPolicy[:64]}) must not be provided in pod spec; "
             why += f"priority admission controller computed {policy} from the given PriorityClass name"
-            raise _refused(obj, why)
+            raise _pod_forbidden(obj, why)
         spec.preemptionPolicy = policy
 
     def validate(self, request: Request, operation: Operation, obj: PriorityClass | None, old: PriorityClass | None) -> None:
@@ -102,37 +104,37 @@ class Priority:
             return
         if not obj.globalDefault or (old is not None and old.globalDefault):
             return
-        default = self._default()
+        default = self._default_class()
         if default is not None and default.metadata.name != obj.metadata.name:
             why = f"PriorityClass {default.metadata.name} is already marked as default. Only one default can exist"
             raise _forbidden(PRIORITY_CLASSES, obj, why)
 
-    def _resolve(self, pod: Pod) -> tuple[int, str]:
+    def _resolve_priority(self, pod: Pod) -> tuple[int, str]:
         name = pod.spec.priorityClassName
         if name in SYSTEM_CLASSES:
             return SYSTEM_CLASSES[name], DEFAULT_POLICY
         if not name:
-            default = self._default()
+            default = self._default_class()
             if default is None:
                 return 0, DEFAULT_POLICY
             pod.spec.priorityClassName = default.metadata.name
             return default.value, default.preemptionPolicy or DEFAULT_POLICY
         entry = self._classes.get(PRIORITY_CLASSES.key("", name))
         if entry is None:
-            raise _refused(pod, f"no PriorityClass with name {name} was found")
+            raise _pod_forbidden(pod, f"no PriorityClass with name {name} was found")
         return entry.obj.value, entry.obj.preemptionPolicy or DEFAULT_POLICY
 
-    def _default(self) -> PriorityClass | None:
+    def _default_class(self) -> PriorityClass | None:
         """Return the default class: of several, the one with the lowest value, as in Kubernetes."""
         version, default = self._known
         if version != self._classes.version:
-            found = [entry.obj for entry in self._classes.select(self._everything) if entry.obj.globalDefault]
-            default = min(found, key=lambda each: each.value, default=None)
+            defaults = [entry.obj for entry in self._classes.select(self._everything) if entry.obj.globalDefault]
+            default = min(defaults, key=lambda priority_class: priority_class.value, default=None)
             self._known = self._classes.version, default
         return default
 
 
-def _refused(pod: Pod, why: str) -> Rejected:
+def _pod_forbidden(pod: Pod, why: str) -> Rejected:
     return _forbidden(PODS, pod, why)
 
 
@@ -151,15 +153,19 @@ class DefaultStorageClass:
         """Set the default class. An explicit class is kept, even if it is empty."""
         if obj.spec.HasField("storageClassName") or CLASS_ANNOTATION in obj.metadata.annotations:
             return
-        if default := self._default():
+        if default := self._default_class():
             obj.spec.storageClassName = default
 
-    def _default(self) -> str:
+    def _default_class(self) -> str:
         """Return the name of the default class; "" if there is none. Of several, the newest is used, and then the first by
         name, as in Kubernetes."""
-        found = [entry.obj for entry in self._classes.select(self._everything)]
-        marked = [each.metadata for each in found if each.metadata.annotations.get(DEFAULT_CLASS_ANNOTATION) == "true"]
-        youngest = min(marked, key=lambda each: (-each.creationTimestamp.seconds, each.name), default=None)
+        classes = [entry.obj for entry in self._classes.select(self._everything)]
+        marked = [
+            storage_class.metadata
+            for storage_class in classes
+            if storage_class.metadata.annotations.get(DEFAULT_CLASS_ANNOTATION) == "true"
+        ]
+        youngest = min(marked, key=lambda metadata: (-metadata.creationTimestamp.seconds, metadata.name), default=None)
         return youngest.name if youngest is not None else ""
 
 
@@ -197,22 +203,22 @@ _PLURALS: Mapping[type, str] = {resource.message: resource.plural for resource i
 
 class NamespaceLifecycle:
     resources = tuple(resource for resource in ALL if resource.namespaced)
-    guarded = tuple(resource for resource in resources if resource is not EVENTS)
+    guarded_resources = tuple(resource for resource in resources if resource is not EVENTS)
     """Events expire, and do not block the deletion of a namespace."""
 
     def __init__(self, namespaces: ResourceCache[Namespace]) -> None:
         self._namespaces = namespaces
 
     def admit(self, request: Request, obj: Object) -> None:
-        self._active(obj)
+        self._require_active(obj)
 
     def guards(self, obj: Object) -> tuple[Guard, ...]:
         if obj.metadata.namespace in PERMANENT:
             return ()
-        entry = self._active(obj)
+        entry = self._require_active(obj)
         return (Guard(entry.key, entry.create_revision, entry.mod_revision),)
 
-    def _active(self, obj: Object) -> CacheEntry[Namespace]:
+    def _require_active(self, obj: Object) -> CacheEntry[Namespace]:
         """Return the namespace of a new object. Raises Rejected with Kubernetes' messages."""
         name = obj.metadata.namespace
         entry = self._namespaces.get(NAMESPACES.key("", name))
@@ -234,7 +240,7 @@ _REFUSED = (
 
 
 class PersistentVolumeClaimResize:
-    asked = ((Operation.UPDATE, PERSISTENT_VOLUME_CLAIMS),)
+    validated_operations = ((Operation.UPDATE, PERSISTENT_VOLUME_CLAIMS),)
 
     def __init__(self, classes: ResourceCache[StorageClass]) -> None:
         self._classes = classes

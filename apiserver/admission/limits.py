@@ -50,7 +50,7 @@ Amounts: TypeAlias = Mapping[str, Amount]
 
 class LimitRanger:
     resources = (PODS,)
-    asked = (
+    validated_operations = (
         (Operation.CREATE, PODS),
         (Operation.RESIZE, PODS),
         (Operation.CREATE, PERSISTENT_VOLUME_CLAIMS),
@@ -67,8 +67,14 @@ class LimitRanger:
         said = []
         for item in self._limits(obj.metadata.namespace):
             if item.type == "Container":
-                said += [text for container in obj.spec.containers for text in _complete(container, "container", item)]
-                said += [text for container in obj.spec.initContainers for text in _complete(container, "init container", item)]
+                said += [
+                    text for container in obj.spec.containers for text in _set_container_defaults(container, "container", item)
+                ]
+                said += [
+                    text
+                    for container in obj.spec.initContainers
+                    for text in _set_container_defaults(container, "init container", item)
+                ]
         if said:
             obj.metadata.annotations[ANNOTATION] = f"LimitRanger plugin set: {'; '.join(said)}"
 
@@ -81,7 +87,7 @@ class LimitRanger:
     ) -> None:
         if isinstance(obj, PersistentVolumeClaim) and old is not None and old.spec.resources == obj.spec.resources:
             return
-        problems = [problem for item in self._limits(obj.metadata.namespace) for problem in _problems(item, obj)]
+        problems = [problem for item in self._limits(obj.metadata.namespace) for problem in _item_violations(item, obj)]
         if problems:
             said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
             plural = (PODS if isinstance(obj, Pod) else PERSISTENT_VOLUME_CLAIMS).plural
@@ -90,15 +96,15 @@ class LimitRanger:
     def _limits(self, namespace: str) -> Sequence[LimitRangeItem]:
         version, limits = self._known
         if version != self._ranges.version:
-            found: dict[str, list[LimitRangeItem]] = {}
+            items_by_type: dict[str, list[LimitRangeItem]] = {}
             for entry in self._ranges.select(self._everything):
-                found.setdefault(entry.obj.metadata.namespace, []).extend(entry.obj.spec.limits)
-            limits = found
+                items_by_type.setdefault(entry.obj.metadata.namespace, []).extend(entry.obj.spec.limits)
+            limits = items_by_type
             self._known = self._ranges.version, limits
         return limits.get(namespace, ())
 
 
-def _complete(container: Container, what: str, item: LimitRangeItem) -> Iterator[str]:
+def _set_container_defaults(container: Container, what: str, item: LimitRangeItem) -> Iterator[str]:
     """Set missing requests and limits, and yield a description of each change. If a limit is set, the request is not missing,
     because it defaults to the limit."""
     requests, limits = container.resources.requests, container.resources.limits
@@ -112,30 +118,36 @@ def _complete(container: Container, what: str, item: LimitRangeItem) -> Iterator
             yield f"{', '.join(missing)} {word} for {what} {container.name}"
 
 
-def _problems(item: LimitRangeItem, obj: Pod | PersistentVolumeClaim) -> Iterator[str]:
+def _item_violations(item: LimitRangeItem, obj: Pod | PersistentVolumeClaim) -> Iterator[str]:
     """Yield the violations of one item of a LimitRange."""
     match item.type, obj:
         case "Container", Pod():
             for container in _containers(obj.spec):
-                requests, limits = _written(container.resources.requests), _written(container.resources.limits)
-                yield from _minimum(item, requests, limits)
-                yield from _maximum(item, requests, limits)
-                yield from _ratio(item, requests, limits)
+                requests, limits = _parse_amounts(container.resources.requests), _parse_amounts(container.resources.limits)
+                yield from _minimum_violations(item, requests, limits)
+                yield from _maximum_violations(item, requests, limits)
+                yield from _ratio_violations(item, requests, limits)
         case "Pod", Pod():
             whole = obj.spec.resources
-            requests = {**_together(obj.spec, lambda each: amounts(each.resources.requests)), **_pod_level(whole.requests)}
-            limits = {**_together(obj.spec, lambda each: amounts(each.resources.limits)), **_pod_level(whole.limits)}
-            yield from _minimum(item, requests, limits)
-            yield from _maximum(item, requests, limits)
-            yield from _ratio(item, requests, limits)
+            requests = {
+                **_total_of_containers(obj.spec, lambda container: amounts(container.resources.requests)),
+                **_pod_level_amounts(whole.requests),
+            }
+            limits = {
+                **_total_of_containers(obj.spec, lambda container: amounts(container.resources.limits)),
+                **_pod_level_amounts(whole.limits),
+            }
+            yield from _minimum_violations(item, requests, limits)
+            yield from _maximum_violations(item, requests, limits)
+            yield from _ratio_violations(item, requests, limits)
         case "PersistentVolumeClaim", PersistentVolumeClaim():
-            requests = _written(obj.spec.resources.requests)
-            yield from _minimum(item, requests, {})
-            yield from _maximum(item, requests, None)
+            requests = _parse_amounts(obj.spec.resources.requests)
+            yield from _minimum_violations(item, requests, {})
+            yield from _maximum_violations(item, requests, None)
 
 
-def _minimum(item: LimitRangeItem, requests: Amounts, limits: Amounts) -> Iterator[str]:
-    for name, least in _sorted(item.min):
+def _minimum_violations(item: LimitRangeItem, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    for name, least in _sorted_amounts(item.min):
         said = f"minimum {name} usage per {item.type} is {least.text}"
         if name not in requests:
             yield f"{said}.  No request is specified"
@@ -145,9 +157,9 @@ def _minimum(item: LimitRangeItem, requests: Amounts, limits: Amounts) -> Iterat
             yield f"{said}, but limit is {limits[name].text}"
 
 
-def _maximum(item: LimitRangeItem, requests: Amounts, limits: Amounts | None) -> Iterator[str]:
+def _maximum_violations(item: LimitRangeItem, requests: Amounts, limits: Amounts | None) -> Iterator[str]:
     """`limits` is None for objects without limits."""
-    for name, most in _sorted(item.max):
+    for name, most in _sorted_amounts(item.max):
         said = f"maximum {name} usage per {item.type} is {most.text}"
         if limits is not None and name not in limits:
             yield f"{said}.  No limit is specified"
@@ -159,39 +171,39 @@ def _maximum(item: LimitRangeItem, requests: Amounts, limits: Amounts | None) ->
             yield f"{said}, but request is {requests[name].text}"
 
 
-def _ratio(item: LimitRangeItem, requests: Amounts, limits: Amounts) -> Iterator[str]:
+def _ratio_violations(item: LimitRangeItem, requests: Amounts, limits: Amounts) -> Iterator[str]:
     for name, ratio in sorted(item.maxLimitRequestRatio.items()):
         said = f"{name} max limit to request ratio per {item.type} is {ratio.string}"
         if name not in requests or not requests[name].value:
             yield f"{said}, but no request is specified or request is 0"
         elif name not in limits or not limits[name].value:
             yield f"{said}, but no limit is specified or limit is 0"
-        elif (found := Decimal(limits[name].value) / requests[name].value) > parse(ratio.string):
-            yield f"{said}, but provided ratio is {found:.6f}"
+        elif (amount := Decimal(limits[name].value) / requests[name].value) > parse(ratio.string):
+            yield f"{said}, but provided ratio is {amount:.6f}"
 
 
-def _sorted(quantities: Mapping[str, Quantity]) -> list[tuple[str, Amount]]:
-    return sorted(_written(quantities).items())
+def _sorted_amounts(quantities: Mapping[str, Quantity]) -> list[tuple[str, Amount]]:
+    return sorted(_parse_amounts(quantities).items())
 
 
-def _written(quantities: Mapping[str, Quantity]) -> Amounts:
+def _parse_amounts(quantities: Mapping[str, Quantity]) -> Amounts:
     """Parse the quantities. Invalid ones are omitted: claims that an earlier version stored can contain them."""
-    found = dict[str, Amount]()
+    amounts = dict[str, Amount]()
     for name, quantity in quantities.items():
         with suppress(QuantityError):
-            found[name] = Amount(amount(name, quantity.string), quantity.string)
-    return found
+            amounts[name] = Amount(amount(name, quantity.string), quantity.string)
+    return amounts
 
 
-def _together(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Amounts:
+def _total_of_containers(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Amounts:
     """Return the total of all containers of a pod, without its overhead, as in Kubernetes."""
     total = combine(spec, of)
     named = {name for container in _containers(spec) for name in of(container)}
     return {name: Amount(total[name], format_amount(name, total[name])) for name in named}
 
 
-def _pod_level(quantities: Mapping[str, Quantity]) -> Amounts:
-    return {name: Amount(found, quantities[name].string) for name, found in pod_level(quantities).items()}
+def _pod_level_amounts(quantities: Mapping[str, Quantity]) -> Amounts:
+    return {name: Amount(total, quantities[name].string) for name, total in pod_level(quantities).items()}
 
 
 def _containers(spec: PodSpec) -> Iterable[Container]:
@@ -199,7 +211,7 @@ def _containers(spec: PodSpec) -> Iterable[Container]:
 
 
 class ResourceQuota:
-    asked = tuple((Operation.CREATE, resource) for resource in COUNTED)
+    validated_operations = tuple((Operation.CREATE, resource) for resource in COUNTED)
 
     def __init__(self, states: QuotaStates, tally: UsageTally, clock: Clock) -> None:
         self._states = states
@@ -214,7 +226,7 @@ class ResourceQuota:
         use = use_of(obj, self._clock.time())
         for state in self._states.cached(namespace):
             bounds, share = state.bounds, state.bounds.share(use)
-            problem = bounds.unstated(obj, use) if isinstance(obj, Pod) else ""
+            problem = bounds.missing_requirements(obj, use) if isinstance(obj, Pod) else ""
             if not problem and share and (bounds.used is None or bounds.excess(bounds.used, share)):
                 problem = bounds.excess(bounds.total(self._tally.of(namespace)), share)
             if problem:

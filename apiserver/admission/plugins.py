@@ -38,7 +38,7 @@ def chain(cacher: Cacher, nodes: NodeAuthorizer, rbac: Rbac, quotas: Quotas, tra
         *([TraceContext(tracer)] if tracer.on else []),
     )
     validating = (
-        NodeRestriction(nodes.owns, nodes.place),
+        NodeRestriction(nodes.owns, nodes.node_of_pod),
         RoleEscalation(rbac),
         ElectionLeases(),
         priority,

@@ -63,19 +63,19 @@ class Audit(Protocol):
     """A receiver of audit events."""
 
     @property
-    def wanted(self) -> bool:
+    def enabled(self) -> bool:
         """True if audit events are recorded."""
         ...
 
-    def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
+    def record(self, user: User, deeds: Iterable[AuditEvent]) -> None:
         """Record events of the current task's call."""
         ...
 
 
 class NoAudit:
-    wanted = False
+    enabled = False
 
-    def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
+    def record(self, user: User, deeds: Iterable[AuditEvent]) -> None:
         return
 
 
@@ -84,20 +84,20 @@ class CallAudit:
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
-        self.wanted = audit.wanted
+        self.enabled = audit.enabled
 
-    def begin(self) -> None:
+    def begin_call(self) -> None:
         """Start a call in the current task."""
         _NOTED.set([])
 
-    def noted(self) -> bool:
-        """Report whether the call has called `note`, even without events, as a dry run does."""
+    def has_recorded(self) -> bool:
+        """Report whether the call has called `record`, even without events, as a dry run does."""
         return bool(_NOTED.get())
 
-    def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
-        if (noted := _NOTED.get()) is not None:
-            noted.append(True)
-        self._audit.note(user, deeds)
+    def record(self, user: User, deeds: Iterable[AuditEvent]) -> None:
+        if (has_recorded := _NOTED.get()) is not None:
+            has_recorded.append(True)
+        self._audit.record(user, deeds)
 
 
 class AuditMetrics(Protocol):
@@ -110,7 +110,7 @@ class AuditMetrics(Protocol):
 class AuditLog:
     """An Audit that writes a file. Run `run` until shutdown, then cancel it."""
 
-    wanted = True
+    enabled = True
 
     def __init__(self, path: Path, meter: AuditMetrics, clock: Clock = SYSTEM_CLOCK) -> None:
         """Raises OSError if the file cannot be opened."""
@@ -122,15 +122,15 @@ class AuditLog:
         self._torn = False  # True if the file ends with a partial line
         self._writing = threading.Lock()  # at shutdown, a write may still be running in a thread
 
-    def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
+    def record(self, user: User, deeds: Iterable[AuditEvent]) -> None:
         common = {
             "auditID": logs.request_id.get(),
             "stageTimestamp": format_rfc3339(to_micro_time(self._clock.time())),
-            **_users(user),
+            **_user_fields(user),
         }
         for deed in deeds:
             self._lost += len(self._waiting) == MAX_WAITING
-            self._waiting.append(json.dumps(common | _facts(deed), ensure_ascii=False, separators=(",", ":")))
+            self._waiting.append(json.dumps(common | _event_fields(deed), ensure_ascii=False, separators=(",", ":")))
 
     async def run(self) -> None:
         try:
@@ -170,28 +170,28 @@ class AuditLog:
         return written
 
 
-def _users(user: User) -> dict[str, object]:
+def _user_fields(user: User) -> dict[str, object]:
     """Return the caller, and the impersonated user if there is one."""
     known = {"username": user.name, "groups": user.groups}
     return {"user": {"username": user.impersonator}, "impersonatedUser": known} if user.impersonator else {"user": known}
 
 
-def _facts(deed: AuditEvent) -> dict[str, object]:
+def _event_fields(deed: AuditEvent) -> dict[str, object]:
     resource, _, subresource = deed.action.resource.partition("/")
     reference = {"apiGroup": deed.action.group, "resource": resource, "namespace": deed.namespace, "name": deed.name}
     if subresource:
         reference["subresource"] = subresource
-    reference = {field: _cut(name, MAX_NAME) for field, name in reference.items()}
+    reference = {field: _truncate(name, MAX_NAME) for field, name in reference.items()}
     if deed.revision:
         reference["resourceVersion"] = str(deed.revision)
     refusal = deed.refusal
     status = (
         {"status": "Success"}
         if refusal is None
-        else {"status": "Failure", "reason": refusal.reason, "message": _cut(refusal.message, MAX_MESSAGE)}
+        else {"status": "Failure", "reason": refusal.reason, "message": _truncate(refusal.message, MAX_MESSAGE)}
     )
     return {"verb": deed.action.verb, "objectRef": reference, "responseStatus": status}
 
 
-def _cut(text: str, most: int) -> str:
+def _truncate(text: str, most: int) -> str:
     return text if len(text) <= most else text[:most] + "..."

@@ -94,7 +94,7 @@ class Authenticator:
     def __init__(self, now: Callable[[], float], tokens: Tokens | None = None) -> None:
         self._now = now
         self._tokens = tokens
-        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._known: OrderedDict[bytes, _VerifiedCertificate] = OrderedDict()
 
     def certificate(self, pem: bytes) -> User:
         """Return the user of a certificate that TLS has verified."""
@@ -104,17 +104,19 @@ class Authenticator:
             if len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
         if self._now() >= known.ends:
-            raise _refused("CertificateExpired", "the client certificate has expired: renew it and open a new connection")
+            raise _unauthenticated(
+                "CertificateExpired", "the client certificate has expired: renew it and open a new connection"
+            )
         return known.user
 
     def authorization(self, header: str | None) -> User:
         """Return the user of the bearer token in the metadata entry "authorization"."""
         if header is None:
-            raise _refused("Anonymous", "Unauthorized: a client certificate or a bearer token is required")
+            raise _unauthenticated("Anonymous", "Unauthorized: a client certificate or a bearer token is required")
         scheme, _, token = header.partition(" ")
         user = self._tokens.user(token.strip()) if self._tokens is not None and scheme.lower() == _BEARER else None
         if user is None:
-            raise _refused("BadToken", "Unauthorized: the bearer token is unknown")
+            raise _unauthenticated("BadToken", "Unauthorized: the bearer token is unknown")
         return user
 
 
@@ -141,22 +143,22 @@ class Anybody(NamedTuple):
         return UNSECURED
 
 
-class _Known(NamedTuple):
+class _VerifiedCertificate(NamedTuple):
     user: User
     ends: float
 
 
-def _read_certificate(pem: bytes) -> _Known:
+def _read_certificate(pem: bytes) -> _VerifiedCertificate:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         subject = Subject.of(certificate)
         user = User(subject.user, (*subject.groups, AUTHENTICATED), NodeNames.parse(subject.nodes))
     except ValueError as error:
-        raise _refused("BadCertificate", f"the subject of the client certificate is invalid: {error}") from None
-    return _Known(user, certificate.not_valid_after_utc.timestamp())
+        raise _unauthenticated("BadCertificate", f"the subject of the client certificate is invalid: {error}") from None
+    return _VerifiedCertificate(user, certificate.not_valid_after_utc.timestamp())
 
 
-def _refused(reason: str, message: str) -> Rejected:
+def _unauthenticated(reason: str, message: str) -> Rejected:
     return Rejected(Refusal(Code.UNAUTHENTICATED, reason, message))
 
 
@@ -174,7 +176,7 @@ class TokenFile:
         self._path = path
         self._clock = clock
         self._looked = clock.monotonic()
-        self._stamp = self._look()
+        self._stamp = self._file_version()
         self._users = _read_tokens(path)
 
     def user(self, token: str) -> User | None:
@@ -186,16 +188,16 @@ class TokenFile:
 
     def _refresh(self) -> None:
         try:
-            stamp = self._look()
+            stamp = self._file_version()
             if stamp != self._stamp:
                 self._stamp, self._users = stamp, _read_tokens(self._path)
                 log.info("reloaded %s: %d tokens", self._path, len(self._users))
         except OSError as error:
             log.error("cannot read %s, keeping the previous tokens: %s", self._path, error)
 
-    def _look(self) -> tuple[int, int]:
-        found = self._path.stat()
-        return found.st_mtime_ns, found.st_ino
+    def _file_version(self) -> tuple[int, int]:
+        file_stat = self._path.stat()
+        return file_stat.st_mtime_ns, file_stat.st_ino
 
 
 def _read_tokens(path: Path) -> Mapping[bytes, User]:
@@ -205,7 +207,7 @@ def _read_tokens(path: Path) -> Mapping[bytes, User]:
         for number, line in enumerate(file, 1):
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
-            row = _fields(line)
+            row = _parse_csv_line(line)
             if len(row) not in (3, 4) or not row[0] or not row[1]:
                 log.error('%s, line %d: expected token,user,uid or token,user,uid,"group1,group2"', path, number)
                 continue
@@ -217,7 +219,7 @@ def _read_tokens(path: Path) -> Mapping[bytes, User]:
     return users
 
 
-def _fields(line: str) -> list[str]:
+def _parse_csv_line(line: str) -> list[str]:
     """Return the fields of one line; [] if its quotes are unbalanced. Each line is parsed separately, so such a line does not
     consume the next one."""
     try:

@@ -75,17 +75,17 @@ class NodeAuthorizer:
             action_on(PODS, "get"): self._own_pod,
             action_on(PODS, "list"): self._own_pods,
             action_on(PODS, "watch"): self._own_pods,
-            action_on(PODS, "update", "status"): _anything,
-            action_on(PODS, "delete"): _anything,
-            action_on(EVENTS, "create"): _anything,
-            action_on(EVENTS_V1, "create"): _anything,
+            action_on(PODS, "update", "status"): _any_target,
+            action_on(PODS, "delete"): _any_target,
+            action_on(EVENTS, "create"): _any_target,
+            action_on(EVENTS_V1, "create"): _any_target,
             action_on(CONFIG_MAPS, "get"): partial(self._own_object, CONFIG_MAP),
             action_on(SECRETS, "get"): partial(self._own_object, SECRET),
             action_on(PERSISTENT_VOLUME_CLAIMS, "get"): partial(self._own_object, CLAIM),
             action_on(PERSISTENT_VOLUMES, "get"): self._own_volume,
-            action_on(SERVICES, "get"): _anything,  # for the variables of containers
-            action_on(SERVICES, "list"): _anything,
-            action_on(SERVICES, "watch"): _anything,
+            action_on(SERVICES, "get"): _any_target,  # for the variables of containers
+            action_on(SERVICES, "list"): _any_target,
+            action_on(SERVICES, "watch"): _any_target,
         }
 
     def decide(self, user: User, action: Action, target: Target) -> Decision:
@@ -105,7 +105,7 @@ class NodeAuthorizer:
         entry = self._nodes.get(NODES.key("", node))
         return entry is not None and is_fleet(user, entry.obj.metadata.labels.get(FLEET_LABEL, ""))
 
-    def place(self, namespace: str, name: str) -> str | None:
+    def node_of_pod(self, namespace: str, name: str) -> str | None:
         """Return the node of a pod: "" if the pod is not bound, None if the pod does not exist."""
         entry = self._pods.get(PODS.key(namespace, name))
         return entry.obj.spec.nodeName if entry is not None else None
@@ -114,8 +114,12 @@ class NodeAuthorizer:
         return self.owns(user, target.name)
 
     def _own_nodes(self, user: User, target: Target) -> bool:
-        fleets = (each for each in parse_labels(target.labels).requirements if each.key == FLEET_LABEL and not each.negated)
-        if any(each.values and all(is_fleet(user, value) for value in each.values) for each in fleets):
+        fleets = (
+            requirement
+            for requirement in parse_labels(target.labels).requirements
+            if requirement.key == FLEET_LABEL and not requirement.negated
+        )
+        if any(requirement.values and all(is_fleet(user, value) for value in requirement.values) for requirement in fleets):
             return True
         return self._owns_all(user, parse_fields(target.fields, FIELDS[NODES.plural]).allowed("metadata.name"))
 
@@ -162,7 +166,7 @@ def is_fleet(user: User, name: str) -> bool:
     return user.fleet is not None and (name == user.fleet or name.startswith(f"{user.fleet}-"))
 
 
-def _anything(user: User, target: Target) -> bool:
+def _any_target(user: User, target: Target) -> bool:
     return True
 
 
@@ -190,27 +194,29 @@ class Policy:
 
     async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
         """See Authorizer.check."""
-        if MASTERS in user.groups or self._rbac.reach(user, action).everywhere:
+        if MASTERS in user.groups or self._rbac.decisions(user, action).reason_for_all:
             return
-        if self._denied(user, action, targets()):
+        if self._denied_targets(user, action, targets()):
             await self._refresh()
-            if denied := self._denied(user, action, targets()):
-                refusal = self._refusal(user, action, denied)
-                self._audit.note(user, (AuditEvent(action, each.namespace, each.name, refusal=refusal) for each in denied))
+            if denied := self._denied_targets(user, action, targets()):
+                refusal = self._forbidden_refusal(user, action, denied)
+                self._audit.record(
+                    user, (AuditEvent(action, target.namespace, target.name, refusal=refusal) for target in denied)
+                )
                 raise Rejected(refusal)
 
     def decide(self, user: User, action: Action, target: Target) -> Decision:
         """Return the decision by the current state of the caches."""
         if MASTERS in user.groups:
             return _MASTER
-        verdict = self._rbac.reach(user, action).verdict(target)
+        verdict = self._rbac.decisions(user, action).decide(target)
         return verdict if verdict.allowed else self._nodes.decide(user, action, target)
 
     async def review(self, user: User, action: Action, target: Target) -> Decision:
         """Update the caches and return the decision. The reason of a denial names roles that allow the action."""
         await self._refresh()
         verdict = self.decide(user, action, target)
-        return verdict if verdict.allowed else Decision(False, self._hint(action, target))
+        return verdict if verdict.allowed else Decision(False, self._binding_hint(action, target))
 
     async def rules(self, user: User, namespace: str) -> list[PolicyRule]:
         """Return all rules of the user in a namespace; with "" only the cluster-wide rules."""
@@ -219,19 +225,25 @@ class Policy:
             return list(ALL_RULES)
         return [rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules]
 
-    def _hint(self, action: Action, target: Target) -> str:
+    def _binding_hint(self, action: Action, target: Target) -> str:
         binding = "" if target.namespace else "a ClusterRoleBinding to "
         if roles := self._rbac.who_may(action, target.name):
-            return f"this requires {binding}a ClusterRole such as {_first(roles)}"
+            return f"this requires {binding}a ClusterRole such as {_first_roles(roles)}"
         if target.name and (roles := self._rbac.who_may(action, None)):
-            return f"this requires {binding}a ClusterRole with this name in resourceNames; {_first(roles)} have other names"
+            return (
+                f"this requires {binding}a ClusterRole with this name in resourceNames; {_first_roles(roles)} have other names"
+            )
         return "only the ClusterRole cluster-admin allows this"
 
-    def _denied(self, user: User, action: Action, targets: Iterable[Target]) -> Collection[Target]:
-        reach = self._rbac.reach(user, action)  # shared by all items of a batch
-        return [each for each in targets if not (reach.verdict(each).allowed or self._nodes.decide(user, action, each).allowed)]
+    def _denied_targets(self, user: User, action: Action, targets: Iterable[Target]) -> Collection[Target]:
+        reach = self._rbac.decisions(user, action)  # shared by all items of a batch
+        return [
+            target
+            for target in targets
+            if not (reach.decide(target).allowed or self._nodes.decide(user, action, target).allowed)
+        ]
 
-    def _refusal(self, user: User, action: Action, denied: Collection[Target]) -> Refusal:
+    def _forbidden_refusal(self, user: User, action: Action, denied: Collection[Target]) -> Refusal:
         """Return the refusal with Kubernetes' message. It names the first target."""
         target = min(denied)
         what = f'{action.resource} "{target.name}"' if target.name else action.resource
@@ -239,11 +251,11 @@ class Policy:
         message = f'{what} is forbidden: User "{user.name}" cannot {action} {where}'
         if user.fleet is not None:
             message += ": a fleet is limited to its own nodes, their leases, and the pods that are bound to these nodes"
-        facts = (("user", user.name), ("hint", self._hint(action, target)))
+        facts = (("user", user.name), ("hint", self._binding_hint(action, target)))
         return Refusal(Code.PERMISSION_DENIED, "Forbidden", message, metadata=facts)
 
 
-def _first(roles: Sequence[str]) -> str:
+def _first_roles(roles: Sequence[str]) -> str:
     others = f" and {len(roles) - _MOST} more" if len(roles) > _MOST else ""
     return f"{', '.join(roles[:_MOST])}{others}"
 
@@ -265,7 +277,7 @@ class Impersonated(NamedTuple):
         return self.acting_as
 
 
-def requested(metadata: Iterable[tuple[str, str | bytes]]) -> Impersonation | None:
+def requested_impersonation(metadata: Iterable[tuple[str, str | bytes]]) -> Impersonation | None:
     """Return the user to impersonate; None if there is none. Raises Rejected if the metadata contain several users, groups
     without a user, or too many groups."""
     users, groups = list[str](), list[str]()
@@ -293,7 +305,7 @@ class Impersonator:
     def __init__(self, authorizer: Authorizer, role_versions: Callable[[], Hashable]) -> None:
         self._authorizer = authorizer
         self._role_versions = role_versions
-        self._granted: dict[tuple[Credential, str, tuple[str, ...]], _Grant] = {}
+        self._granted: dict[tuple[Credential, str, tuple[str, ...]], _ImpersonationGrant] = {}
 
     async def impersonate(self, credential: Credential, caller: User, impersonation: Impersonation) -> Impersonated:
         """Return the credential for the impersonation. `caller`: the user of `credential`. Raises Rejected
@@ -306,15 +318,15 @@ class Impersonator:
         await self._authorizer.check(caller, action, lambda: (target,))
         if groups := [Target(name=group) for group in impersonation.groups]:
             await self._authorizer.check(caller, GROUPS, lambda: groups)
-        found = Impersonated(credential, User(impersonation.user, impersonation.all_groups(), impersonator=caller.name))
+        impersonated = Impersonated(credential, User(impersonation.user, impersonation.all_groups(), impersonator=caller.name))
         if len(impersonation.user) + sum(map(len, impersonation.groups)) <= MAX_GRANT_SIZE:
             if len(self._granted) >= MAX_GRANTS:
                 self._granted.clear()
-            self._granted[key] = _Grant(versions, caller, found)
-        return found
+            self._granted[key] = _ImpersonationGrant(versions, caller, impersonated)
+        return impersonated
 
 
-class _Grant(NamedTuple):
+class _ImpersonationGrant(NamedTuple):
     """A granted impersonation. `versions`: of the roles before the check."""
 
     versions: Hashable

@@ -97,28 +97,28 @@ def permission_of(method: MethodDescriptor) -> Permission:
         return special
     resource = _RESOURCES[service]
     if method.name == "Patch":
-        return Permission(_patched(resource), _named(resource))
+        return Permission(_patch_actions(resource), _named_target(resource))
     verb, subresource, targets = _STANDARD[method.name]
-    return Permission(_always(action_on(resource, verb, subresource)), targets(resource))
+    return Permission(_fixed_action(action_on(resource, verb, subresource)), targets(resource))
 
 
 def action_on(resource: Resource[Any], verb: str, subresource: str = "") -> Action:
     return Action(verb, f"{resource.plural}/{subresource}" if subresource else resource.plural, resource.group)
 
 
-def _always(action: Action) -> Actions:
+def _fixed_action(action: Action) -> Actions:
     actions = (action,)
     return lambda request: actions
 
 
-def _patched(resource: Resource[Any]) -> Actions:
+def _patch_actions(resource: Resource[Any]) -> Actions:
     """Return the actions of Patch, by the subresource in the request."""
     known = {subresource: (action_on(resource, "patch", subresource),) for subresource in ("", "status", "resize")}
     other = (action_on(resource, "patch", UNKNOWN),)
     return lambda request: known.get(request.subresource, other)
 
 
-def _place(resource: Resource[Any], namespace: str, name: str) -> Target:
+def _target_of(resource: Resource[Any], namespace: str, name: str) -> Target:
     """Return the target of an object. The target of a Namespace is in the namespace itself, so a Role can grant access to it.
 
     Source:
@@ -129,58 +129,58 @@ def _place(resource: Resource[Any], namespace: str, name: str) -> Target:
     return Target(resource.home(namespace), name)
 
 
-def _of_new(resource: Resource[Any]) -> Targets:
+def _create_targets(resource: Resource[Any]) -> Targets:
     """Return the targets of a create. A new Namespace is at the cluster scope."""
     if resource is NAMESPACES:
         return lambda request: (Target("", request.object.metadata.name),)
-    return _of_object(resource)
+    return _object_target(resource)
 
 
-def _of_object(resource: Resource[Any]) -> Targets:
-    return lambda request: (_place(resource, request.object.metadata.namespace, request.object.metadata.name),)
+def _object_target(resource: Resource[Any]) -> Targets:
+    return lambda request: (_target_of(resource, request.object.metadata.namespace, request.object.metadata.name),)
 
 
-def _of_items(resource: Resource[Any]) -> Targets:
-    return lambda request: {_place(resource, each.metadata.namespace, each.metadata.name) for each in request.items}
+def _batch_targets(resource: Resource[Any]) -> Targets:
+    return lambda request: {_target_of(resource, obj.metadata.namespace, obj.metadata.name) for obj in request.items}
 
 
-def _named(resource: Resource[Any]) -> Targets:
-    return lambda request: (_place(resource, request.namespace, request.name),)
+def _named_target(resource: Resource[Any]) -> Targets:
+    return lambda request: (_target_of(resource, request.namespace, request.name),)
 
 
-def _named_items(resource: Resource[Any]) -> Targets:
-    return lambda request: {_place(resource, each.namespace, each.name) for each in request.items}
+def _named_batch_targets(resource: Resource[Any]) -> Targets:
+    return lambda request: {_target_of(resource, item.namespace, item.name) for item in request.items}
 
 
-def _printed(request: Any) -> Sequence[Action]:
+def _table_actions(request: Any) -> Sequence[Action]:
     """Return the actions of Tables/List. A list of an unknown resource is allowed only for users with all permissions, so other
     users receive a denial instead of NotFound."""
     resource = _BY_PLURAL.get(request.resource)
     return (action_on(resource, "list") if resource is not None else Action("list", UNKNOWN),)
 
 
-def _printed_of(request: Any) -> Iterable[Target]:
+def _table_targets(request: Any) -> Iterable[Target]:
     resource = _BY_PLURAL.get(request.resource)
     if resource is None:
         return (Target(request.namespace, "", request.options.labelSelector, request.options.fieldSelector),)
-    return (_narrowed(resource, request),)
+    return (_narrow_target(resource, request),)
 
 
-def _selected(resource: Resource[Any]) -> Targets:
+def _selected_targets(resource: Resource[Any]) -> Targets:
     """Return the targets of a list or watch. A field selector for one name sets the name of the target, so a rule with
     resourceNames can allow the request.
 
     Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources
     """
-    return lambda request: (_narrowed(resource, request),)
+    return lambda request: (_narrow_target(resource, request),)
 
 
-def _collected(resource: Resource[Any]) -> Targets:
+def _collection_target(resource: Resource[Any]) -> Targets:
     """Return the target of DeleteCollection, which requires permission for all names, as in Kubernetes."""
-    return lambda request: (_narrowed(resource, request)._replace(name=""),)
+    return lambda request: (_narrow_target(resource, request)._replace(name=""),)
 
 
-def _narrowed(resource: Resource[Any], request: Any) -> Target:
+def _narrow_target(resource: Resource[Any], request: Any) -> Target:
     fields = request.options.fieldSelector
     namespace = request.namespace if resource.namespaced else ""
     return Target(namespace, _only_name(resource, fields), request.options.labelSelector, fields)
@@ -198,7 +198,7 @@ def _only_name(resource: Resource[Any], selector: str) -> str:
     return next(iter(names)) if names is not None and len(names) == 1 else ""
 
 
-def _recorded(request: Any) -> Iterable[Target]:
+def _event_targets(request: Any) -> Iterable[Target]:
     """Return the targets of Events/Record. The namespace of an event defaults to the one of its involvedObject."""
     return {
         Target(each.metadata.namespace or each.involvedObject.namespace or DEFAULT_NAMESPACE, each.metadata.name)
@@ -206,20 +206,20 @@ def _recorded(request: Any) -> Iterable[Target]:
     }
 
 
-def _bound(request: Any) -> Iterable[Target]:
+def _binding_target(request: Any) -> Iterable[Target]:
     return (Target(request.binding.metadata.namespace, request.binding.metadata.name),)
 
 
-def _items(request: Any) -> Iterable[Target]:
+def _pod_batch_targets(request: Any) -> Iterable[Target]:
     """Return the targets of a batch of bindings or evictions."""
-    return {Target(each.metadata.namespace, each.metadata.name) for each in request.items}
+    return {Target(item.metadata.namespace, item.metadata.name) for item in request.items}
 
 
-def _evicted(request: Any) -> Iterable[Target]:
+def _eviction_target(request: Any) -> Iterable[Target]:
     return (Target(request.eviction.metadata.namespace, request.eviction.metadata.name),)
 
 
-def _elected(request: Any) -> Iterable[Target]:
+def _election_target(request: Any) -> Iterable[Target]:
     return (Target("", request.name),)
 
 
@@ -227,81 +227,87 @@ def _any_target(request: Any) -> Iterable[Target]:
     return (ANY_TARGET,)
 
 
-def _ending(requests: Iterable[Any]) -> Sequence[Action]:
+def _delete_pod_actions(requests: Iterable[Any]) -> Sequence[Action]:
     """Return the actions of pod deletes. A delete with a disruption condition also requires permission to update the status."""
-    return (_DELETE, _TELL) if any(each.HasField("disruption") for each in requests) else (_DELETE,)
+    return (_DELETE, _TELL) if any(delete.HasField("disruption") for delete in requests) else (_DELETE,)
 
 
-def _binding(request: Any) -> Sequence[Action]:
+def _binding_actions(request: Any) -> Sequence[Action]:
     return (_BIND,) if request.HasField("fence") else (_BIND, BYPASS_FENCE)
 
 
 _RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in (*ALL, *SERVED_VERSIONS)}
 _BY_PLURAL: Mapping[str, Resource[Any]] = {resource.plural: resource for resource in ALL}
 _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
-    "Create": ("create", "", _of_new),
-    "CreateBatch": ("create", "", _of_items),
-    "Get": ("get", "", _named),
-    "List": ("list", "", _selected),
-    "Watch": ("watch", "", _selected),
-    "Update": ("update", "", _of_object),
-    "UpdateStatus": ("update", "status", _of_object),
-    "UpdateStatusBatch": ("update", "status", _of_items),
-    "Finalize": ("update", "finalize", _of_object),
-    "UpdateResize": ("update", "resize", _of_object),
-    "GetScale": ("get", "scale", _named),
-    "UpdateScale": ("update", "scale", _of_object),
-    "PatchScale": ("patch", "scale", _named),
-    "Delete": ("delete", "", _named),
-    "DeleteBatch": ("delete", "", _named_items),
-    "DeleteCollection": ("deletecollection", "", _collected),
+    "Create": ("create", "", _create_targets),
+    "CreateBatch": ("create", "", _batch_targets),
+    "Get": ("get", "", _named_target),
+    "List": ("list", "", _selected_targets),
+    "Watch": ("watch", "", _selected_targets),
+    "Update": ("update", "", _object_target),
+    "UpdateStatus": ("update", "status", _object_target),
+    "UpdateStatusBatch": ("update", "status", _batch_targets),
+    "Finalize": ("update", "finalize", _object_target),
+    "UpdateResize": ("update", "resize", _object_target),
+    "GetScale": ("get", "scale", _named_target),
+    "UpdateScale": ("update", "scale", _object_target),
+    "PatchScale": ("patch", "scale", _named_target),
+    "Delete": ("delete", "", _named_target),
+    "DeleteBatch": ("delete", "", _named_batch_targets),
+    "DeleteCollection": ("deletecollection", "", _collection_target),
 }
 _BIND = Action("create", "pods/binding")
 _EVICT = Action("create", "pods/eviction")
 _DELETE, _TELL = Action("delete", "pods"), Action("update", "pods/status")
 _SPECIAL: Mapping[str, Permission] = {
-    "pinnace.v1.Pods/Delete": Permission(lambda request: _ending([request]), _named(PODS)),
-    "pinnace.v1.Pods/DeleteBatch": Permission(lambda request: _ending(request.items), _named_items(PODS)),
-    "pinnace.v1.Pods/Bind": Permission(_binding, _bound),
-    "pinnace.v1.Pods/BindBatch": Permission(_binding, _items),
-    "pinnace.v1.Pods/Evict": Permission(_always(_EVICT), _evicted),
-    "pinnace.v1.Pods/EvictBatch": Permission(_always(_EVICT), _items),
-    "pinnace.v1.Pods/Logs": Permission(_always(Action("get", "pods/log")), _named(PODS)),
-    "pinnace.v1.Pods/Exec": Permission(_always(EXEC), None),
-    "pinnace.v1.Pods/Attach": Permission(_always(Action("create", "pods/attach")), _named(PODS)),
-    "pinnace.v1.Pods/PortForward": Permission(_always(PORT_FORWARD), None),
-    "pinnace.v1.Calls/Exchange": Permission(_always(EXCHANGE), None),
-    "pinnace.v1.Nodes/Heartbeat": Permission(_always(HEARTBEAT), None),
-    "pinnace.v1.Events/Record": Permission(_always(Action("create", "events")), _recorded),
-    "pinnace.v1.Elections/Campaign": Permission(_always(CAMPAIGN), None),
-    "pinnace.v1.Elections/Get": Permission(_always(Action("get", "elections", ELECTIONS_GROUP)), _elected),
-    "pinnace.v1.Elections/List": Permission(_always(Action("list", "elections", ELECTIONS_GROUP)), _any_target),
-    "pinnace.v1.Elections/Watch": Permission(_always(Action("watch", "elections", ELECTIONS_GROUP)), _elected),
-    "pinnace.v1.Elections/History": Permission(_always(Action("get", "elections", ELECTIONS_GROUP)), _elected),
-    "pinnace.v1.Elections/Transfer": Permission(_always(Action("transfer", "elections", ELECTIONS_GROUP)), _elected),
-    "pinnace.v1.Keys/List": Permission(_always(Action("list", "keys", ELECTIONS_GROUP)), _any_target),
-    "pinnace.v1.Keys/Watch": Permission(_always(Action("watch", "keys", ELECTIONS_GROUP)), _any_target),
-    "pinnace.v1.Tables/List": Permission(_printed, _printed_of),
-    "pinnace.v1.NodeMetrics/List": Permission(_always(Action("list", NODES.plural, METRICS_GROUP)), _selected(NODES)),
-    "pinnace.v1.PodMetrics/List": Permission(_always(Action("list", PODS.plural, METRICS_GROUP)), _selected(PODS)),
-    "pinnace.v1.Version/Get": Permission(_always(Action("get", VERSION)), _any_target),
-    "grpc.health.v1.Health/Check": Permission(_always(Action("get", HEALTH)), _any_target),
+    "pinnace.v1.Pods/Delete": Permission(lambda request: _delete_pod_actions([request]), _named_target(PODS)),
+    "pinnace.v1.Pods/DeleteBatch": Permission(lambda request: _delete_pod_actions(request.items), _named_batch_targets(PODS)),
+    "pinnace.v1.Pods/Bind": Permission(_binding_actions, _binding_target),
+    "pinnace.v1.Pods/BindBatch": Permission(_binding_actions, _pod_batch_targets),
+    "pinnace.v1.Pods/Evict": Permission(_fixed_action(_EVICT), _eviction_target),
+    "pinnace.v1.Pods/EvictBatch": Permission(_fixed_action(_EVICT), _pod_batch_targets),
+    "pinnace.v1.Pods/Logs": Permission(_fixed_action(Action("get", "pods/log")), _named_target(PODS)),
+    "pinnace.v1.Pods/Exec": Permission(_fixed_action(EXEC), None),
+    "pinnace.v1.Pods/Attach": Permission(_fixed_action(Action("create", "pods/attach")), _named_target(PODS)),
+    "pinnace.v1.Pods/PortForward": Permission(_fixed_action(PORT_FORWARD), None),
+    "pinnace.v1.Calls/Exchange": Permission(_fixed_action(EXCHANGE), None),
+    "pinnace.v1.Nodes/Heartbeat": Permission(_fixed_action(HEARTBEAT), None),
+    "pinnace.v1.Events/Record": Permission(_fixed_action(Action("create", "events")), _event_targets),
+    "pinnace.v1.Elections/Campaign": Permission(_fixed_action(CAMPAIGN), None),
+    "pinnace.v1.Elections/Get": Permission(_fixed_action(Action("get", "elections", ELECTIONS_GROUP)), _election_target),
+    "pinnace.v1.Elections/List": Permission(_fixed_action(Action("list", "elections", ELECTIONS_GROUP)), _any_target),
+    "pinnace.v1.Elections/Watch": Permission(_fixed_action(Action("watch", "elections", ELECTIONS_GROUP)), _election_target),
+    "pinnace.v1.Elections/History": Permission(_fixed_action(Action("get", "elections", ELECTIONS_GROUP)), _election_target),
+    "pinnace.v1.Elections/Transfer": Permission(
+        _fixed_action(Action("transfer", "elections", ELECTIONS_GROUP)), _election_target
+    ),
+    "pinnace.v1.Keys/List": Permission(_fixed_action(Action("list", "keys", ELECTIONS_GROUP)), _any_target),
+    "pinnace.v1.Keys/Watch": Permission(_fixed_action(Action("watch", "keys", ELECTIONS_GROUP)), _any_target),
+    "pinnace.v1.Tables/List": Permission(_table_actions, _table_targets),
+    "pinnace.v1.NodeMetrics/List": Permission(
+        _fixed_action(Action("list", NODES.plural, METRICS_GROUP)), _selected_targets(NODES)
+    ),
+    "pinnace.v1.PodMetrics/List": Permission(
+        _fixed_action(Action("list", PODS.plural, METRICS_GROUP)), _selected_targets(PODS)
+    ),
+    "pinnace.v1.Version/Get": Permission(_fixed_action(Action("get", VERSION)), _any_target),
+    "grpc.health.v1.Health/Check": Permission(_fixed_action(Action("get", HEALTH)), _any_target),
     "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Permission(
-        _always(Action("get", REFLECTION)), _any_target
+        _fixed_action(Action("get", REFLECTION)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectReview": Permission(
-        _always(Action("create", "selfsubjectreviews", AUTHENTICATION_GROUP)), _any_target
+        _fixed_action(Action("create", "selfsubjectreviews", AUTHENTICATION_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectAccessReview": Permission(
-        _always(Action("create", "selfsubjectaccessreviews", REVIEWS_GROUP)), _any_target
+        _fixed_action(Action("create", "selfsubjectaccessreviews", REVIEWS_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectRulesReview": Permission(
-        _always(Action("create", "selfsubjectrulesreviews", REVIEWS_GROUP)), _any_target
+        _fixed_action(Action("create", "selfsubjectrulesreviews", REVIEWS_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/SubjectAccessReview": Permission(
-        _always(Action("create", "subjectaccessreviews", REVIEWS_GROUP)), _any_target
+        _fixed_action(Action("create", "subjectaccessreviews", REVIEWS_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/TokenReview": Permission(
-        _always(Action("create", "tokenreviews", AUTHENTICATION_GROUP)), _any_target
+        _fixed_action(Action("create", "tokenreviews", AUTHENTICATION_GROUP)), _any_target
     ),
 }

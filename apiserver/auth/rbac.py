@@ -7,7 +7,7 @@ parsed once, because a binding can have thousands of subjects and change often.
 A ClusterRole with an aggregationRule has, recursively, the rules of all selected roles, and no rules of its own. The rules are
 computed when they are used, so that a change takes effect at once. `pinnace.apiserver.services.clusterroles` also stores them.
 
-`Held` reports whether a set of rules covers another rule, to prevent privilege escalation. One rule can allow millions of
+`RuleCover` reports whether a set of rules covers another rule, to prevent privilege escalation. One rule can allow millions of
 combinations of verb, group and resource. So sets of rules are bit masks: `&` of the masks of a verb, a group and a resource
 gives the rules that allow the combination.
 
@@ -83,7 +83,7 @@ Look = Callable[[], Sequence[CacheEntry[Any]]]
 """Returns the current objects of one kind, sorted by key."""
 
 
-class Bound(NamedTuple):
+class ParsedBinding(NamedTuple):
     """The parsed form of one version of a binding."""
 
     name: str
@@ -100,7 +100,7 @@ class Bound(NamedTuple):
         return f'Group "{group}"' if group is not None else None
 
 
-class Scope:
+class NamespaceBindings:
     """The roles and bindings of one namespace, or of the cluster scope. The owner sets `seen`, the cache versions at the last
     read, and `stamp`, which changes when the roles or bindings change. A result is valid while the stamp is the same."""
 
@@ -111,23 +111,23 @@ class Scope:
         self._look_at_roles = roles
         self._roles: Sequence[CacheEntry[Any]] = ()
         self._bindings: Sequence[CacheEntry[Any]] = ()
-        self._bound: Sequence[Bound] = ()
+        self._bound: Sequence[ParsedBinding] = ()
 
     @property
     def empty(self) -> bool:
         return not self._bound
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Read the current roles and bindings. Return True if they have changed."""
         bindings, roles = self._look_at_bindings(), self._look_at_roles()
-        if _same(bindings, self._bindings) and _same(roles, self._roles):
+        if _same_entries(bindings, self._bindings) and _same_entries(roles, self._roles):
             return False
         read = {entry.key: (entry, bound) for entry, bound in zip(self._bindings, self._bound, strict=True)}
-        self._bound = [_read(entry, *read.get(entry.key, (None, None))) for entry in bindings]
+        self._bound = [_parse_binding(entry, *read.get(entry.key, (None, None))) for entry in bindings]
         self._bindings, self._roles = bindings, roles
         return True
 
-    def given(self, user: User) -> Iterator[tuple[Bound, str]]:
+    def bindings_of(self, user: User) -> Iterator[tuple[ParsedBinding, str]]:
         """Yield the bindings of the user with the matching subject. Of several bindings with the same role, only the first is
         returned."""
         roles = set[tuple[str, str]]()
@@ -138,16 +138,16 @@ class Scope:
                 yield bound, subject
 
 
-def _same(entries: Sequence[CacheEntry[Any]], others: Sequence[CacheEntry[Any]]) -> bool:
-    return len(entries) == len(others) and all(map(_is, entries, others))
+def _same_entries(entries: Sequence[CacheEntry[Any]], others: Sequence[CacheEntry[Any]]) -> bool:
+    return len(entries) == len(others) and all(map(_same_version, entries, others))
 
 
-def _is(entry: CacheEntry[Any], other: CacheEntry[Any]) -> bool:
+def _same_version(entry: CacheEntry[Any], other: CacheEntry[Any]) -> bool:
     """Report whether both are the same version of the same object."""
     return entry is other
 
 
-def _read(entry: CacheEntry[Any], before: CacheEntry[Any] | None, bound: Bound | None) -> Bound:
+def _parse_binding(entry: CacheEntry[Any], before: CacheEntry[Any] | None, bound: ParsedBinding | None) -> ParsedBinding:
     """Parse a binding. `bound` is the parsed form of the version `before`, and is reused if the binding has not changed."""
     if bound is not None and entry is before:
         return bound
@@ -162,7 +162,7 @@ def _read(entry: CacheEntry[Any], before: CacheEntry[Any] | None, bound: Bound |
     role = RoleRef()
     role.CopyFrom(binding.roleRef)  # a reference to the field would keep the whole binding in memory
     name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-    return Bound(name, role, frozenset(users), frozenset(groups))
+    return ParsedBinding(name, role, frozenset(users), frozenset(groups))
 
 
 WILDCARD = "*"
@@ -183,7 +183,7 @@ MAX_SCOPES = 10_000
 
 
 @dataclass(slots=True)
-class Extent:
+class AllowedObjects:
     """The objects on which a user is allowed to perform an action, in one namespace or cluster-wide. Values are reasons: those
     of the first rule found."""
 
@@ -195,29 +195,29 @@ class Extent:
         return self.everything or self.names.get(name, "")
 
 
-class Reach:
+class Decisions:
     """The decisions for one user and action. The extent of a namespace is computed when it is first used."""
 
-    def __init__(self, extent: Callable[[str], Extent]) -> None:
-        self._extent = extent
+    def __init__(self, extent: Callable[[str], AllowedObjects]) -> None:
+        self._allowed_objects = extent
         self._wide = extent("")
-        self._local: dict[str, Extent] = {}
+        self._local: dict[str, AllowedObjects] = {}
 
     @property
-    def everywhere(self) -> str:
+    def reason_for_all(self) -> str:
         """The reason, if the action is allowed on all objects of the cluster; else ""."""
         return self._wide.everything
 
-    def verdict(self, target: Target) -> Decision:
+    def decide(self, target: Target) -> Decision:
         namespace, name = target.namespace, target.name
-        reason = self._wide.reason(name) or (self._in(namespace).reason(name) if namespace else "")
+        reason = self._wide.reason(name) or (self._allowed_in(namespace).reason(name) if namespace else "")
         return Decision(True, reason) if reason else DENIED
 
-    def _in(self, namespace: str) -> Extent:
-        found = self._local.get(namespace)
-        if found is None:
-            found = self._local[namespace] = self._extent(namespace)
-        return found
+    def _allowed_in(self, namespace: str) -> AllowedObjects:
+        allowed = self._local.get(namespace)
+        if allowed is None:
+            allowed = self._local[namespace] = self._allowed_objects(namespace)
+        return allowed
 
 
 class Grant(NamedTuple):
@@ -241,9 +241,9 @@ class Rbac:
         self._cluster_roles = cluster_roles
         self._bindings = bindings
         self._cluster_bindings = cluster_bindings
-        self._scopes: dict[str, Scope] = {}
+        self._scopes: dict[str, NamespaceBindings] = {}
         self._stamps = count(1)
-        self._extents: dict[tuple[str, User, Action], tuple[int, Extent]] = {}
+        self._extents: dict[tuple[str, User, Action], tuple[int, AllowedObjects]] = {}
         self._names = 0
         self._gathered: tuple[int, dict[str, Sequence[PolicyRule]]] = 0, {}
         """The version of the ClusterRole cache, and the rules of aggregated roles by name at that version."""
@@ -255,29 +255,29 @@ class Rbac:
         """The versions of the four caches. They change when any role or binding changes."""
         return self._roles.version, self._cluster_roles.version, self._bindings.version, self._cluster_bindings.version
 
-    def reach(self, user: User, action: Action) -> Reach:
+    def decisions(self, user: User, action: Action) -> Decisions:
         """Return the decisions for a user and action."""
-        return Reach(partial(self._extent, user, action))
+        return Decisions(partial(self._allowed_objects, user, action))
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
         """Yield the cluster-wide grants of a user, then those in the namespace. With "" only the cluster-wide ones."""
-        yield from self._given(user, "", self._scope(""))
+        yield from self._grants_of(user, "", self._scope(""))
         if namespace:
-            yield from self._given(user, namespace, self._scope(namespace))
+            yield from self._grants_of(user, namespace, self._scope(namespace))
 
     def rules(self, role: RoleRef, namespace: str) -> Sequence[PolicyRule] | None:
         """Return the rules of a role; None if it does not exist."""
         if role.kind == "Role":
-            entry = self._roles.get(ROLES.key(namespace, role.name))
-            return entry.obj.rules if entry is not None else None
-        found = self._cluster_roles.get(CLUSTER_ROLES.key("", role.name))
-        return self._with_aggregated(found.obj) if found is not None else None
+            role_entry = self._roles.get(ROLES.key(namespace, role.name))
+            return role_entry.obj.rules if role_entry is not None else None
+        cluster_role_entry = self._cluster_roles.get(CLUSTER_ROLES.key("", role.name))
+        return self._with_aggregated(cluster_role_entry.obj) if cluster_role_entry is not None else None
 
     def who_may(self, action: Action, name: str | None) -> list[str]:
         """Return the sorted names of the ClusterRoles that allow the action on an object. Roles with the verb "*" are omitted.
         A name of "" means all objects, and None means any object."""
         rules = self._rules_for(action)
-        return sorted({role for role, rule in rules if _is_about(rule, action, name)})
+        return sorted({role for role, rule in rules if _applies_to_name(rule, action, name)})
 
     def _rules_for(self, action: Action) -> Sequence[tuple[str, PolicyRule]]:
         """Return the rules of ClusterRoles that allow the action on any object, with the names of their roles. The result is
@@ -288,10 +288,10 @@ class Rbac:
         if action not in known:
             known[action] = [
                 (role.metadata.name, rule)
-                for role in _all(CLUSTER_ROLES, self._cluster_roles)
+                for role in _all_objects(CLUSTER_ROLES, self._cluster_roles)
                 if not role.metadata.name.startswith(_AGGREGATED_PREFIX)
                 for rule in self._with_aggregated(role)
-                if WILDCARD not in rule.verbs and _allows(rule, action)
+                if WILDCARD not in rule.verbs and _allows_action(rule, action)
             ]
         return known[action]
 
@@ -308,41 +308,46 @@ class Rbac:
     def aggregated(self, role: ClusterRole) -> Sequence[PolicyRule]:
         """Return the rules of a role with an aggregationRule, each once, by the names of their roles."""
         gathered = [role]
-        others = [each for each in _all(CLUSTER_ROLES, self._cluster_roles) if each.metadata.name != role.metadata.name]
+        others = [
+            candidate
+            for candidate in _all_objects(CLUSTER_ROLES, self._cluster_roles)
+            if candidate.metadata.name != role.metadata.name
+        ]
         for gathering in gathered:  # the loop appends to this list
-            selectors = [from_message(each) for each in gathering.aggregationRule.clusterRoleSelectors]
+            selectors = [from_message(candidate) for candidate in gathering.aggregationRule.clusterRoleSelectors]
             if selectors:
-                chosen = [any(selector.matches(each.metadata.labels) for selector in selectors) for each in others]
+                chosen = [any(selector.matches(candidate.metadata.labels) for selector in selectors) for candidate in others]
                 gathered += compress(others, chosen)
-                others = [each for each, is_chosen in zip(others, chosen, strict=True) if not is_chosen]
+                others = [candidate for candidate, is_chosen in zip(others, chosen, strict=True) if not is_chosen]
         selected = sorted(
-            (each for each in gathered if not each.HasField("aggregationRule")), key=lambda each: each.metadata.name
+            (candidate for candidate in gathered if not candidate.HasField("aggregationRule")),
+            key=lambda candidate: candidate.metadata.name,
         )
-        rules = {rule.SerializeToString(deterministic=True): rule for each in selected for rule in each.rules}
+        rules = {rule.SerializeToString(deterministic=True): rule for candidate in selected for rule in candidate.rules}
         return list(rules.values())
 
-    def _extent(self, user: User, action: Action, namespace: str) -> Extent:
+    def _allowed_objects(self, user: User, action: Action, namespace: str) -> AllowedObjects:
         scope = self._scope(namespace)
         if scope.empty:
-            return Extent()
+            return AllowedObjects()
         stamp, known = self._extents.get((namespace, user, action), (0, None))
         if known is None or stamp != scope.stamp:
             if len(self._extents) >= MAX_REMEMBERED or self._names >= MAX_NAMES:
                 self._extents.clear()
                 self._names = 0
-            known = _extent_of(self._given(user, namespace, scope), action)
+            known = _objects_of_grants(self._grants_of(user, namespace, scope), action)
             self._names += len(known.names)
             self._extents[namespace, user, action] = scope.stamp, known
         return known
 
-    def _given(self, user: User, namespace: str, scope: Scope) -> Iterator[Grant]:
+    def _grants_of(self, user: User, namespace: str, scope: NamespaceBindings) -> Iterator[Grant]:
         kind = "RoleBinding" if namespace else "ClusterRoleBinding"
-        for bound, subject in scope.given(user):
+        for bound, subject in scope.bindings_of(user):
             role = bound.role
             reason = f'RBAC: allowed by {kind} "{bound.name}" of {role.kind} "{role.name}" to {subject}'
             yield Grant(self.rules(role, namespace) or (), reason)
 
-    def _scope(self, namespace: str) -> Scope:
+    def _scope(self, namespace: str) -> NamespaceBindings:
         """Return the current scope. A scope without bindings is not cached, because requests can contain any namespace."""
         if namespace and namespace not in self._scopes and not self._bindings.count(namespace):
             return _UNBOUND
@@ -351,7 +356,7 @@ class Rbac:
         if scope.seen == now:
             return scope
         roles_changed = scope.seen[1:2] != now[1:2]
-        if scope.look() or roles_changed:
+        if scope.refresh() or roles_changed:
             scope.stamp = next(self._stamps)
         scope.seen = now
         if scope.empty:
@@ -362,22 +367,22 @@ class Rbac:
             self._scopes[namespace] = scope
         return scope
 
-    def _new_scope(self, namespace: str) -> Scope:
+    def _new_scope(self, namespace: str) -> NamespaceBindings:
         if not namespace:
-            return Scope(partial(self._cluster_bindings.select, _selection(CLUSTER_ROLE_BINDINGS)), tuple)
-        bindings, roles = _selection(ROLE_BINDINGS, namespace), _selection(ROLES, namespace)
-        return Scope(partial(self._bindings.select, bindings), partial(self._roles.select, roles))
+            return NamespaceBindings(partial(self._cluster_bindings.select, _all_of_resource(CLUSTER_ROLE_BINDINGS)), tuple)
+        bindings, roles = _all_of_resource(ROLE_BINDINGS, namespace), _all_of_resource(ROLES, namespace)
+        return NamespaceBindings(partial(self._bindings.select, bindings), partial(self._roles.select, roles))
 
 
-_UNBOUND = Scope(tuple, tuple)
+_UNBOUND = NamespaceBindings(tuple, tuple)
 """The scope of a namespace without bindings."""
 
 
-def _extent_of(grants: Iterable[Grant], action: Action) -> Extent:
-    extent, nameless = Extent(), _is_nameless(action)
+def _objects_of_grants(grants: Iterable[Grant], action: Action) -> AllowedObjects:
+    extent, nameless = AllowedObjects(), _is_nameless(action)
     for rules, reason in grants:
         for rule in rules:
-            if not _allows(rule, action):
+            if not _allows_action(rule, action):
                 continue
             for name in () if nameless else rule.resourceNames:
                 extent.names.setdefault(name, reason)
@@ -395,13 +400,13 @@ def _is_nameless(action: Action) -> bool:
     return action.verb == "create" and "/" not in action.resource
 
 
-def _is_about(rule: PolicyRule, action: Action, name: str | None) -> bool:
+def _applies_to_name(rule: PolicyRule, action: Action, name: str | None) -> bool:
     """Report whether a rule that allows the action also applies to the name. `name` is as in Rbac.who_may."""
     named = rule.resourceNames
     return not named or (not _is_nameless(action) and (name is None or name in named))
 
 
-def _allows(rule: PolicyRule, action: Action) -> bool:
+def _allows_action(rule: PolicyRule, action: Action) -> bool:
     """Report whether a rule allows the action, ignoring resourceNames."""
     if action.verb not in rule.verbs and WILDCARD not in rule.verbs:
         return False
@@ -418,15 +423,15 @@ def is_url(path: str, url: str) -> bool:
     return path.startswith(url[:-1]) if url.endswith(WILDCARD) else path == url
 
 
-def _all(resource: Resource[Any], cache: ResourceCache[Any]) -> Iterator[Any]:
-    return (entry.obj for entry in cache.select(_selection(resource)))
+def _all_objects(resource: Resource[Any], cache: ResourceCache[Any]) -> Iterator[Any]:
+    return (entry.obj for entry in cache.select(_all_of_resource(resource)))
 
 
-def _selection(resource: Resource[Any], namespace: str = "") -> SelectionPredicate:
+def _all_of_resource(resource: Resource[Any], namespace: str = "") -> SelectionPredicate:
     return SelectionPredicate.parse(resource, namespace, "", "")
 
 
-class Held:
+class RuleCover:
     """A set of rules, to check whether it covers another rule."""
 
     def __init__(self, rules: Iterable[PolicyRule]) -> None:
@@ -450,10 +455,10 @@ class Held:
             if not rule.resourceNames:
                 self._nameless |= bit
 
-    def cover(self, wanted: PolicyRule) -> bool:
+    def covers(self, wanted: PolicyRule) -> bool:
         """Report whether these rules allow every action that the given rule allows."""
-        verbs = {_of(self._verbs, verb) for verb in wanted.verbs}
-        groups = {_of(self._groups, group) for group in wanted.apiGroups}
+        verbs = {_bits_of(self._verbs, verb) for verb in wanted.verbs}
+        groups = {_bits_of(self._groups, group) for group in wanted.apiGroups}
         resources = {self._of_resource(name) for name in wanted.resources}
         names = [self._names.get(name, 0) for name in set(wanted.resourceNames)]
         places = {group & resource for group, resource in product(groups, resources)}
@@ -466,7 +471,7 @@ class Held:
 
     def _of_resource(self, name: str) -> int:
         _, slash, subresource = name.partition("/")
-        found = _of(self._resources, name)
+        found = _bits_of(self._resources, name)
         return found | self._resources.get(f"*/{subresource}", 0) if slash else found
 
     def _of_url(self, url: str) -> int:
@@ -477,7 +482,7 @@ class Held:
         return found
 
 
-def _of(index: dict[str, int], value: str) -> int:
+def _bits_of(index: dict[str, int], value: str) -> int:
     return index.get(value, 0) | index.get(WILDCARD, 0)
 
 
@@ -534,7 +539,7 @@ def cluster_roles() -> Iterator[ClusterRole]:
         _rule(("patch", "update"), [PODS], "resize"),
         _rule(("patch", "update"), _SCALED, "scale"),
         _rule(("create",), [PODS], "eviction"),
-        *(_rule(("create",), [PODS], each) for each in ("attach", "exec", "portforward")),
+        *(_rule(("create",), [PODS], candidate) for candidate in ("attach", "exec", "portforward")),
         _rule(("impersonate",), [SERVICE_ACCOUNTS]),
     ]
     yield _role("cluster-admin", ALL_RULES)
@@ -624,7 +629,7 @@ def _rules(verbs: Iterable[str], resources: Iterable[Resource[Any]], subresource
     groups: dict[str, list[Resource[Any]]] = {}
     for resource in resources:
         groups.setdefault(resource.group, []).append(resource)
-    return [_rule(tuple(verbs), each, subresource) for each in groups.values()]
+    return [_rule(tuple(verbs), candidate, subresource) for candidate in groups.values()]
 
 
 def _rule(verbs: Sequence[str], resources: Sequence[Resource[Any]], subresource: str = "") -> PolicyRule:
@@ -646,7 +651,7 @@ def _reviews(*resources: str) -> PolicyRule:
 
 def _role(name: str, rules: Iterable[PolicyRule]) -> ClusterRole:
     role = ClusterRole(rules=rules)
-    _mark(role, name)
+    _mark_builtin(role, name)
     return role
 
 
@@ -664,14 +669,14 @@ def _aggregated(name: str, rules: Iterable[PolicyRule], part_of: str = "") -> It
 
 def _binding(role: str, kind: str, *subjects: str) -> ClusterRoleBinding:
     binding = ClusterRoleBinding()
-    _mark(binding, role)
+    _mark_builtin(binding, role)
     binding.roleRef.apiGroup, binding.roleRef.kind, binding.roleRef.name = _GROUP, "ClusterRole", role
     for subject in subjects:
         binding.subjects.add(apiGroup=_GROUP, kind=kind, name=subject)
     return binding
 
 
-def _mark(obj: ClusterRole | ClusterRoleBinding, name: str) -> None:
+def _mark_builtin(obj: ClusterRole | ClusterRoleBinding, name: str) -> None:
     obj.metadata.name = name
     obj.metadata.labels[_BOOTSTRAPPING] = "rbac-defaults"
     obj.metadata.annotations[AUTOUPDATE] = "true"

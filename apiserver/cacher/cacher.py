@@ -9,7 +9,7 @@ Guarantees:
 
 * Revisions are applied atomically and in order, across all resources.
 * A watch delivers each event once and in order. A response or bookmark with revision R follows all events up to R.
-* A read after `fresh` is linearizable. Without `fresh` the cache can be stale, but its revision never decreases.
+* A read after `wait_until_fresh` is linearizable. Without it, the cache can be stale, but its revision never decreases.
 * A slow reader does not delay other readers, and uses bounded memory. Long lists of changes are applied in time slices of TURN
   seconds, so other tasks run between two revisions. Watches that replay history share such time slices, and flows alternate.
 * At startup, resources in `late` (events) are loaded last. Until then only requests for them are refused. (A load with 100,000
@@ -96,12 +96,20 @@ class Cacher:
         self._progress = CacheProgress()
         self._holding = asyncio.Event()  # set if coalesced events are pending
         self._fingerprints = HistoryFingerprints()
-        self._markers = CommitMarkers()
+        self._marker_keys = CommitMarkers()
         self._raw = RawKeys()
         self._freshness = Freshness(storage)
-        self._proof = HistoryCheck(storage, self._fingerprints, self._progress, self._freshness.ask)
+        self._history_check = HistoryCheck(storage, self._fingerprints, self._progress, self._freshness.read_current_revision)
         self._reflector = Reflector(storage, self, clock, rng or random.Random())
-        shared = (storage, self._progress, self._fingerprints, self.fresh, self.reach, clock, ReplayScheduler(clock))
+        shared = (
+            storage,
+            self._progress,
+            self._fingerprints,
+            self.wait_until_fresh,
+            self.wait_until_revision,
+            clock,
+            ReplayScheduler(clock),
+        )
         self._caches = {
             resource.prefix: ResourceCache(resource, EventLog(log_events, log_bytes), *shared) for resource in resources
         }
@@ -111,8 +119,8 @@ class Cacher:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(unending("reflector", self._reflector.run), name="reflector")
             tasks.create_task(unending("freshness", self._freshness.run), name="freshness")
-            tasks.create_task(unending("bookmarks", self._bookmarks), name="bookmarks")
-            tasks.create_task(unending("releases", self._releases), name="releases")
+            tasks.create_task(unending("bookmarks", self._send_bookmarks), name="bookmarks")
+            tasks.create_task(unending("releases", self._release_held_events), name="releases")
 
     @property
     def ready(self) -> bool:
@@ -137,38 +145,38 @@ class Cacher:
         """Return when `revision` is applied and the cache is loaded. Raises CacheBehind after `timeout` seconds."""
         await self._progress.wait_for(revision, timeout)
 
-    async def reach(self, revision: int, timeout: float) -> None:
+    async def wait_until_revision(self, revision: int, timeout: float) -> None:
         """Return when a read at `revision` or later is possible, like `wait_for`. Raises FutureRevision after FUTURE_TIMEOUT
-        seconds if the storage has not reached the revision either, and the errors of `fresh`."""
+        seconds if the storage has not reached the revision either, and the errors of `wait_until_fresh`."""
         deadline = asyncio.get_running_loop().time() + timeout
         try:
             await self._progress.wait_for(revision, min(timeout, FUTURE_TIMEOUT))
         except CacheBehind:
             if timeout <= FUTURE_TIMEOUT:
                 raise
-            now = await self.fresh(deadline - asyncio.get_running_loop().time())
+            now = await self.wait_until_fresh(deadline - asyncio.get_running_loop().time())
             if now < revision:
                 raise FutureRevision(revision, now) from None
 
-    async def fresh(self, timeout: float) -> int:
+    async def wait_until_fresh(self, timeout: float) -> int:
         """Make the next read linearizable: read the current revision of the storage, wait until it is applied, and return it.
         Raises Unavailable and other StorageErrors, and CacheBehind. `timeout` is in seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         try:
-            revision = await self._freshness.ask(deadline)
+            revision = await self._freshness.read_current_revision(deadline)
         except TimeoutError:
             raise Unavailable("the storage did not return its revision in time") from None
-        self._reflector.expect(revision)
+        self._reflector.expect_revision(revision)
         await self._progress.wait_for(revision, deadline - loop.time())
         return revision
 
-    async def prove(self, revision: int, mark: bytes, timeout: float) -> None:
+    async def verify_history(self, revision: int, mark: bytes, timeout: float) -> None:
         """Verify that `revision` with the fingerprint `mark` belongs to the history of the cache. The result is valid until
         `loads` changes. Raises HistoryChanged, CacheBehind, StorageError. `timeout` is in seconds."""
         try:
             async with asyncio.timeout(timeout):
-                await self._proof.check(revision, mark, timeout)
+                await self._history_check.check(revision, mark, timeout)
         except TimeoutError:
             raise Unavailable(f"the storage did not return its history within {timeout:g} s") from None
 
@@ -197,7 +205,7 @@ class Cacher:
     def may_become(self, items: Sequence[KeyValue]) -> bool:
         """Implement ReflectorTarget. The result is also False if another server has recorded a restore."""
         noted, known = next((item.value for item in items if item.key == RESTORES_KEY), None), self._raw.get(RESTORES_KEY)
-        return noted == (known and known.value) and self._markers.may_become(_markers(items), self.revision)
+        return noted == (known and known.value) and self._marker_keys.may_become(_marker_keys(items), self.revision)
 
     def install(self, revision: int, items: Sequence[KeyValue]) -> None:
         """Implement ReflectorTarget."""
@@ -205,7 +213,7 @@ class Cacher:
         others: list[KeyValue] = []
         for item in items:
             sorted_out.get(prefix_of(item.key), others).append(item)
-        markers = _markers(others)
+        markers = _marker_keys(others)
         for prefix, cache in self._caches.items():
             if prefix in self.late:
                 cache.suspend(revision)
@@ -213,14 +221,14 @@ class Cacher:
                 cache.reset(revision, sorted_out[prefix])
         self._raw.reset(revision, [item for item in others if item.key.startswith(ROOT)])
         self._fingerprints.reset(revision, markers)
-        self._markers.reset(markers)
+        self._marker_keys.reset(markers)
         self.loads += 1
         for callback in self._on_load:
             callback()
         self._progress.advance(revision)
-        self._raw.tell()
+        self._raw.flush()
 
-    async def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
+    async def install_late_prefix(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
         """Implement ReflectorTarget."""
         await self._caches[prefix].load_late(revision, items)
 
@@ -233,7 +241,7 @@ class Cacher:
         for number, change in enumerate(changes.changes):
             if change.mod_revision != applied:
                 if number and self._clock.monotonic() > until:
-                    self._tell(touched, applied, elected)
+                    self._send_events(touched, applied, elected)
                     return Changes(changes.revision, changes.changes[number:])
                 applied = change.mod_revision
             prefix = prefix_of(change.key)
@@ -243,28 +251,28 @@ class Cacher:
                 touched[prefix] = cache
             elif change.key.startswith(ROOT):
                 self._raw.apply(change)
-                elected = elected or _is_election(change)
+                elected = elected or _is_election_key(change)
             elif change.key.startswith(COMMITS_PREFIX):
-                self._markers.apply(change)
+                self._marker_keys.apply(change)
                 if change.value is not None:
-                    self._fingerprints.moved(change.mod_revision, change.key, change.value)
-        self._tell(touched, changes.revision, elected)
+                    self._fingerprints.record_marker_change(change.mod_revision, change.key, change.value)
+        self._send_events(touched, changes.revision, elected)
         return None
 
-    def _tell(self, touched: Mapping[str, ResourceCache[Any]], revision: int, elected: bool) -> None:
+    def _send_events(self, touched: Mapping[str, ResourceCache[Any]], revision: int, elected: bool) -> None:
         """Send all events up to `revision`."""
         for cache in touched.values():
             cache.flush(revision)
             if cache.holding:
                 self._holding.set()
         self._progress.advance(revision)
-        self._raw.tell()
+        self._raw.flush()
         if elected:
             # A new leader waits until its informers have reached the revision of its election. This bookmark ends the wait.
             for cache in self._caches.values():
                 cache.announce()
 
-    async def _releases(self) -> None:
+    async def _release_held_events(self) -> None:
         """Send coalesced events after BATCH_DELAY."""
         while True:
             await self._holding.wait()
@@ -273,7 +281,7 @@ class Cacher:
             for cache in self._caches.values():
                 cache.release()
 
-    async def _bookmarks(self) -> None:
+    async def _send_bookmarks(self) -> None:
         """Send bookmarks to watches that received nothing for at least half an interval. One timer serves all watches."""
         while True:
             await self._clock.sleep(self._bookmark_interval / 2)
@@ -281,11 +289,11 @@ class Cacher:
                 cache.bookmark()
 
 
-def _markers(items: Iterable[KeyValue]) -> list[KeyValue]:
+def _marker_keys(items: Iterable[KeyValue]) -> list[KeyValue]:
     return [item for item in items if item.key.startswith(COMMITS_PREFIX)]
 
 
-def _is_election(change: Change) -> bool:
+def _is_election_key(change: Change) -> bool:
     """Report whether the change is the election of a leader."""
     elected = change.value is not None and change.create_revision == change.mod_revision
     return elected and change.key.startswith(ELECTIONS_PREFIX)
@@ -313,8 +321,8 @@ class ResourceCache(Generic[T]):
         storage: Storage,
         progress: CacheProgress,
         fingerprints: HistoryFingerprints,
-        fresh: Callable[[float], Awaitable[int]],
-        reach: Callable[[int, float], Awaitable[None]],
+        wait_until_fresh: Callable[[float], Awaitable[int]],
+        wait_until_revision: Callable[[int, float], Awaitable[None]],
         clock: Clock,
         catching_up: ReplayScheduler,
     ) -> None:
@@ -326,7 +334,7 @@ class ResourceCache(Generic[T]):
         self._clock = clock
         self._dispatcher = Dispatcher(fingerprints, clock)
         self._catching_up = catching_up
-        self._lister = Lister(self._store, storage, progress, fresh, reach, self.require, clock)
+        self._lister = Lister(self._store, storage, progress, wait_until_fresh, wait_until_revision, self.require_loaded, clock)
         self._snapshots: Snapshots[T] = Snapshots(clock)
         self._observer: CacheObserver[T] | None = None
         self._drained = False
@@ -337,7 +345,7 @@ class ResourceCache(Generic[T]):
         """False while a late resource is not loaded. It cannot be read or watched."""
         return self._queued is None
 
-    def require(self) -> None:
+    def require_loaded(self) -> None:
         """Raises CacheBehind while a late resource is not loaded. Call it immediately before reading: the state can be reloaded
         while a reader waits."""
         if not self.loaded:
@@ -399,11 +407,11 @@ class ResourceCache(Generic[T]):
             raise Expired(self._log.floor)
         turns, begin = self._catching_up, now if since is None else since
         replayed: Iterator[EncodedResponse] = replay(
-            selection, self._log, begin, self._progress, self._fingerprints, turns.is_over
+            selection, self._log, begin, self._progress, self._fingerprints, turns.is_slice_over
         )
         if since is None:
             replayed = chain(
-                initial_state(selection, self._snapshot(selection, now), now, self._fingerprints, turns.is_over), replayed
+                initial_state(selection, self._snapshot(selection, now), now, self._fingerprints, turns.is_slice_over), replayed
             )
         watcher = Watcher(self._dispatcher, selection, since or 0, replayed, turns, announced=announced, budget=budget)
         self._dispatcher.add(watcher)
@@ -461,7 +469,7 @@ class ResourceCache(Generic[T]):
             floor = self._log.floor
             self._log.append(event)
             if self._log.floor != floor:
-                self._snapshots.let_go(self._log.floor)
+                self._snapshots.discard_entries(self._log.floor)
             self._dispatcher.route(event)
             if event.old is not None:
                 event.old.release()
@@ -479,7 +487,7 @@ class ResourceCache(Generic[T]):
         self._dispatcher.release()
 
     def bookmark(self) -> None:
-        self._snapshots.let_go(self._log.floor)
+        self._snapshots.discard_entries(self._log.floor)
         self._dispatcher.bookmark(self._progress.revision)
 
     def announce(self) -> None:

@@ -120,24 +120,24 @@ _NONE = 0
 class HistoryFingerprints:
     """The fingerprints of the applied revisions."""
 
-    def __init__(self, kept: int = MAX_FINGERPRINTS) -> None:
-        self._kept = kept
+    def __init__(self, capacity: int = MAX_FINGERPRINTS) -> None:
+        self._kept = capacity
         self._revisions = array("Q")
         self._fingerprints = array("Q")
         self.reset(0, ())
 
     def reset(self, revision: int, markers: Iterable[KeyValue]) -> None:
         """Start at a revision with the markers at this revision."""
-        last = _last(markers)
+        last = _newest_marker(markers)
         self._revisions, self._fingerprints = (
             array("Q", [revision]),
-            array("Q", [_fingerprint(last.key, last.value) if last else _NONE]),
+            array("Q", [_fingerprint_of(last.key, last.value) if last else _NONE]),
         )
 
-    def moved(self, revision: int, key: str, value: bytes) -> None:
+    def record_marker_change(self, revision: int, key: str, value: bytes) -> None:
         """Record a change of a marker. `revision` must be above all recorded ones."""
         self._revisions.append(revision)
-        self._fingerprints.append(_fingerprint(key, value))
+        self._fingerprints.append(_fingerprint_of(key, value))
         if len(self._revisions) > self._kept:
             gone = self._kept // 8
             del self._revisions[:gone], self._fingerprints[:gone]
@@ -164,37 +164,37 @@ class HistoryCheck:
     async def check(self, revision: int, fingerprint: bytes, timeout: float) -> None:
         """Raises HistoryChanged if the revision has another fingerprint, its fingerprint is unknown, or it is in the future.
         Raises also CacheBehind and StorageErrors."""
-        if revision > self._progress.revision and await self._is_to_come(revision):
+        if revision > self._progress.revision and await self._is_future_revision(revision):
             raise HistoryChanged(revision)
         await self._progress.wait_for(revision, timeout)
         known = self._fingerprints.at(revision)
         if known is None:
-            known = await self._read(revision)
+            known = await self._read_marker_at(revision)
         if known != fingerprint:
             raise HistoryChanged(revision)
 
-    async def _is_to_come(self, revision: int) -> bool:
+    async def _is_future_revision(self, revision: int) -> bool:
         """Report whether the revision is in the future. It is read twice, because a response can be stale (etcd#20418)."""
         return await self._fresh() < revision and await self._fresh() < revision
 
-    async def _read(self, revision: int) -> bytes | None:
+    async def _read_marker_at(self, revision: int) -> bytes | None:
         last, after, more = None, "", True
         while more:
             try:
                 page = await self._storage.page(COMMITS_PREFIX, after=after, revision=revision)
             except Compacted:
                 return None
-            last = _last([last, *page.items] if last else page.items)
+            last = _newest_marker([last, *page.items] if last else page.items)
             after, more = page.items[-1].key if page.items else "", page.more
-        return _encoded_fingerprint(_fingerprint(last.key, last.value) if last else _NONE)
+        return _encoded_fingerprint(_fingerprint_of(last.key, last.value) if last else _NONE)
 
 
-def _last(markers: Iterable[KeyValue]) -> KeyValue | None:
+def _newest_marker(markers: Iterable[KeyValue]) -> KeyValue | None:
     """Return the marker with the highest revision."""
     return max(markers, key=lambda marker: marker.mod_revision, default=None)
 
 
-def _fingerprint(key: str, value: bytes) -> int:
+def _fingerprint_of(key: str, value: bytes) -> int:
     return int.from_bytes(blake2b(b"%b %b" % (key.encode(), value), digest_size=FINGERPRINT_BYTES).digest())
 
 
@@ -225,11 +225,11 @@ def initial_state(
     chunk: list[bytes] = []
     fingerprint = fingerprints.at(revision) or b""
     size = asked = 0
-    burst = _burst(selection)
+    burst = _matches_per_clock_read(selection)
     for entry in snapshot.entries:
         asked += 1
         if selection.matches(entry):
-            chunk.append(wire.watch_event(ADDED, entry.stamped))
+            chunk.append(wire.watch_event(ADDED, entry.encoded_with_revision))
             size += len(chunk[-1])
         if asked >= CHUNK_EVENTS or size >= CHUNK_BYTES or (asked % burst == 0 and over()):
             yield EncodedResponse(b"".join(chunk), 0, len(chunk))
@@ -249,11 +249,11 @@ def replay(
 ) -> Iterator[EncodedResponse]:
     """Yield the events after `since`. Raises Expired if the log has dropped the next events."""
     position = since
-    burst = _burst(selection)
+    burst = _matches_per_clock_read(selection)
     while position < progress.revision:
         if position < log.floor:
             raise Expired(log.floor)
-        found: list[tuple[CacheEvent[T], WatchEventType]] = []
+        matching_events: list[tuple[CacheEvent[T], WatchEventType]] = []
         events = log.after(position, CHUNK_EVENTS, CHUNK_BYTES)
         reached = position if events else progress.revision
         for number, event in enumerate(events):
@@ -262,16 +262,18 @@ def replay(
                     break
                 yield EncodedResponse(b"", position)
             if (kind := event.kind(selection)) is not None:
-                found.append((event, kind))
+                matching_events.append((event, kind))
             reached = event.revision
-        told = [event.encode(kind) for event, kind in found]
+        encoded_events = [event.encode(kind) for event, kind in matching_events]
         position = reached
         last = position >= progress.revision  # the last chunk is sent even without events, for its revision
-        response = wire.watch_response(told, position, fingerprints.at(position) or b"") if told or last else b""
-        yield EncodedResponse(response, position, len(told))
+        response = (
+            wire.watch_response(encoded_events, position, fingerprints.at(position) or b"") if encoded_events or last else b""
+        )
+        yield EncodedResponse(response, position, len(encoded_events))
 
 
-def _burst(selection: SelectionPredicate) -> int:
+def _matches_per_clock_read(selection: SelectionPredicate) -> int:
     """Return the number of events to match between two reads of the clock."""
     return max(1, BURST // selection.questions)
 
@@ -296,9 +298,9 @@ class CommitMarkers:
     def may_become(self, markers: Iterable[KeyValue], revision: int) -> bool:
         """Report whether these markers can belong to a later state of the same history. If False, they belong to another one.
         `revision` is the last applied revision."""
-        found = {marker.key: (marker.mod_revision, marker.value) for marker in markers}
-        untouched = {key: place for key, place in found.items() if place[0] <= revision}
+        state_by_key = {marker.key: (marker.mod_revision, marker.value) for marker in markers}
+        untouched = {key: place for key, place in state_by_key.items() if place[0] <= revision}
         if not untouched.items() <= self._standing.items():
             return False
         oldest = min((at for at, _ in untouched.values()), default=revision)
-        return all(key in found or at <= oldest for key, (at, _) in self._standing.items())
+        return all(key in state_by_key or at <= oldest for key, (at, _) in self._standing.items())

@@ -88,10 +88,10 @@ class ListQuery:
 
 @dataclass(frozen=True, slots=True)
 class _Page(Generic[T]):
-    """The state at `revision`. `found` yields the matching entries from the first item of the page on."""
+    """The state at `revision`. `entries` yields the matching entries from the first item of the page on."""
 
     revision: int
-    found: AsyncGenerator[CacheEntry[T]]
+    entries: AsyncGenerator[CacheEntry[T]]
     count: int | None
     """The number of these entries; None if it is unknown."""
     limit: int
@@ -99,25 +99,25 @@ class _Page(Generic[T]):
 
 
 class Lister(Generic[T]):
-    """Lists the objects of one resource. `fresh` and `reach` are those of Cacher. `require` raises CacheBehind if the cache is
-    not loaded."""
+    """Lists the objects of one resource. `wait_until_fresh` and `wait_until_revision` are those of Cacher.
+    `require_loaded` raises CacheBehind if the cache is not loaded."""
 
     def __init__(
         self,
         store: CacheStore[T],
         storage: Storage,
         progress: CacheProgress,
-        fresh: Callable[[float], Awaitable[int]],
-        reach: Callable[[int, float], Awaitable[None]],
-        require: Callable[[], None],
+        wait_until_fresh: Callable[[float], Awaitable[int]],
+        wait_until_revision: Callable[[int, float], Awaitable[None]],
+        require_loaded: Callable[[], None],
         clock: Clock,
     ) -> None:
         self._store = store
         self._storage = storage
         self._progress = progress
-        self._fresh = fresh
-        self._reach = reach
-        self._require = require
+        self._fresh = wait_until_fresh
+        self._reach = wait_until_revision
+        self._require = require_loaded
         self._clock = clock
 
     async def list(self, query: ListQuery) -> bytes:
@@ -139,40 +139,40 @@ class Lister(Generic[T]):
             token = ContinueToken.decode(query.continue_token, selection)
             if token.revision > self._progress.revision and token.revision > await self._fresh(query.timeout):
                 raise BadToken("the continue token contains a future revision: start the list again without a continue token")
-            return self._at(token.revision, query, token.after)
+            return self._page_at(token.revision, query, token.after)
         if query.match == "Exact":
-            return self._at(await self._past(query), query, "")
-        wanted = _revision(query.resource_version)
+            return self._page_at(await self._wait_for_exact_revision(query), query, "")
+        wanted = _parse_revision(query.resource_version)
         if wanted is None:
             await self._fresh(query.timeout)
         else:
             await self._reach(wanted, query.timeout)
-        return self._cached(self._progress.revision, query, "")
+        return self._page_from_cache(self._progress.revision, query, "")
 
-    async def _past(self, query: ListQuery) -> int:
+    async def _wait_for_exact_revision(self, query: ListQuery) -> int:
         """Return the requested revision of an Exact query, after the cache has reached it."""
-        wanted = _revision(query.resource_version)
+        wanted = _parse_revision(query.resource_version)
         if not wanted:
             raise BadToken('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
         await self._reach(wanted, query.timeout)
         return wanted
 
-    def _at(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
+    def _page_at(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
         """Return the page of the state at a past revision."""
         if self._store.changed <= revision <= self._progress.revision:
-            return self._cached(revision, query, after)
+            return self._page_from_cache(revision, query, after)
         limit = query.limit if 0 < query.limit < MAX_STORED else MAX_STORED
-        return _Page(revision, self._stored(revision, query.selection, after, limit), None, limit)
+        return _Page(revision, self._page_from_storage(revision, query.selection, after, limit), None, limit)
 
-    def _cached(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
+    def _page_from_cache(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
         self._require()
         selection = query.selection
         enough = query.limit + 1 if 0 < query.limit < sys.maxsize and selection.plain else None
         candidates = self._store.candidates(selection, after, enough)
         count = self._store.count(selection.prefix, after) if selection.plain else None
-        return _Page(revision, _matching(selection, candidates, TimeSlice(self._clock)), count, query.limit)
+        return _Page(revision, _matching_entries(selection, candidates, TimeSlice(self._clock)), count, query.limit)
 
-    async def _stored(
+    async def _page_from_storage(
         self, revision: int, selection: SelectionPredicate, after: str, enough: int
     ) -> AsyncGenerator[CacheEntry[T]]:
         if selection.key is not None:
@@ -186,8 +186,10 @@ class Lister(Generic[T]):
         size, more = min(enough + 1, STORAGE_PAGE) if selection.plain else STORAGE_PAGE, True
         while more:
             page = await self._storage.page(selection.prefix, after=after, limit=size, revision=revision)
-            async with aclosing(_matching(selection, filter(None, map(self._store.entry, page.items)), turn)) as found:
-                async for entry in found:
+            async with aclosing(
+                _matching_entries(selection, filter(None, map(self._store.entry, page.items)), turn)
+            ) as entries:
+                async for entry in entries:
                     yield entry
             more = page.more
             after = page.items[-1].key if page.items else after
@@ -195,18 +197,18 @@ class Lister(Generic[T]):
     async def _encode(self, query: ListQuery, page: _Page[T]) -> bytes:
         items: list[bytes] = []
         last = ""
-        async with aclosing(page.found) as found:
-            async for entry in found:
+        async with aclosing(page.entries) as entries:
+            async for entry in entries:
                 if len(items) == page.limit > 0:
                     remaining = page.count - len(items) if page.count is not None else None
                     token = ContinueToken(page.revision, last).encode(query.selection)
                     return wire.list_response(items, page.revision, token, remaining)
-                items.append(entry.stamped)
+                items.append(entry.encoded_with_revision)
                 last = entry.key
         return wire.list_response(items, page.revision)
 
 
-async def _matching(
+async def _matching_entries(
     selection: SelectionPredicate, candidates: Iterable[CacheEntry[T]], turn: TimeSlice
 ) -> AsyncGenerator[CacheEntry[T]]:
     """Yield the matching entries in order. Between time slices, other tasks run."""
@@ -217,7 +219,7 @@ async def _matching(
             await turn.end()
 
 
-def _revision(text: str) -> int | None:
+def _parse_revision(text: str) -> int | None:
     """Parse a resourceVersion; None if it is empty. Raises BadToken."""
     if not text:
         return None

@@ -36,23 +36,23 @@ MAX_BYTES = 1 << 20
 """Maximum size of the values of a batch in bytes. A batch contains at least one revision, whatever its size."""
 
 
-def batches(told: Changes, after: int) -> Iterator[Changes]:
+def batches(received_changes: Changes, after: int) -> Iterator[Changes]:
     """Yield the changes after revision `after` in batches. The changes of a revision are not split.
 
     Older changes are dropped: an etcd member that lags can send them again on a watch that starts at a future revision
     (etcd#15271).
     """
-    changes = told.changes
+    changes = received_changes.changes
     if changes and changes[0].mod_revision <= after:
         changes = [change for change in changes if change.mod_revision > after]
     start = 0
-    while (end := _end(changes, start)) < len(changes):
+    while (end := _batch_end(changes, start)) < len(changes):
         yield Changes(changes[end - 1].mod_revision, changes[start:end])
         start = end
-    yield Changes(max(told.revision, after), changes[start:])
+    yield Changes(max(received_changes.revision, after), changes[start:])
 
 
-def _end(changes: Sequence[Change], start: int) -> int:
+def _batch_end(changes: Sequence[Change], start: int) -> int:
     """Return the end of the batch that begins at `start`."""
     end, size = start, 0
     while end < len(changes):
@@ -127,7 +127,7 @@ class ReflectorTarget(Protocol):
         of these keys is discarded."""
         ...
 
-    async def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
+    async def install_late_prefix(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
         """Set the state of a late prefix at `revision`, which was installed or applied, in time slices. If this is cancelled,
         the prefix remains without a state."""
         ...
@@ -167,16 +167,16 @@ class Reflector:
     async def run(self) -> None:
         """Run until cancelled. While the storage is unavailable, the target does not change."""
         backoff = Backoff(initial=0.02, maximum=1.0, rng=self._rng)
-        await supervise("watch cache", self._attempt, retry_on=(StorageError,), backoff=backoff, clock=self._clock)
+        await supervise("watch cache", self._load_and_follow, retry_on=(StorageError,), backoff=backoff, clock=self._clock)
 
-    def expect(self, revision: int) -> None:
+    def expect_revision(self, revision: int) -> None:
         """Record that the storage has reached `revision`. If the watch makes no progress within STALL_LIMIT, it is
         restarted."""
         if revision > self._target.revision and self._stall is not None and self._stall.when() is None:
             self._expected = revision
-            self._postpone(self._stall)
+            self._postpone_stall(self._stall)
 
-    async def _attempt(self) -> None:
+    async def _load_and_follow(self) -> None:
         now = await self._storage.current_revision()
         if now < self._target.revision:  # one response can be stale, from a member that was paused (etcd#20418)
             now = await self._storage.current_revision()
@@ -200,7 +200,7 @@ class Reflector:
             self._goal = now
             await race(self._follow(), self._load_late())
         except Compacted:
-            last = _of(self._target.revision, self._recent)
+            last = _changes_of_revision(self._target.revision, self._recent)
             if self._unproven and len(last) < len(self._unproven):
                 self._recent = last
             else:
@@ -236,29 +236,29 @@ class Reflector:
         while self._missing:
             prefix, revision = next(iter(self._missing.items()))
             try:
-                items = await self._read(prefix, revision)
+                items = await self._read_prefix(prefix, revision)
             except StorageError as error:
                 log.info("cannot load %s: %s", prefix, error)
                 if isinstance(error, Compacted):
                     self._missing[prefix] = self._target.revision
                 await self._clock.sleep(backoff.next())
             else:
-                await self._target.supply(prefix, revision, items)
+                await self._target.install_late_prefix(prefix, revision, items)
                 del self._missing[prefix]
                 log.info("loaded %d keys below %s", len(items), prefix)
         await asyncio.Event().wait()
 
     async def _read_all(self, revision: int) -> list[KeyValue]:
-        return await self._read(ROOT, revision, self._target.late) + await self._read(COMMITS_PREFIX, revision)
+        return await self._read_prefix(ROOT, revision, self._target.late) + await self._read_prefix(COMMITS_PREFIX, revision)
 
-    async def _read(self, prefix: str, revision: int, skipped: Sequence[str] = ()) -> list[KeyValue]:
+    async def _read_prefix(self, prefix: str, revision: int, skipped: Sequence[str] = ()) -> list[KeyValue]:
         """Read all keys with the prefix, except those with a prefix in `skipped`."""
         items: list[KeyValue] = []
         after, limit, more = "", FIRST_PAGE, True
         while more:
             page = await self._storage.page(prefix, after=after, limit=limit, revision=revision)
-            found, after, more = skip(page, skipped)
-            items += found
+            page_items, after, more = skip(page, skipped)
+            items += page_items
             limit = next_limit(page.items)
         return items
 
@@ -267,8 +267,8 @@ class Reflector:
         watch = self._storage.watch(start)
         try:
             async with asyncio.timeout(None) as self._stall:
-                async for told in watch:
-                    await self._take(told, self._stall)
+                async for received_changes in watch:
+                    await self._apply_changes(received_changes, self._stall)
         except TimeoutError:
             self._storage.watch_stalled()
             raise Unavailable(f"the watch delivers no events although the storage is at revision {self._expected}") from None
@@ -278,52 +278,52 @@ class Reflector:
                 await watch.aclose()
         raise Unavailable("the watch ended")
 
-    async def _take(self, told: Changes, stall: asyncio.Timeout) -> None:
+    async def _apply_changes(self, received_changes: Changes, stall: asyncio.Timeout) -> None:
         before = self._target.revision
-        if self._unproven and not self._proven(told):
+        if self._unproven and not self._has_resumed(received_changes):
             return
-        for number, batch in enumerate(batches(told, before)):
+        for number, batch in enumerate(batches(received_changes, before)):
             if number:
                 await asyncio.sleep(0)  # let other tasks run during a long backlog
             left = self._target.apply(batch)
             if batch.changes:
-                self._recent = _since_marker(self._recent, batch.changes)
+                self._recent = _changes_since_marker(self._recent, batch.changes)
             while left is not None:
-                self._progressed(stall, before)
+                self._record_progress(stall, before)
                 await asyncio.sleep(0)
                 left = self._target.apply(left)
-        self._progressed(stall, before)
+        self._record_progress(stall, before)
 
-    def _progressed(self, stall: asyncio.Timeout, before: int) -> None:
+    def _record_progress(self, stall: asyncio.Timeout, before: int) -> None:
         if stall.when() is not None and self._target.revision > before:
-            self._postpone(stall)
+            self._postpone_stall(stall)
 
-    def _proven(self, told: Changes) -> bool:
+    def _has_resumed(self, received_changes: Changes) -> bool:
         """Report whether the watch has repeated the last applied changes. Raises Restored if the changes differ."""
         revision = self._target.revision
-        self._repeated += [change for change in told.changes if change.mod_revision <= revision]
-        if not told.changes or told.changes[-1].mod_revision < revision:
+        self._repeated += [change for change in received_changes.changes if change.mod_revision <= revision]
+        if not received_changes.changes or received_changes.changes[-1].mod_revision < revision:
             return False
         if self._repeated != list(self._unproven):
             raise Restored(f"revision {revision} of the storage differs from the applied one: the storage was restored")
         self._unproven, self._repeated = (), []
         return True
 
-    def _postpone(self, stall: asyncio.Timeout) -> None:
+    def _postpone_stall(self, stall: asyncio.Timeout) -> None:
         behind = self._target.revision < self._expected
         stall.reschedule(asyncio.get_running_loop().time() + STALL_LIMIT if behind else None)
 
 
-def _since_marker(recent: Sequence[Change], new: Sequence[Change]) -> Sequence[Change]:
+def _changes_since_marker(recent: Sequence[Change], new: Sequence[Change]) -> Sequence[Change]:
     """Return the changes from the last revision with a change of a commit marker on."""
     for change in reversed(new):
         if change.value is not None and change.key.startswith(COMMITS_PREFIX):
-            return [each for each in new if each.mod_revision >= change.mod_revision]
+            return [later_change for later_change in new if later_change.mod_revision >= change.mod_revision]
     both = [*recent, *new]
-    return both if len(both) <= MOST_UNMARKED else _of(both[-1].mod_revision, both)
+    return both if len(both) <= MOST_UNMARKED else _changes_of_revision(both[-1].mod_revision, both)
 
 
-def _of(revision: int, changes: Sequence[Change]) -> Sequence[Change]:
+def _changes_of_revision(revision: int, changes: Sequence[Change]) -> Sequence[Change]:
     """Return the changes of one revision."""
     return [change for change in changes if change.mod_revision == revision]
 
@@ -352,12 +352,12 @@ class RawKeys:
         self._subscribers.append(subscriber)
 
         def unsubscribe() -> None:
-            self._subscribers = [each for each in self._subscribers if each is not subscriber]
+            self._subscribers = [other for other in self._subscribers if other is not subscriber]
 
         return unsubscribe
 
     def apply(self, change: Change) -> None:
-        """Apply one change. The next `tell` sends it to the subscribers."""
+        """Apply one change. The next `flush` sends it to the subscribers."""
         old = self._items.pop(change.key, None)
         if change.value is not None:
             version = old.version + 1 if old is not None else 1
@@ -367,13 +367,13 @@ class RawKeys:
         self._untold.append(change)
 
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
-        """Replace the state by the one at `revision`. The next `tell` sends the difference: subscribers need the state, but not
-        every version of a key."""
+        """Replace the state by the one at `revision`. The next `flush` sends the difference: subscribers need the state, but
+        not every version of a key."""
         new = {item.key: item for item in items}
-        self._untold += difference(self._items, new, revision)
+        self._untold += state_difference(self._items, new, revision)
         self._items = new
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         """Send all pending changes to the subscribers."""
         if not self._untold:
             return
@@ -384,15 +384,15 @@ class RawKeys:
                     callback(change)
 
 
-def difference(old: Mapping[str, KeyValue], new: Mapping[str, KeyValue], revision: int) -> list[Change]:
+def state_difference(old: Mapping[str, KeyValue], new: Mapping[str, KeyValue], revision: int) -> list[Change]:
     """Return the changes from one state to the other: deletions, then puts in order of revision. The revision of a deletion is
     unknown, and is set to `revision`."""
-    gone = [Change(key, None, 0, revision) for key, was in old.items() if key not in new or recreated(was, new[key])]
+    gone = [Change(key, None, 0, revision) for key, was in old.items() if key not in new or was_recreated(was, new[key])]
     puts = [item for key, item in new.items() if old.get(key) != item]
     puts.sort(key=lambda item: item.mod_revision)
     return gone + [Change(item.key, item.value, item.create_revision, item.mod_revision, item.lease) for item in puts]
 
 
-def recreated(old: KeyValue, new: KeyValue) -> bool:
+def was_recreated(old: KeyValue, new: KeyValue) -> bool:
     """Report whether the key was deleted between the two versions."""
     return old.create_revision != new.create_revision

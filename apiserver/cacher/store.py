@@ -90,7 +90,7 @@ class CacheEntry(Generic[T]):
         """Return the object as `obj`, but do not cache it. Use it to read many entries."""
         return self._obj if self._obj is not None else self._parse()
 
-    def keep(self) -> None:
+    def cache_object(self) -> None:
         """Parse and cache the object before several calls of `peek`."""
         self._obj = self.peek()
 
@@ -99,13 +99,13 @@ class CacheEntry(Generic[T]):
         self._obj = None
 
     @property
-    def stamped(self) -> bytes:
+    def encoded_with_revision(self) -> bytes:
         """The encoded object with its resourceVersion. It is not cached, because memory is more expensive than the copy."""
         return self.value + wire.stamp(self.mod_revision)
 
     def _parse(self) -> T:
         obj = self._message()
-        obj.ParseFromString(self.stamped)
+        obj.ParseFromString(self.encoded_with_revision)
         return obj
 
 
@@ -192,7 +192,7 @@ class SelectionPredicate:
         obj = entry.peek()
         if not self.labels.matches(obj.metadata.labels):
             return False
-        return not self._parsed or all(each.matches(obj) for each in self._parsed)
+        return not self._parsed or all(requirement.matches(obj) for requirement in self._parsed)
 
     @property
     def digest(self) -> str:
@@ -264,7 +264,7 @@ class CacheStore(Generic[T]):
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
         """Replace the state by the one at `revision`."""
         self.unreadable = set()
-        entries = [entry for item in items if (entry := self._present(item, self._read_in_watch)) is not None]
+        entries = [entry for item in items if (entry := self._entry_or_log(item, self._read_in_watch)) is not None]
         self.entries = {entry.key: entry for entry in entries}
         self._keys = SortedList(self.entries)
         self._by_node = {}
@@ -275,7 +275,7 @@ class CacheStore(Generic[T]):
 
     def load(self, item: KeyValue) -> CacheEntry[T] | None:
         """Add an object to a state that is being loaded. Return its entry; None if it cannot be parsed."""
-        entry = self._present(item, self._read_in_watch)
+        entry = self._entry_or_log(item, self._read_in_watch)
         if entry is not None:
             self.entries[entry.key] = entry
             self._keys.add(entry.key)
@@ -290,7 +290,7 @@ class CacheStore(Generic[T]):
         self.changed = change.mod_revision
         self.version += 1
         self.unreadable.discard(change.key)
-        new = self._present(change, self._read) if change.value is not None else None
+        new = self._entry_or_log(change, self._read) if change.value is not None else None
         if new is not None:
             self.entries[change.key] = new
             if old is None:
@@ -330,7 +330,7 @@ class CacheStore(Generic[T]):
             node, phase = obj.spec.nodeName, sys.intern(obj.status.phase)
         return CacheEntry(self._message, item.key, value, item.create_revision, item.mod_revision, node, phase)
 
-    def _present(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
+    def _entry_or_log(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
         """Return an entry for the state. If the value cannot be parsed, log the key and return None."""
         entry = self._entry(item, read)
         if entry is None:
@@ -343,8 +343,8 @@ class CacheStore(Generic[T]):
             return iter((selection.key,) if selection.key in self.entries and selection.key > after else ())
         if selection.nodes is not None:
             return iter(sorted(key for node in selection.nodes for key in self._by_node.get(node, ()) if key > after))
-        found: Iterator[str] = self._keys.irange(max(selection.prefix, after), selection.prefix + END, (False, False))
-        return found
+        keys: Iterator[str] = self._keys.irange(max(selection.prefix, after), selection.prefix + END, (False, False))
+        return keys
 
     def _index(self, old: CacheEntry[T] | None, new: CacheEntry[T] | None) -> None:
         before, after = old.node if old is not None else None, new.node if new is not None else None
@@ -373,7 +373,7 @@ class Snapshot(Generic[T]):
         self.taken = 0.0
         self._oldest: int | None = None
 
-    def let_go(self, oldest: int) -> None:
+    def discard_entries(self, oldest: int) -> None:
         """Release the entries. `oldest` is the oldest revision of the event log."""
         self.entries.clear()
         self._oldest = oldest
@@ -393,23 +393,23 @@ class Snapshots(Generic[T]):
 
     def take(self, key: Hashable, revision: int, entries: Callable[[], list[CacheEntry[T]]]) -> Snapshot[T]:
         """Return the snapshot with an equal key, or create one. Equal keys mean equal states, possibly at other revisions."""
-        found = self._told.pop(key, None)
-        if found is None:
-            found = Snapshot(entries())
-        found.revision, found.taken = revision, self._clock.monotonic()
-        self._told[key] = found
-        return found
+        snapshot = self._told.pop(key, None)
+        if snapshot is None:
+            snapshot = Snapshot(entries())
+        snapshot.revision, snapshot.taken = revision, self._clock.monotonic()
+        self._told[key] = snapshot
+        return snapshot
 
-    def let_go(self, floor: int) -> None:
+    def discard_entries(self, floor: int) -> None:
         """Release the snapshots below `floor`, the oldest revision of the event log, and those older than MAX_AGE."""
-        while (first := self._first()) is not None and (first[1].revision < floor or self._is_old(first[1])):
+        while (first := self._oldest_snapshot()) is not None and (first[1].revision < floor or self._is_expired(first[1])):
             del self._told[first[0]]
-            first[1].let_go(floor)
+            first[1].discard_entries(floor)
 
-    def _first(self) -> tuple[Hashable, Snapshot[T]] | None:
+    def _oldest_snapshot(self) -> tuple[Hashable, Snapshot[T]] | None:
         return next(self._told.items(), None)
 
-    def _is_old(self, snapshot: Snapshot[T]) -> bool:
+    def _is_expired(self, snapshot: Snapshot[T]) -> bool:
         return self._clock.monotonic() - snapshot.taken >= MAX_AGE
 
 
@@ -435,8 +435,8 @@ class ShuttingDown(CacheError):
 
 
 class CacheBehind(CacheError):
-    def __init__(self, wanted: int, have: int) -> None:
-        state = f"at revision {have} and has not reached {wanted}" if have else "not loaded"
+    def __init__(self, required: int, have: int) -> None:
+        state = f"at revision {have} and has not reached {required}" if have else "not loaded"
         super().__init__(f"the watch cache is {state}: please retry")
 
 
@@ -445,8 +445,8 @@ class BadToken(CacheError):
 
 
 class FutureRevision(CacheError):
-    def __init__(self, wanted: int, now: int) -> None:
-        super().__init__(f"Too large resource version: {wanted}, current: {now}")
+    def __init__(self, required: int, now: int) -> None:
+        super().__init__(f"Too large resource version: {required}, current: {now}")
         self.now = now
 
 
@@ -472,7 +472,7 @@ class Freshness:
         self._deadlines: dict[asyncio.Future[int], float] = {}
         self._timer = DeadlineTimer(self._expire)
 
-    async def ask(self, deadline: float = math.inf) -> int:
+    async def read_current_revision(self, deadline: float = math.inf) -> int:
         """Return the revision of the storage at an instant after the call (linearizable). `deadline`: by the loop's clock.
         Raises StorageError, TimeoutError."""
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -486,12 +486,12 @@ class Freshness:
             del self._deadlines[answer]
 
     def _expire(self, now: float) -> float:
-        """End the calls of `ask` whose deadline has passed. Return the next deadline."""
-        _refuse([answer for answer, deadline in self._deadlines.items() if deadline <= now], TimeoutError())
+        """End the calls of `read_current_revision` whose deadline has passed. Return the next deadline."""
+        _fail_waiters([answer for answer, deadline in self._deadlines.items() if deadline <= now], TimeoutError())
         return min((deadline for deadline in self._deadlines.values() if deadline > now), default=math.inf)
 
     async def run(self) -> None:
-        """Process the calls of `ask` until cancelled."""
+        """Process the calls of `read_current_revision` until cancelled."""
         loop, begun, shared = asyncio.get_running_loop(), 0.0, False
         while True:
             await self._asked.wait()
@@ -504,18 +504,18 @@ class Freshness:
             try:
                 revision = await self._storage.current_revision()
             except StorageError as error:
-                _refuse(asking, error)
+                _fail_waiters(asking, error)
             else:
-                _answer(asking, revision)
+                _resolve_waiters(asking, revision)
 
 
-def _answer(asking: list[asyncio.Future[int]], revision: int) -> None:
+def _resolve_waiters(asking: list[asyncio.Future[int]], revision: int) -> None:
     for answer in asking:
         if not answer.done():
             answer.set_result(revision)
 
 
-def _refuse(asking: list[asyncio.Future[int]], error: Exception) -> None:
+def _fail_waiters(asking: list[asyncio.Future[int]], error: Exception) -> None:
     for answer in asking:
         if not answer.done():
             answer.set_exception(error)
@@ -531,17 +531,17 @@ class CacheProgress:
     def advance(self, revision: int) -> None:
         """Set the revision, and wake up the callers that wait for it."""
         self.revision = revision
-        for waiter, wanted in self._waiting.items():
-            if wanted <= revision and not waiter.done():
+        for waiter, required in self._waiting.items():
+            if required <= revision and not waiter.done():
                 waiter.set_result(None)
 
     async def wait_for(self, revision: int, timeout: float) -> None:
         """Return when the cache is loaded and has reached `revision`. Raises CacheBehind after `timeout` seconds."""
-        wanted = max(1, revision)
-        if self.revision >= wanted:
+        required = max(1, revision)
+        if self.revision >= required:
             return
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting[waiter] = wanted
+        self._waiting[waiter] = required
         try:
             async with asyncio.timeout(timeout):
                 await waiter

@@ -54,22 +54,22 @@ class SharedResponse:
 
     __slots__ = ("_budget", "_holders", "size", "told")
 
-    def __init__(self, told: EncodedResponse, budget: SendBudget, holders: int) -> None:
-        self.told = told
-        self.size = len(told.response)
+    def __init__(self, encoded_response: EncodedResponse, budget: SendBudget, holders: int) -> None:
+        self.told = encoded_response
+        self.size = len(encoded_response.response)
         self._budget = budget
         self._holders = holders
-        budget.hold(self.size)
+        budget.add_buffered(self.size)
 
-    def let_go(self) -> None:
+    def release_holder(self) -> None:
         self._holders -= 1
         if not self._holders:
-            self._budget.hold(-self.size)
+            self._budget.add_buffered(-self.size)
 
 
-def uncharged(told: EncodedResponse) -> SharedResponse:
+def uncharged_response(encoded_response: EncodedResponse) -> SharedResponse:
     """Return a response for which no flow is charged."""
-    return SharedResponse(told, SendBudget(SendPool()), 0)
+    return SharedResponse(encoded_response, SendBudget(SendPool()), 0)
 
 
 class SendBuffer:
@@ -93,7 +93,7 @@ class SendBuffer:
         """Add a response. On overflow, clear the buffer and return False. The client then resumes the watch."""
         size = self.bytes + shared.size
         if size > self._max_bytes or len(self._waiting) >= self._max_responses:
-            shared.let_go()
+            shared.release_holder()
             self.clear()
             return False
         self._waiting.append(shared)
@@ -104,11 +104,11 @@ class SendBuffer:
         """Remove and concatenate the first responses, up to `most` bytes but at least one. The buffer must not be empty."""
         waiting = self._waiting
         first = waiting.popleft()
-        first.let_go()
+        first.release_holder()
         parts, size, (response, revision, events) = [first.told.response], first.size, first.told
         while waiting and size + waiting[0].size <= most:
             shared = waiting.popleft()
-            shared.let_go()
+            shared.release_holder()
             response, revision, more = shared.told
             events += more
             parts.append(response)
@@ -119,7 +119,7 @@ class SendBuffer:
     def clear(self) -> None:
         """Discard all pending responses."""
         for shared in self._waiting:
-            shared.let_go()
+            shared.release_holder()
         self._waiting.clear()
         self.bytes = 0
 
@@ -135,7 +135,7 @@ class ReplayScheduler:
         self._until = 0.0
         self._rest = 0  # iterations of the event loop until the next time slice
 
-    def is_over(self) -> bool:
+    def is_slice_over(self) -> bool:
         """Report whether the time slice is over. A running step must then end."""
         return self._clock.monotonic() >= self._until
 
@@ -145,22 +145,22 @@ class ReplayScheduler:
         self._queue.setdefault(budget, deque()).append((work, done))
         if not self._running:
             self._running = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._run_slice)
         try:
             await done
         finally:
             del done  # its error refers to this frame: the events would live until the garbage collection
 
-    def _turn(self) -> None:
+    def _run_slice(self) -> None:
         if self._rest:
             self._rest -= 1
         else:
-            self._portion()
+            self._run_steps()
         self._running = bool(self._queue or self._rest)
         if self._running:
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._run_slice)
 
-    def _portion(self) -> None:
+    def _run_steps(self) -> None:
         began = self._clock.monotonic()
         self._until = began + SLICE - self._spent
         while self._queue:
@@ -172,7 +172,7 @@ class ReplayScheduler:
                     done.set_exception(error)
                 else:
                     done.set_result(None)
-            if self.is_over():
+            if self.is_slice_over():
                 self._spent, self._rest = 0.0, YIELDS
                 return
         self._spent += self._clock.monotonic() - began
@@ -250,20 +250,20 @@ class Watcher:
 
     async def __anext__(self) -> bytes:
         if self._found is None:
-            self._taken()
+            self._release_charge()
         while not self._closed:
             if self._found is not None:
-                told, self._found = self._found, None
-                return self._deliver(told)
+                encoded_response, self._found = self._found, None
+                return self._deliver(encoded_response)
             if self._replay is not None:
                 await self._step()
             elif self._buffer:
                 if self.budget.crowded and self._buffer.next < LARGE:
-                    return self._hand_over(self._buffer.take(LARGE - 1))
+                    return self._charge_and_deliver(self._buffer.take(LARGE - 1))
                 if self.budget.crowded:
-                    await self._room()
+                    await self._wait_for_room()
                 if self._buffer:
-                    return self._hand_over(self._buffer.take(MERGE_BYTES))
+                    return self._charge_and_deliver(self._buffer.take(MERGE_BYTES))
             elif self._end is not None:
                 self.close()
                 raise self._end
@@ -271,14 +271,14 @@ class Watcher:
                 await self._wait()
         raise StopAsyncIteration
 
-    def offer(self, shared: SharedResponse) -> None:
+    def enqueue_response(self, shared: SharedResponse) -> None:
         """Add a response. The dispatcher calls this method. On overflow the watcher ends with SlowWatcher."""
         self.idle = False
         if self._end is not None:
-            shared.let_go()
+            shared.release_holder()
         elif not self._buffer.put(shared):
             self.end(SlowWatcher(self.delivered))
-        self._wake()
+        self._wake_reader()
 
     def overflow(self) -> None:
         """Clear the buffer, and end the watcher with SlowWatcher."""
@@ -293,18 +293,18 @@ class Watcher:
             self._hub.leave(self)
         if not self._buffer:
             self.budget.close(self)
-            self._wake()
+            self._wake_reader()
 
     def close(self) -> None:
         """End the watcher without an error. A waiting reader receives StopAsyncIteration."""
         if not self._closed:
             self._closed = True
             self._replay = self._found = None
-            self._taken()
+            self._release_charge()
             self._buffer.clear()
             self._hub.leave(self)
             self.budget.close(self)
-            self._wake()
+            self._wake_reader()
 
     async def _step(self) -> None:
         """Run one step of the replay, after the flow has space in its budget and the scheduler has a time slice."""
@@ -312,7 +312,7 @@ class Watcher:
             await self._turns.step(self.budget, self._catch_up)
             return
         try:
-            async with self.budget.turn(self):
+            async with self.budget.reserve_turn(self):
                 await self._turns.step(self.budget, partial(self._catch_up, entitled=True))
         except TimeoutError:
             self.overflow()
@@ -322,39 +322,39 @@ class Watcher:
         if self._replay is None or (self.budget.full and not entitled):
             return
         try:
-            told = next(self._replay, None)
+            encoded_response = next(self._replay, None)
         except CacheError as error:
             self.end(error)
             return
-        if told is None:
+        if encoded_response is None:
             self._replay = None
             self._hub.join(self)
-        elif told.response:
-            self._found = told
-            self._charge(told)
+        elif encoded_response.response:
+            self._found = encoded_response
+            self._charge(encoded_response)
 
-    def _hand_over(self, told: EncodedResponse) -> bytes:
-        self._charge(told)
-        return self._deliver(told)
+    def _charge_and_deliver(self, encoded_response: EncodedResponse) -> bytes:
+        self._charge(encoded_response)
+        return self._deliver(encoded_response)
 
-    def _deliver(self, told: EncodedResponse) -> bytes:
-        if told.revision:
-            self.delivered = told.revision
-        self._hub.told += told.events
-        return told.response
+    def _deliver(self, encoded_response: EncodedResponse) -> bytes:
+        if encoded_response.revision:
+            self.delivered = encoded_response.revision
+        self._hub.told += encoded_response.events
+        return encoded_response.response
 
-    def _charge(self, told: EncodedResponse) -> None:
-        if (size := len(told.response)) >= LARGE:
+    def _charge(self, encoded_response: EncodedResponse) -> None:
+        if (size := len(encoded_response.response)) >= LARGE:
             self._charged = size
             self.budget.charge(size)
 
-    def _taken(self) -> None:
+    def _release_charge(self) -> None:
         """Release the charge of the last response, after the reader has sent it or has closed the watch."""
         if self._charged:
             self.budget.charge(-self._charged)
             self._charged = 0
 
-    async def _room(self) -> None:
+    async def _wait_for_room(self) -> None:
         """Wait for space in the budget for a large response. On timeout the watcher ends with SlowWatcher."""
         try:
             await self.budget.wait(self)
@@ -368,7 +368,7 @@ class Watcher:
         finally:
             self._reader = None
 
-    def _wake(self) -> None:
+    def _wake_reader(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
@@ -379,7 +379,7 @@ BATCH_DELAY = 0.1
 """Seconds for which further events of a burst are coalesced."""
 
 
-class _Group:
+class _WatcherGroup:
     """The live watchers of one selection, by send budget. `pending` contains the encoded events of the next response, and
     `size` is their size in bytes."""
 
@@ -401,19 +401,21 @@ class _Group:
             self.count_from(now)
         return self._recent < BURST or self.size >= MERGE_BYTES
 
-    def tell(self, revision: int, fingerprint: bytes) -> None:
+    def send_pending(self, revision: int, fingerprint: bytes) -> None:
         """Send the pending events, which include all events up to `revision`. `fingerprint` is the fingerprint of
         `revision`."""
-        told = EncodedResponse(wire.watch_response(self.pending, revision, fingerprint), revision, len(self.pending))
-        self._recent += told.events
+        encoded_response = EncodedResponse(
+            wire.watch_response(self.pending, revision, fingerprint), revision, len(self.pending)
+        )
+        self._recent += encoded_response.events
         self.pending, self.size = [], 0
         sharing = list(self.watchers.items())
         for budget, watchers in sharing:
-            shared = SharedResponse(told, budget, len(watchers))
+            shared = SharedResponse(encoded_response, budget, len(watchers))
             for watcher in list(watchers):
-                watcher.offer(shared)
+                watcher.enqueue_response(shared)
         for budget, _ in sharing:  # after all watchers have the response, because this call can end other watches
-            budget.relieve()
+            budget.enforce_limit()
 
 
 class Dispatcher:
@@ -426,10 +428,10 @@ class Dispatcher:
         self._clock = clock
         self._watchers: dict[Watcher, None] = {}
         self._announced: dict[Watcher, None] = {}  # live watchers with `announced`
-        self._groups: dict[SelectionPredicate, _Group] = {}
-        self._asked: list[_Group] = []
-        self._by_node: dict[str, list[_Group]] = {}
-        self._untold: list[_Group] = []  # groups with pending events
+        self._groups: dict[SelectionPredicate, _WatcherGroup] = {}
+        self._asked: list[_WatcherGroup] = []
+        self._by_node: dict[str, list[_WatcherGroup]] = {}
+        self._untold: list[_WatcherGroup] = []  # groups with pending events
         self._revision = 0  # the revision of the last flush
         self._peeking = 0  # the number of groups that need parsed objects
 
@@ -448,9 +450,9 @@ class Dispatcher:
             if watcher.ended:
                 return
         if (group := self._groups.get(selection)) is None:
-            group = self._groups[selection] = _Group(selection)
+            group = self._groups[selection] = _WatcherGroup(selection)
             self._peeking += selection.needs_object
-            for groups in self._lists(selection):
+            for groups in self._group_lists(selection):
                 groups.append(group)
         group.watchers.setdefault(watcher.budget, {})[watcher] = None
         if watcher.announced:
@@ -469,7 +471,7 @@ class Dispatcher:
         if not group.watchers:
             del self._groups[watcher.selection]
             self._peeking -= watcher.selection.needs_object
-            for groups in self._lists(watcher.selection):
+            for groups in self._group_lists(watcher.selection):
                 groups.remove(group)
             for node in watcher.selection.nodes or ():
                 if not self._by_node[node]:
@@ -479,9 +481,9 @@ class Dispatcher:
         """Add the event to the groups that select it. It is sent by a later `flush` or `release`."""
         groups = self._asked
         if self._by_node:
-            groups = groups + self._concerned(event)
+            groups = groups + self._matching_groups(event)
         if self._peeking > 1 and event.new is not None:
-            event.new.keep()
+            event.new.cache_object()
         encoded: dict[WatchEventType, bytes] = {}
         for group in groups:
             kind = event.kind(group.selection)
@@ -503,7 +505,7 @@ class Dispatcher:
         now, fingerprint, waiting = self._clock.monotonic(), self._fingerprint(revision), []
         for group in self._untold:
             if group.is_due(now):
-                group.tell(revision, fingerprint)
+                group.send_pending(revision, fingerprint)
             else:
                 waiting.append(group)
         self._untold = waiting
@@ -514,7 +516,7 @@ class Dispatcher:
         untold, self._untold = self._untold, []
         for group in untold:
             group.count_from(now)
-            group.tell(self._revision, fingerprint)
+            group.send_pending(self._revision, fingerprint)
 
     def bookmark(self, revision: int) -> None:
         """Send a bookmark at `revision` to the live watchers that received nothing since the last call."""
@@ -523,7 +525,7 @@ class Dispatcher:
         sharing = [watchers for group in self._groups.values() for watchers in group.watchers.values()]
         for watcher in [watcher for watchers in sharing for watcher in watchers]:
             if watcher.idle:
-                watcher.offer(bookmark)
+                watcher.enqueue_response(bookmark)
             else:
                 watcher.idle = True
 
@@ -532,7 +534,7 @@ class Dispatcher:
         self.release()
         bookmark = self._bookmark(revision)
         for watcher in list(self._announced):
-            watcher.offer(bookmark)
+            watcher.enqueue_response(bookmark)
 
     def end(self, error: Callable[[], CacheError]) -> None:
         """End all watchers, live or not, after their pending events. `error` creates the error of a watcher."""
@@ -540,13 +542,13 @@ class Dispatcher:
         for watcher in list(self._watchers):
             watcher.end(error())
 
-    def _lists(self, selection: SelectionPredicate) -> list[list[_Group]]:
+    def _group_lists(self, selection: SelectionPredicate) -> list[list[_WatcherGroup]]:
         """Return the lists that contain the group of this selection."""
         if selection.nodes is None:
             return [self._asked]
         return [self._by_node.setdefault(node, []) for node in selection.nodes]
 
-    def _concerned(self, event: CacheEvent[Any]) -> list[_Group]:
+    def _matching_groups(self, event: CacheEvent[Any]) -> list[_WatcherGroup]:
         """Return the groups that select the node of the object before or after the change, without duplicates."""
         before = self._by_node.get(event.old.node, []) if event.old is not None else []
         if event.new is None or (event.old is not None and event.old.node == event.new.node):
@@ -555,7 +557,7 @@ class Dispatcher:
         return before + [group for group in after if group not in before]
 
     def _bookmark(self, revision: int) -> SharedResponse:
-        return uncharged(EncodedResponse(wire.watch_response((), revision, self._fingerprint(revision)), revision))
+        return uncharged_response(EncodedResponse(wire.watch_response((), revision, self._fingerprint(revision)), revision))
 
     def _fingerprint(self, revision: int) -> bytes:
         return self._fingerprints.at(revision) or b""

@@ -36,7 +36,7 @@ from pinnace.apiserver.election.history import (
     HistoryWriter,
     end_term,
 )
-from pinnace.apiserver.registry.fencing import hashed, is_holder
+from pinnace.apiserver.registry.fencing import hash_secret, is_holder
 from pinnace.apiserver.services.sessions import decode_record
 from pinnace.apiserver.storage.committer import Committer, Conflict
 from pinnace.apiserver.storage.interface import KeyValue, Storage, StorageError, Write
@@ -113,7 +113,7 @@ class LeaderKey:
         """Create the key, so that the candidate leads. Raises Conflict if another candidate leads, LeaseNotFound if the session
         has expired, and other StorageErrors. After OutcomeUnknown the key may exist, or be created later."""
         holder, user, secret, scheduler_names, configuration = self._identity
-        record = Election(name=self._queue.name, holder=holder, session=session, user=user, secret_hash=hashed(secret))
+        record = Election(name=self._queue.name, holder=holder, session=session, user=user, secret_hash=hash_secret(secret))
         record.scheduler_names.extend(scheduler_names)
         record.configuration = configuration
         record.since.CopyFrom(self._now())

@@ -91,7 +91,7 @@ SUCCESSION_TIMEOUT = 2.0
 
 
 class LeadershipTransfer:
-    """One transfer of leadership. Call `run` once, after `Cacher.fresh`."""
+    """One transfer of leadership. Call `run` once, after `Cacher.wait_until_fresh`."""
 
     def __init__(
         self, name: str, to: str, storage: Storage, committer: Committer, cacher: Cacher, terms: HistoryWriter, clock: Clock
@@ -291,14 +291,14 @@ class ElectionsService:
             yield response
 
     async def get(self, request: GetElectionRequest, context: Context) -> Election:
-        await self._cacher.fresh(read_timeout(context))
+        await self._cacher.wait_until_fresh(read_timeout(context))
         record = self._cacher.raw(election_key(request.name))
         if record is None:
             raise Rejected(no_leader(request.name))
         return with_candidates(self._cacher, request.name, record)
 
     async def list(self, request: ListElectionsRequest, context: Context) -> ListElectionsResponse:
-        await self._cacher.fresh(read_timeout(context))
+        await self._cacher.wait_until_fresh(read_timeout(context))
         cacher, now = self._cacher, self._clock.time()
         if request.history:
             states = [election_state(cacher, name, now) for name in election_names(cacher)]
@@ -307,7 +307,7 @@ class ElectionsService:
         return ListElectionsResponse(items=[with_candidates(cacher, name, record) for name, record in led])
 
     async def watch(self, request: WatchElectionsRequest, context: Context) -> AsyncIterator[ElectionWatchResponse]:
-        await self._cacher.fresh(read_timeout(context))
+        await self._cacher.wait_until_fresh(read_timeout(context))
         watch = ElectionWatch(request.name, self._cacher, self._clock)
         self._watches.add(watch)
         try:
@@ -319,7 +319,7 @@ class ElectionsService:
 
     async def history(self, request: ElectionHistoryRequest, context: Context) -> ElectionHistoryResponse:
         """Return the election history. Wait up to HISTORY_TIMEOUT seconds until it contains the term that `get` returns."""
-        await self._cacher.fresh(read_timeout(context))
+        await self._cacher.wait_until_fresh(read_timeout(context))
         written = asyncio.Event()
         unsubscribe = self._cacher.subscribe(terms_prefix(request.name), lambda change: written.set())
         try:
@@ -344,7 +344,7 @@ class ElectionsService:
         return record.create_revision if record is not None else 0
 
     async def transfer(self, request: TransferElectionRequest, context: Context) -> TransferElectionResponse:
-        await self._cacher.fresh(read_timeout(context))
+        await self._cacher.wait_until_fresh(read_timeout(context))
         transfer = LeadershipTransfer(
             request.name, request.to, self._storage, self._committer, self._cacher, self._history, self._clock
         )

@@ -66,11 +66,11 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 class Seats(Protocol):
     """The owner of seats."""
 
-    def released(self, seat: "Seat", flow: "Flow[Seat]") -> None:
+    def release_seat(self, seat: "Seat", flow: "Flow[Seat]") -> None:
         """Implement Seat.release. It is called once per seat."""
         ...
 
-    def answered(self, flow: "Flow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
+    def charge_answer(self, flow: "Flow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
         """Implement Seat.answer."""
         ...
 
@@ -118,13 +118,13 @@ class Seat:
         """Release the seats, or stop waiting for them. Idempotent."""
         if not self._over:
             self._over = True
-            self._seats.released(self, self._flow)
+            self._seats.release_seat(self, self._flow)
 
     def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
         """Charge a response of `size` bytes to the flow. Call the returned function once, when the client has received the
         response or has disconnected. This can be long after `release`. Raises Rejected if the response is `refusable` and
         exceeds the send budget."""
-        return self._seats.answered(self._flow, size, refusable)
+        return self._seats.charge_answer(self._flow, size, refusable)
 
     def watching(self, selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
         """Return the send budget of a new watch. `bounded`: the number of watches is limited. `initial`: the watch starts with
@@ -297,18 +297,18 @@ class FlowControl:
         if flow is not self._latest:
             self._latest, self._alone_from = flow, self._clock.monotonic() + ALONE_AFTER
         if remaining is not None and remaining <= 0:
-            raise self._rejected(flow, "time-out", _late())
+            raise self._count_rejection(flow, "time-out", _deadline_refusal())
         if writes:
-            self._refuse_untaken(flow, 2 * MAX_UNTAKEN)
+            self._refuse_unread(flow, 2 * MAX_UNTAKEN)
         cost = max(1, cost)  # a cost from an invalid request could be negative
         seat = Seat(self, flow, cost, request.ByteSize() if isinstance(request, LazyRequest) else 0)
-        if flow.held < EAGER and not flow.waiting and flow.fits(cost, self._free(flow.level)):
-            self._begin(seat, flow)
+        if flow.held < EAGER and not flow.waiting and flow.fits(cost, self._free_seats(flow.level)):
+            self._start_call(seat, flow)
         else:
             self._queue(seat, flow, request, remaining)
         return seat
 
-    def released(self, seat: Seat, flow: Flow[Seat]) -> None:
+    def release_seat(self, seat: Seat, flow: Flow[Seat]) -> None:
         """Implement Seats."""
         if seat.waits:
             self._stop_waiting(seat, flow, execute=False)
@@ -317,12 +317,12 @@ class FlowControl:
         flow.end(seat.cost)
         self._held -= seat.cost
         if self._waiting:
-            self._pace()
+            self._start_waiting_calls()
 
-    def answered(self, flow: Flow[Seat], size: int, refusable: bool) -> Callable[[], None]:
+    def charge_answer(self, flow: Flow[Seat], size: int, refusable: bool) -> Callable[[], None]:
         """Implement Seats."""
         if refusable:
-            self._refuse_untaken(flow, MAX_UNTAKEN)
+            self._refuse_unread(flow, MAX_UNTAKEN)
         flow.budget.charge(size)
         return partial(flow.budget.charge, -size)
 
@@ -330,12 +330,14 @@ class FlowControl:
         """Implement Seats."""
         count, questions = len(flow.budget.watches), flow.budget.questions
         if bounded and count >= MAX_WATCHES:
-            raise self._rejected(flow, "watches", self._too_many(flow, f"{count:,} watches are open: close some of them"))
-        if bounded and questions + (more := flow.budget.more(selection)) > MAX_QUESTIONS:
+            raise self._count_rejection(
+                flow, "watches", self._too_many_requests(flow, f"{count:,} watches are open: close some of them")
+            )
+        if bounded and questions + (more := flow.budget.added_requirements(selection)) > MAX_QUESTIONS:
             why = f"{count:,} open watches have {questions:,} selector requirements, this one has {more:,}: close some of them"
-            raise self._rejected(flow, "watches", self._too_many(flow, why))
+            raise self._count_rejection(flow, "watches", self._too_many_requests(flow, why))
         if initial:
-            self._refuse_untaken(flow, MAX_UNTAKEN)
+            self._refuse_unread(flow, MAX_UNTAKEN)
         return flow.budget
 
     @contextmanager
@@ -344,7 +346,7 @@ class FlowControl:
         count = flow.budget.connections
         if bounded and count >= MAX_CONNECTIONS:
             why = f"{count:,} logs and commands are open: close some of them"
-            raise self._rejected(flow, "connections", self._too_many(flow, why))
+            raise self._count_rejection(flow, "connections", self._too_many_requests(flow, why))
         flow.budget.connections += 1
         try:
             yield
@@ -361,7 +363,9 @@ class FlowControl:
             return
         flow = self.levels[level].flow(user)
         if (count := flow.budget.streams) >= most:
-            raise self._rejected(flow, "streams", self._too_many(flow, f"{count:,} streams are open: close some of them"))
+            raise self._count_rejection(
+                flow, "streams", self._too_many_requests(flow, f"{count:,} streams are open: close some of them")
+            )
         flow.budget.streams += 1
         try:
             yield
@@ -374,53 +378,53 @@ class FlowControl:
             await self._clock.sleep(TICK)
             self._expire()
 
-    def _free(self, level: PriorityLevel[Seat]) -> int:
+    def _free_seats(self, level: PriorityLevel[Seat]) -> int:
         return max(level.seats - level.held, self._seats - self._held)
 
-    def _begin(self, seat: Seat, flow: Flow[Seat]) -> None:
+    def _start_call(self, seat: Seat, flow: Flow[Seat]) -> None:
         flow.begin(seat.cost)
         self._held += seat.cost
 
-    def _pace(self) -> None:
+    def _start_waiting_calls(self) -> None:
         """Start waiting calls in rounds, until no seats are free or no calls wait."""
         if self._pacing is None:
-            self._pacing = asyncio.ensure_future(self._begin_in_rounds())
+            self._pacing = asyncio.ensure_future(self._start_in_rounds())
 
-    async def _begin_in_rounds(self) -> None:
+    async def _start_in_rounds(self) -> None:
         try:
             while True:
                 if (pause := self._due - self._clock.monotonic()) > 0:
                     await self._clock.sleep(pause)
-                if not self._begin_round():
+                if not self._start_round():
                     return
         finally:
             self._pacing = None
 
-    def _begin_round(self) -> bool:
+    def _start_round(self) -> bool:
         """Start the calls of a round. Return False if no call can start."""
         begun, reading = 0, 0.0
-        while begun < ROUND and not reading and (seat := self._begin_one()) is not None:
+        while begun < ROUND and not reading and (seat := self._start_next_call()) is not None:
             begun += seat.cost
             reading = seat.unread * SECONDS_PER_BYTE
         now = self._clock.monotonic()
         self._due = now + min(begun, ROUND) * (SEAT_PAUSE if now < self._alone_from else SEAT_PAUSE_ALONE) + reading
         return begun > 0
 
-    def _begin_one(self) -> Seat | None:
+    def _start_next_call(self) -> Seat | None:
         """Start the next call and return its seats; None if no call can start."""
         owed = [level for level in self.levels.values() if level.waiting and level.held < level.seats]
         for level in chain((level for level in owed if level.passed >= MAX_PASSED), self.levels.values()):
-            if (seat := self._begin_next(level)) is not None:
+            if (seat := self._start_next_of_level(level)) is not None:
                 for other in owed:
                     other.passed += 1
                 level.passed = 0
                 return seat
         return None
 
-    def _begin_next(self, level: PriorityLevel[Seat]) -> Seat | None:
+    def _start_next_of_level(self, level: PriorityLevel[Seat]) -> Seat | None:
         """Start the next call of one level and return its seats; None if no call can start."""
         now = self._clock.monotonic()
-        while flow := level.next(self._free(level)):
+        while flow := level.next(self._free_seats(level)):
             seat = flow.first()
             if seat.future.done():  # cancelled, but the task has not released the seat yet
                 seat.release()
@@ -428,7 +432,7 @@ class FlowControl:
                 self._refuse(seat, flow)
             else:
                 self._stop_waiting(seat, flow, execute=True)
-                self._begin(seat, flow)
+                self._start_call(seat, flow)
                 seat.future.set_result(None)
                 return seat
         return None
@@ -436,13 +440,15 @@ class FlowControl:
     def _queue(self, seat: Seat, flow: Flow[Seat], request: SizedMessage | None, remaining: float | None) -> None:
         size = request.ByteSize() if request is not None else 0
         if len(flow.waiting) >= MAX_WAITING or (flow.waiting and flow.bytes + size > MAX_WAITING_BYTES):
-            raise self._rejected(flow, "queue-full", self._too_many(flow, f"{len(flow.waiting)} calls are already waiting"))
+            raise self._count_rejection(
+                flow, "queue-full", self._too_many_requests(flow, f"{len(flow.waiting)} calls are already waiting")
+            )
         now = self._clock.monotonic()
         seat.wait(now, now + (WAIT_TIMEOUT if remaining is None else min(WAIT_TIMEOUT, remaining)), size)
         flow.push(seat)
         self._waiting += 1
         self._crowded.set()
-        self._pace()
+        self._start_waiting_calls()
 
     def _stop_waiting(self, seat: Seat, flow: Flow[Seat], *, execute: bool) -> None:
         seat.waits = False
@@ -463,27 +469,27 @@ class FlowControl:
     def _refuse(self, seat: Seat, flow: Flow[Seat]) -> None:
         self._stop_waiting(seat, flow, execute=False)
         in_time = seat.until >= seat.since + WAIT_TIMEOUT
-        refusal = self._too_many(flow, f"waited for {WAIT_TIMEOUT:g} s") if in_time else _late()
-        seat.refuse(self._rejected(flow, "time-out", refusal))
+        refusal = self._too_many_requests(flow, f"waited for {WAIT_TIMEOUT:g} s") if in_time else _deadline_refusal()
+        seat.refuse(self._count_rejection(flow, "time-out", refusal))
 
-    def _refuse_untaken(self, flow: Flow[Seat], room: int) -> None:
+    def _refuse_unread(self, flow: Flow[Seat], room: int) -> None:
         """Raises Rejected if the unread responses of the flow exceed its share of `room`."""
         if flow.budget.exceeds(room):
             why = f"{flow.budget.untaken / (1 << 20):.1f} MiB of responses are unread: read them, or cancel their calls"
-            raise self._rejected(flow, "untaken", self._too_many(flow, why))
+            raise self._count_rejection(flow, "untaken", self._too_many_requests(flow, why))
 
-    def _rejected(self, flow: Flow[Seat], reason: str, refusal: Refusal) -> Rejected:
+    def _count_rejection(self, flow: Flow[Seat], reason: str, refusal: Refusal) -> Rejected:
         self._meter.rejected(flow.level.name, reason)
         return Rejected(refusal)
 
-    def _too_many(self, flow: Flow[Seat], why: str) -> Refusal:
+    def _too_many_requests(self, flow: Flow[Seat], why: str) -> Refusal:
         now = self._clock.monotonic()
         flow.returns = max(now + RETRY_AFTER, flow.returns + 1 / RETRIES_PER_SECOND)
         message = f'too many requests, please try again later: {why} (priority level "{flow.level.name}", flow "{flow.user}")'
         return Refusal(Code.UNAVAILABLE, TOO_MANY_REQUESTS, message, retry_after=min(flow.returns - now, MAX_RETRY_AFTER))
 
 
-def _late() -> Refusal:
+def _deadline_refusal() -> Refusal:
     return Refusal(Code.DEADLINE_EXCEEDED, "Timeout", "the deadline passed before the call started: nothing was executed")
 
 

@@ -222,7 +222,7 @@ Cost = Callable[[Any], int]
 
 
 @runtime_checkable
-class KnowsSizes(Protocol):
+class HasStoredSizes(Protocol):
     """A service that reports the sizes of stored objects."""
 
     def stored_size(self, request: Any) -> int:
@@ -231,7 +231,7 @@ class KnowsSizes(Protocol):
 
 
 @runtime_checkable
-class KnowsCounts(Protocol):
+class HasStoredCounts(Protocol):
     """A service that reports the number of stored objects."""
 
     def stored_count(self, request: Any) -> int:
@@ -242,16 +242,16 @@ class KnowsCounts(Protocol):
 
 def cost_of(method: MethodDescriptor, service: object = None) -> Cost:
     """Return the cost function of a method."""
-    size = service.stored_size if isinstance(service, KnowsSizes) else lambda request: 0
-    count = service.stored_count if isinstance(service, KnowsCounts) else lambda request: sys.maxsize
+    size = service.stored_size if isinstance(service, HasStoredSizes) else lambda request: 0
+    count = service.stored_count if isinstance(service, HasStoredCounts) else lambda request: sys.maxsize
     fields = method.input_type.fields_by_name
     if "items" in fields:
         return lambda request: cost_of_batch(len(request.items))
     if method.name == "List" and "options" in fields:
         printed = TABLE_FACTOR if "includeObject" in fields else 0
-        return lambda request: _of_list(request.options, count(request), printed)
+        return lambda request: _cost_of_list(request.options, count(request), printed)
     if method.name == "DeleteCollection":
-        return lambda request: _of_deletes(request.options, count(request))
+        return lambda request: _cost_of_deletes(request.options, count(request))
     if method.name == "Patch":
         return lambda request: min(1 + (len(request.patch) + size(request)) // PATCH_BYTES_PER_SEAT, MAX_PATCH_COST)
     return lambda request: 1
@@ -261,25 +261,25 @@ def cost_of_batch(items: int) -> int:
     return 1 + items // ITEMS_PER_SEAT
 
 
-def _most_deleted(limit: int) -> int:
+def _max_deleted(limit: int) -> int:
     """Return the maximum number of objects that a call with this limit deletes."""
     return limit if 0 < limit < MAX_DELETED else MAX_DELETED
 
 
-def _of_deletes(options: ListOptions, count: int) -> int:
-    return max(1 + min(_most_deleted(options.limit), count) // ITEMS_PER_SEAT, _of_list(options, count, printed=0))
+def _cost_of_deletes(options: ListOptions, count: int) -> int:
+    return max(1 + min(_max_deleted(options.limit), count) // ITEMS_PER_SEAT, _cost_of_list(options, count, printed=0))
 
 
-def _of_list(options: ListOptions, count: int, printed: int) -> int:
+def _cost_of_list(options: ListOptions, count: int, printed: int) -> int:
     """Return the cost of a list. `count` is the current number of objects. The number at a past revision is unknown."""
     past = options.resourceVersionMatch == "Exact" or bool(getattr(options, "continue"))
     there = sys.maxsize if past else count
     shown = min(options.limit, there) if options.limit > 0 else there
     looked_at = there if options.labelSelector or options.fieldSelector else shown
-    return _listed(looked_at) * (STORAGE_FACTOR if past else 1) + _listed(shown) * printed
+    return _seats_of_list(looked_at) * (STORAGE_FACTOR if past else 1) + _seats_of_list(shown) * printed
 
 
-def _listed(objects: int) -> int:
+def _seats_of_list(objects: int) -> int:
     return max(1, min(-(-objects // LISTED_PER_SEAT), MAX_LIST_COST))
 
 

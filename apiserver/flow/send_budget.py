@@ -57,11 +57,11 @@ class SendPool:
         self.queued: dict[SendBudget, None] = {}
         """The budgets with waiting watches."""
 
-    def relieve(self) -> None:
+    def enforce_limit(self) -> None:
         """End watches until the buffered events are within the limit."""
         while self.waiting > MAX_WAITING:
             most = max(self.holding, key=attrgetter("waiting"))
-            if most.waiting <= MINIMUM or not most.shed():
+            if most.waiting <= MINIMUM or not most.end_largest_watches():
                 return
 
 
@@ -127,12 +127,12 @@ class SendBudget:
 
     def exceeds(self, room: int) -> bool:
         """Report whether the flow's bytes in gRPC exceed its share of `room`."""
-        return self.untaken >= MINIMUM and 2 * self.untaken + self._pool.untaken - self._counted >= room
+        return self.untaken >= MINIMUM and 2 * self.untaken + self._pool.untaken - self._counted_untaken >= room
 
     def open(self, watch: BudgetedWatch) -> None:
         """Add a watch."""
         self.watches[watch] = None
-        self.questions += self.more(watch.selection)
+        self.questions += self.added_requirements(watch.selection)
         self._selections[watch.selection] = self._selections.get(watch.selection, 0) + 1
 
     def close(self, watch: BudgetedWatch) -> None:
@@ -144,23 +144,23 @@ class SendBudget:
         if not self._selections[watch.selection]:
             del self._selections[watch.selection]
             self.questions -= watch.selection.questions
-        if turn := self._queue.pop(watch, None):
-            _go_on(turn)
+        if reserve_turn := self._queue.pop(watch, None):
+            _wake_turn(reserve_turn)
 
-    def more(self, selection: Predicate) -> int:
+    def added_requirements(self, selection: Predicate) -> int:
         """Return the number of requirements that a watch with this selector adds."""
         return 0 if selection in self._selections else selection.questions
 
     def charge(self, size: int) -> None:
         """Add `size` bytes in gRPC. A negative size removes bytes."""
-        before = self._counted
+        before = self._counted_untaken
         self.untaken += size
-        self._pool.untaken += self._counted - before
+        self._pool.untaken += self._counted_untaken - before
         if size < 0:
             for budget in self._pool.queued:
-                budget.call_next()
+                budget.wake_next()
 
-    def hold(self, size: int) -> None:
+    def add_buffered(self, size: int) -> None:
         """Add `size` bytes of buffered events. A negative size removes bytes."""
         self.waiting += size
         self._pool.waiting += size
@@ -172,40 +172,40 @@ class SendBudget:
     async def wait(self, watch: BudgetedWatch) -> None:
         """Return when the watch is first in the queue and the budget is not full, or when the watch is closed. Charge the
         budget before the next await. Raises TimeoutError after SEND_TIMEOUT."""
-        async with self.turn(watch):
+        async with self.reserve_turn(watch):
             pass
 
     @asynccontextmanager
-    async def turn(self, watch: BudgetedWatch) -> AsyncIterator[None]:
+    async def reserve_turn(self, watch: BudgetedWatch) -> AsyncIterator[None]:
         """Wait as `wait`. Charge the budget inside the context. Later watches of the flow wait until the context exits."""
         loop = asyncio.get_running_loop()
-        turn = self._queue[watch] = loop.create_future()
+        reserve_turn = self._queue[watch] = loop.create_future()
         self._pool.queued[self] = None
-        self.call_next()
+        self.wake_next()
         try:
             async with asyncio.timeout(SEND_TIMEOUT):
-                await turn
+                await reserve_turn
                 while self.full and watch in self._queue:  # another response has used the budget
-                    turn = self._queue[watch] = loop.create_future()
-                    await turn
+                    reserve_turn = self._queue[watch] = loop.create_future()
+                    await reserve_turn
             yield
         finally:
             self._queue.pop(watch, None)
             if self._queue:
-                self.call_next()
+                self.wake_next()
             else:
                 self._pool.queued.pop(self, None)
 
-    def call_next(self) -> None:
+    def wake_next(self) -> None:
         """Wake up the next watch if the budget is not full."""
         if self._queue and not self.full:
-            _go_on(next(iter(self._queue.values())))
+            _wake_turn(next(iter(self._queue.values())))
 
-    def relieve(self) -> None:
-        """End watches of any flow if the buffered events exceed the limit. Call it after `hold`."""
-        self._pool.relieve()
+    def enforce_limit(self) -> None:
+        """End watches of any flow if the buffered events exceed the limit. Call it after `add_buffered`."""
+        self._pool.enforce_limit()
 
-    def shed(self) -> bool:
+    def end_largest_watches(self) -> bool:
         """End the watches with the largest buffers until the flow has fewer bytes. Return False if it has no watch to end."""
         before = self.waiting
         for watch in sorted(self.watches, key=attrgetter("waiting"), reverse=True):
@@ -215,10 +215,10 @@ class SendBudget:
         return False
 
     @property
-    def _counted(self) -> int:
+    def _counted_untaken(self) -> int:
         return min(self.untaken, MAX_UNTAKEN // 2)
 
 
-def _go_on(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
+def _wake_turn(reserve_turn: asyncio.Future[None]) -> None:
+    if not reserve_turn.done():
+        reserve_turn.set_result(None)

@@ -75,7 +75,7 @@ PATIENCE = 5.0
 _BY_PREFIX = {resource.prefix: resource for resource in COUNTED}
 
 
-class _Bill:
+class _ChargedTransaction:
     """A transaction in preparation. `writes` contains the accepted writes, and `denied` the outcome of denied writes by key.
     `used` is the usage of each quota by key, including the accepted writes."""
 
@@ -139,10 +139,10 @@ class Ledger:
         """Implement pinnace.apiserver.storage.committer.SendGroup, for a committer with at most one transaction in flight."""
         try:
             await self._cacher.wait_for(max(write.expected for write in writes), PATIENCE)
-            bill = self._bill(writes, counted=False)
+            bill = self._prepare_transaction(writes, counted=False)
             if bill is None:
                 await self._refresh()
-                bill = self._bill(writes, counted=True)
+                bill = self._prepare_transaction(writes, counted=True)
                 assert bill is not None, "a bill by a recount is always complete"
         except CacheBehind as error:
             raise Unavailable(str(error)) from None
@@ -153,48 +153,48 @@ class Ledger:
         match answer:
             case Committed():
                 for charge in charges:
-                    self._states.learn(charge.key, answer.revision, _stored(charge, answer.revision))
+                    self._states.record_version(charge.key, answer.revision, _charge_as_stored(charge, answer.revision))
                 return PartialOutcome({write.key: answer.revision for write in bill.writes} | bill.denied)
             case CompareFailed():
                 for charge in charges:
-                    self._states.learn(charge.key, answer.revision, answer.current[charge.key])
+                    self._states.record_version(charge.key, answer.revision, answer.current[charge.key])
                 # Do not return denials: they assumed the usage of writes that have failed now.
-                lost = _lost(bill.writes, answer.current)
+                lost = _conflict_outcomes(bill.writes, answer.current)
                 return PartialOutcome(lost) if lost else NOT_DONE
         return answer
 
-    def _bill(self, writes: Sequence[Write], *, counted: bool) -> _Bill | None:
+    def _prepare_transaction(self, writes: Sequence[Write], *, counted: bool) -> _ChargedTransaction | None:
         """Return a bill of the first writes, as many as fit into one transaction. With `counted`, the usage is recounted from
         the cache. Otherwise it is the last known status, and the result is None if a write would exceed a limit or the status
         is incomplete. This function does not await, so it reads one revision of the cache."""
-        bill = _Bill()
+        bill = _ChargedTransaction()
         for write in writes:
-            shares = self._shares(write, counted)
+            shares = self._charged_quotas(write, counted)
             for state, share in shares:
                 if state.key not in bill.used:
-                    used = self._count(state) if counted else state.bounds.used
+                    used = self._count_usage(state) if counted else state.bounds.used
                     if used is None:
                         return None
                     bill.used[state.key] = dict(used)
                 if excess := state.bounds.excess(bill.used[state.key], share):
                     if not counted:
                         return None
-                    if self._asks(write):
-                        bill.denied[write.key] = _denied(write, excess)
+                    if self._can_be_denied(write):
+                        bill.denied[write.key] = _quota_denied(write, excess)
                         break
             else:
                 if not bill.take(write, shares):
                     break
         return bill
 
-    def _shares(self, write: Write, counted: bool) -> list[tuple[QuotaState, dict[str, int]]]:
+    def _charged_quotas(self, write: Write, counted: bool) -> list[tuple[QuotaState, dict[str, int]]]:
         """Return the quotas that a write counts against, with the additional usage in each."""
-        (use, before), namespace = self._step(write), namespace_of(write.key)
+        (use, before), namespace = self._usage_change(write), namespace_of(write.key)
         states = self._states.cached(namespace) if counted else self._states.newest(namespace)
         shares = ((state, state.bounds.growth(use, before)) for state in states if state.key != write.key)
         return [(state, share) for state, share in shares if share]
 
-    def _asks(self, write: Write) -> bool:
+    def _can_be_denied(self, write: Write) -> bool:
         """Report whether a write can be denied. An update of only the status reports existing usage: it is charged, but never
         denied."""
         resource = _resource_of(write)
@@ -204,10 +204,10 @@ class Ledger:
         new: Any = resource.message.FromString(write.value or b"")
         return bool(new.spec != entry.obj.spec)
 
-    def _count(self, state: QuotaState) -> Mapping[str, int]:
+    def _count_usage(self, state: QuotaState) -> Mapping[str, int]:
         return state.bounds.total(self._tally.of(namespace_of(state.key)))
 
-    def _step(self, write: Write) -> tuple[Usage, Usage | None]:
+    def _usage_change(self, write: Write) -> tuple[Usage, Usage | None]:
         """Return the usage of the object after and before the write. The usage before is None for a create."""
         resource, now = _resource_of(write), self._clock.time()
         use = use_of(resource.message.FromString(write.value or b""), now)
@@ -223,15 +223,15 @@ def _resource_of(write: Write) -> Resource[Any]:
     return _BY_PREFIX[prefix_of(write.key)]
 
 
-def _denied(write: Write, why: str) -> Denied:
+def _quota_denied(write: Write, why: str) -> Denied:
     return Denied(f'{_resource_of(write).plural} "{write.key.rpartition("/")[2]}" is forbidden: {why}')
 
 
-def _stored(charge: Write, revision: int) -> KeyValue:
+def _charge_as_stored(charge: Write, revision: int) -> KeyValue:
     return KeyValue(charge.key, charge.value or b"", 0, revision, 0)
 
 
-def _lost(writes: Sequence[Write], current: Found) -> dict[str, CommitOutcome]:
+def _conflict_outcomes(writes: Sequence[Write], current: Found) -> dict[str, CommitOutcome]:
     """Return the failures of the writes that conflict with the current state, by key."""
     failures = ((write.key, failure_of(write, current)) for write in writes)
     return {key: failure for key, failure in failures if failure is not None}
@@ -279,9 +279,9 @@ class QuotaStates:
 
     def newest(self, namespace: str) -> list[QuotaState]:
         """Return the newest known versions of the quotas of a namespace."""
-        return [state for key in self.keys.get(namespace, ()) if (state := self._newest(key))]
+        return [state for key in self.keys.get(namespace, ()) if (state := self._newest_state(key))]
 
-    def learn(self, key: str, revision: int, current: KeyValue | None) -> None:
+    def record_version(self, key: str, revision: int, current: KeyValue | None) -> None:
         """Store the version of a quota at a revision of etcd. A value that cannot be decoded is ignored, as in the cache."""
         try:
             state = None if current is None else _state(key, current.mod_revision, current.value)
@@ -289,7 +289,7 @@ class QuotaStates:
             state = None
         self._learned[key] = revision, state
 
-    def _newest(self, key: str) -> QuotaState | None:
+    def _newest_state(self, key: str) -> QuotaState | None:
         revision, learned = self._learned.get(key, (0, None))
         if revision > self._cacher.revision:
             return learned
@@ -310,7 +310,7 @@ def _state(key: str, revision: int, value: bytes) -> QuotaState:
     return QuotaState(key, revision, QuotaLimits(ResourceQuota.FromString(value)), len(value))
 
 
-class _Count(NamedTuple):
+class _CachedCount(NamedTuple):
     versions: tuple[int, ...]
     """The versions of the caches."""
     until: float
@@ -326,23 +326,23 @@ class UsageTally:
     def __init__(self, cacher: Cacher, clock: Clock) -> None:
         self._caches = {resource: cacher.of(resource) for resource in COUNTED}
         self._clock = clock
-        self._counts: dict[str, _Count] = {}
+        self._counts: dict[str, _CachedCount] = {}
 
     def of(self, namespace: str) -> Mapping[Usage, int]:
         """Return the number of objects by usage."""
         last, now = self._counts.get(namespace), self._clock.time()
         versions = tuple(cache.version for cache in self._caches.values())
         if last is None or last.versions != versions or last.until <= now:
-            last = self._counts[namespace] = self._count(namespace, versions, last.known if last else {}, now)
+            last = self._counts[namespace] = self._count_usage(namespace, versions, last.known if last else {}, now)
         return last.uses
 
     def keep(self, namespaces: Collection[str]) -> None:
         """Drop the cached counts of all other namespaces."""
         self._counts = {namespace: count for namespace, count in self._counts.items() if namespace in namespaces}
 
-    def _count(
+    def _count_usage(
         self, namespace: str, versions: tuple[int, ...], before: Mapping[str, tuple[CacheEntry[Any], Usage]], now: float
-    ) -> _Count:
+    ) -> _CachedCount:
         uses, known, until = Counter[Usage](), dict[str, tuple[CacheEntry[Any], Usage]](), float("inf")
         for resource, cache in self._caches.items():
             for entry in cache.select(SelectionPredicate.parse(resource, namespace, "", "")):
@@ -356,7 +356,7 @@ class UsageTally:
                         continue
                 uses[seen[1]] += 1
                 known[entry.key] = seen
-        return _Count(versions, until, uses, known)
+        return _CachedCount(versions, until, uses, known)
 
 
 INTERVAL = 1.0
@@ -379,10 +379,10 @@ class Recount:
         """Recount until cancelled."""
         while True:
             await self._clock.sleep(INTERVAL * self._rng.uniform(0.5, 1.5))
-            if spent := await self._round():
+            if spent := await self._recount_all():
                 await self._clock.sleep(spent / SHARE)
 
-    async def _round(self) -> float:
+    async def _recount_all(self) -> float:
         """Recount all namespaces with quotas. Between two namespaces, other tasks run. Return the seconds spent."""
         spent, wrong = 0.0, list[Write]()
         for namespace in list(self._states.keys):
@@ -397,7 +397,7 @@ class Recount:
     def _correction(self, namespace: str, state: QuotaState) -> Write | None:
         """Return the write that corrects the status of a quota; None if it is correct."""
         used = state.bounds.total(self._tally.of(namespace))
-        if state.bounds.says(used):
+        if state.bounds.matches_status(used):
             return None
         return Write(state.key, state.bounds.with_used(used).SerializeToString(), state.revision)
 
@@ -433,10 +433,10 @@ class Quotas:
         """Return the committer for a resource."""
         if resource not in COUNTED:
             return self._committer
-        return _Parting(resource in GROWING, self.states, self._committer, self._charging)
+        return _QuotaWriteRouter(resource in GROWING, self.states, self._committer, self._charging)
 
 
-class _Parting:
+class _QuotaWriteRouter:
     """Sends writes that can increase the usage in a namespace with quotas to `charging`, and all others to `committer`.
     `growing`: all updates of the resource can increase the usage."""
 
@@ -448,7 +448,9 @@ class _Parting:
 
     async def commit_many(self, writes: Sequence[Write]) -> list[CommitOutcome]:
         bounded = self._states.keys
-        charged = [namespace_of(write.key) in bounded and self._may_grow(write) for write in writes] if bounded else ()
+        charged = (
+            [namespace_of(write.key) in bounded and self._may_increase_usage(write) for write in writes] if bounded else ()
+        )
         if not any(charged):
             return await self._committer.commit_many(writes)
         parted: tuple[list[Write], list[Write]] = ([], [])
@@ -458,5 +460,5 @@ class _Parting:
         outcomes = [iter(each) for each in done]
         return [next(outcomes[is_charged]) for is_charged in charged]
 
-    def _may_grow(self, write: Write) -> bool:
+    def _may_increase_usage(self, write: Write) -> bool:
         return write.value is not None and (not write.expected or self._growing or write.grows)

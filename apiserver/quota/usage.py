@@ -29,7 +29,7 @@ from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, R
 from pinnace.apiserver.registry.validation.fields import CONTAINER, HUGE_PAGES
 from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, counted_spec, pod_level, spec_limits
 
-COUNTED: tuple[Resource[Any], ...] = tuple(each for each in ALL if each.namespaced and each is not EVENTS)
+COUNTED: tuple[Resource[Any], ...] = tuple(resource for resource in ALL if resource.namespaced and resource is not EVENTS)
 """The resources that quotas count."""
 GROWING = (PERSISTENT_VOLUME_CLAIMS, SERVICES)
 """The resources whose usage can increase with an update."""
@@ -49,7 +49,7 @@ class Usage:
     scopes: Scopes = ()
     """The scopes that apply to the kind, each with the object's values. The object is in the scope if there are values."""
 
-    def beyond(self, before: "Usage") -> "Usage":
+    def increase_over(self, before: "Usage") -> "Usage":
         """Return the increase over `before`. Decreases are omitted, because only a recount releases usage."""
         old = dict(before.amounts)
         more = ((name, amount - old.get(name, 0)) for name, amount in self.amounts)
@@ -60,12 +60,12 @@ def use_of(obj: Object, now: float) -> Usage:
     """Return the usage of an object of a resource in COUNTED. `now` is in Unix seconds."""
     match obj:
         case Pod():
-            known = _of(obj)
+            known = _spec_usage(obj)
             return known.spent if ended(obj) or spent_at(obj) < now else known.whole
         case PersistentVolumeClaim():
-            return Usage(_counts(PERSISTENT_VOLUME_CLAIMS) + _claim(obj), _claim_scopes(obj))
+            return Usage(_count_names(PERSISTENT_VOLUME_CLAIMS) + _claim_usage(obj), _claim_scopes(obj))
         case Service():
-            return Usage(_counts(SERVICES) + _service(obj))
+            return Usage(_count_names(SERVICES) + _service_usage(obj))
     return _PLAIN[type(obj)]
 
 
@@ -83,61 +83,64 @@ def spent_at(pod: Pod) -> float:
     return metadata.deletionTimestamp.seconds + metadata.deletionGracePeriodSeconds
 
 
-def stated(pod: Pod) -> Mapping[str, frozenset[str]]:
+def stated_names(pod: Pod) -> Mapping[str, frozenset[str]]:
     """Return the quota names of the requests and limits that are set, by container and init container."""
-    return _of(pod).stated
+    return _spec_usage(pod).stated_names
 
 
-def _counts(resource: Resource[Any]) -> tuple[tuple[str, int], ...]:
+def _count_names(resource: Resource[Any]) -> tuple[tuple[str, int], ...]:
     group = f".{resource.group}" if resource.group else ""
     aliases = ((resource.plural, 1),) if resource in _ALIASED else ()
     return ((f"count/{resource.plural}{group}", 1), *aliases)
 
 
-class _Known(NamedTuple):
+class _SpecUsage(NamedTuple):
     """The usage of pods with equal specs. `whole` is the usage of a running pod, and `spent` the usage of an ended one."""
 
     whole: Usage
     spent: Usage
-    stated: Mapping[str, frozenset[str]]
+    stated_names: Mapping[str, frozenset[str]]
 
 
-def _of(pod: Pod) -> _Known:
+def _spec_usage(pod: Pod) -> _SpecUsage:
     spec_bytes = counted_spec(pod).SerializeToString()
-    return _remembered(spec_bytes) if len(spec_bytes) <= MAX_SPEC else _of_spec(spec_bytes)
+    return _remembered(spec_bytes) if len(spec_bytes) <= MAX_SPEC else _compute_spec_usage(spec_bytes)
 
 
 @lru_cache(maxsize=MAX_SPECS)
-def _remembered(spec_bytes: bytes) -> _Known:
+def _remembered(spec_bytes: bytes) -> _SpecUsage:
     """Return the cached result, which all pods of a template share."""
-    return _of_spec(spec_bytes)
+    return _compute_spec_usage(spec_bytes)
 
 
-def _of_spec(spec_bytes: bytes) -> _Known:
+def _compute_spec_usage(spec_bytes: bytes) -> _SpecUsage:
     spec = PodSpec.FromString(spec_bytes)
     requests = combine(spec, lambda container: amounts(container.resources.requests))
     for name, requested in pod_level(spec.resources.requests).items():
         requests[name] = requested
     requests.update(amounts(spec.overhead))
-    counts, scopes = _counts(PODS), _pod_scopes(spec)
-    whole = Usage((*counts, (PODS.plural, 1), *sorted(_computed(requests, spec_limits(spec)).items())), scopes)
-    of_pod = _said(spec.resources)
-    said = {each.name: _said(each.resources) | of_pod for each in (*spec.containers, *spec.initContainers)}
-    return _Known(whole, Usage(counts, scopes), said)
+    counts, scopes = _count_names(PODS), _pod_scopes(spec)
+    whole = Usage((*counts, (PODS.plural, 1), *sorted(_computed_amounts(requests, spec_limits(spec)).items())), scopes)
+    of_pod = _stated_resources(spec.resources)
+    said = {
+        container.name: _stated_resources(container.resources) | of_pod
+        for container in (*spec.containers, *spec.initContainers)
+    }
+    return _SpecUsage(whole, Usage(counts, scopes), said)
 
 
-def _said(resources: ResourceRequirements) -> frozenset[str]:
-    return _REQUIRED.intersection(_computed(amounts(resources.requests), amounts(resources.limits)))
+def _stated_resources(resources: ResourceRequirements) -> frozenset[str]:
+    return _REQUIRED.intersection(_computed_amounts(amounts(resources.requests), amounts(resources.limits)))
 
 
-def _computed(requests: Mapping[str, int], limits: Mapping[str, int]) -> dict[str, int]:
-    found = {f"limits.{name}": limits[name] for name in limits if name in CONTAINER}
+def _computed_amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> dict[str, int]:
+    computed = {f"limits.{name}": limits[name] for name in limits if name in CONTAINER}
     for name, requested in requests.items():
         if name in CONTAINER or name.startswith(HUGE_PAGES):
-            found[name] = found[f"requests.{name}"] = requested
+            computed[name] = computed[f"requests.{name}"] = requested
         elif is_extended_resource(name):
-            found[f"requests.{name}"] = requested
-    return found
+            computed[f"requests.{name}"] = requested
+    return computed
 
 
 def _pod_scopes(spec: PodSpec) -> Scopes:
@@ -147,31 +150,33 @@ def _pod_scopes(spec: PodSpec) -> Scopes:
         "NotTerminating": not terminating,
         "BestEffort": best_effort,
         "NotBestEffort": not best_effort,
-        "CrossNamespacePodAffinity": any(term.namespaces or term.HasField("namespaceSelector") for term in _terms(spec)),
+        "CrossNamespacePodAffinity": any(
+            term.namespaces or term.HasField("namespaceSelector") for term in _affinity_terms(spec)
+        ),
     }
     classes = frozenset(filter(None, (spec.priorityClassName,)))
     return (*((name, _IN if inside else frozenset[str]()) for name, inside in scopes.items()), ("PriorityClass", classes))
 
 
-def _terms(spec: PodSpec) -> list[PodAffinityTerm]:
+def _affinity_terms(spec: PodSpec) -> list[PodAffinityTerm]:
     sides = (spec.affinity.podAffinity, spec.affinity.podAntiAffinity)
     required = [term for side in sides for term in side.requiredDuringSchedulingIgnoredDuringExecution]
-    return required + [each.podAffinityTerm for side in sides for each in side.preferredDuringSchedulingIgnoredDuringExecution]
+    return required + [term.podAffinityTerm for side in sides for term in side.preferredDuringSchedulingIgnoredDuringExecution]
 
 
-def _claim(claim: PersistentVolumeClaim) -> tuple[tuple[str, int], ...]:
+def _claim_usage(claim: PersistentVolumeClaim) -> tuple[tuple[str, int], ...]:
     """Return the size of a claim, and its size and count for its storage class. The size is at least the allocated one: a claim
     can request less after a failed expansion."""
     storage_class = class_of(claim)
-    size = max(_storage(claim.spec.resources.requests), _storage(claim.status.allocatedResources))
-    found = [("requests.storage", size)]
+    size = max(_storage_usage(claim.spec.resources.requests), _storage_usage(claim.status.allocatedResources))
+    usage_items = [("requests.storage", size)]
     if storage_class:
         of_class = f"{storage_class}.storageclass.storage.k8s.io"
-        found += [(f"{of_class}/{PERSISTENT_VOLUME_CLAIMS.plural}", 1), (f"{of_class}/requests.storage", size)]
-    return tuple(found)
+        usage_items += [(f"{of_class}/{PERSISTENT_VOLUME_CLAIMS.plural}", 1), (f"{of_class}/requests.storage", size)]
+    return tuple(usage_items)
 
 
-def _storage(quantities: Mapping[str, Quantity]) -> int:
+def _storage_usage(quantities: Mapping[str, Quantity]) -> int:
     """Return the storage amount; 0 if it is missing or invalid. Claims that an earlier version stored can be invalid."""
     with suppress(QuantityError):
         return amount("storage", quantities["storage"].string) if "storage" in quantities else 0
@@ -188,7 +193,7 @@ def _claim_scopes(claim: PersistentVolumeClaim) -> Scopes:
     return (("VolumeAttributesClass", frozenset(filter(None, named))),)
 
 
-def _service(service: Service) -> tuple[tuple[str, int], ...]:
+def _service_usage(service: Service) -> tuple[tuple[str, int], ...]:
     spec = service.spec
     match spec.type:
         case "NodePort":
@@ -201,7 +206,7 @@ def _service(service: Service) -> tuple[tuple[str, int], ...]:
 
 
 _KINDS = {resource.message: resource for resource in COUNTED}
-_PLAIN = {resource.message: Usage(_counts(resource)) for resource in COUNTED}
+_PLAIN = {resource.message: Usage(_count_names(resource)) for resource in COUNTED}
 """The usage by type of objects that are only counted."""
 
 
@@ -224,12 +229,12 @@ class QuotaLimits:
     def share(self, use: Usage) -> dict[str, int]:
         """Return the usage of an object in this quota by name; {} if the quota does not apply."""
         share = {name: value for name, value in use.amounts if value and name in self.hard}
-        return share if share and self._covers(use) else {}
+        return share if share and self._in_all_scopes(use) else {}
 
     def growth(self, use: Usage, before: Usage | None) -> dict[str, int]:
         """Return the increase of an object's usage in this quota. The full usage is returned for a new object (`before` is
         None), and for an object that enters the scopes."""
-        return self.share(use if before is None or not self._covers(before) else use.beyond(before))
+        return self.share(use if before is None or not self._in_all_scopes(before) else use.increase_over(before))
 
     def total(self, uses: Mapping[Usage, int]) -> dict[str, int]:
         """Return the total usage in this quota. `uses` contains the number of objects by usage."""
@@ -239,13 +244,13 @@ class QuotaLimits:
                 total[name] += number * each
         return total
 
-    def unstated(self, pod: Pod, use: Usage) -> str:
+    def missing_requirements(self, pod: Pod, use: Usage) -> str:
         """Return a message about required requests and limits that are not set; "" if all are set."""
         required = _REQUIRED & self.hard.keys()
-        if not required or not self._covers(use):
+        if not required or not self._in_all_scopes(use):
             return ""
         missing: dict[str, set[str]] = {}
-        for container, said in stated(pod).items():
+        for container, said in stated_names(pod).items():
             for name in required - said:
                 missing.setdefault(name, set()).add(container)
         if not missing:
@@ -259,15 +264,15 @@ class QuotaLimits:
         if not over:
             return ""
         hard = self._quota.spec.hard
-        requested = ",".join(f"{name}={_text(name, share[name])}" for name in over)
-        taken = ",".join(f"{name}={_text(name, used[name])}" for name in over)
+        requested = ",".join(f"{name}={_format_amount(name, share[name])}" for name in over)
+        taken = ",".join(f"{name}={_format_amount(name, used[name])}" for name in over)
         limited = ",".join(f"{name}={hard[name].string}" for name in over)
         return f"exceeded quota: {self._quota.metadata.name}, requested: {requested}, used: {taken}, limited: {limited}"
 
-    def says(self, used: Mapping[str, int]) -> bool:
+    def matches_status(self, used: Mapping[str, int]) -> bool:
         """Report whether the status contains this usage. Amounts above the largest quantity are compared as the largest one, as
         they are stored. Otherwise the status would be rewritten in every round."""
-        sayable = {name: _cut(name, value) for name, value in used.items()}
+        sayable = {name: _cap_amount(name, value) for name, value in used.items()}
         return self.used == sayable and dict(self._quota.status.hard) == dict(self._quota.spec.hard)
 
     def with_used(self, used: Mapping[str, int]) -> ResourceQuota:
@@ -278,15 +283,15 @@ class QuotaLimits:
         quota.ClearField("status")
         for name, value in used.items():
             quota.status.hard[name].CopyFrom(quota.spec.hard[name])
-            quota.status.used[name].string = _text(name, value)
+            quota.status.used[name].string = _format_amount(name, value)
         return quota
 
-    def _covers(self, use: Usage) -> bool:
+    def _in_all_scopes(self, use: Usage) -> bool:
         """Report whether an object is in all scopes of the quota. An object is not in scopes that do not apply to its kind."""
         if not self._requirements:
             return True
         scopes = dict(use.scopes)
-        return all(_is_in(scopes.get(each.scopeName), each) for each in self._requirements)
+        return all(_is_in_scope(scopes.get(requirement.scopeName), requirement) for requirement in self._requirements)
 
 
 def _requirements(quota: ResourceQuota) -> list[ScopedResourceSelectorRequirement]:
@@ -294,7 +299,7 @@ def _requirements(quota: ResourceQuota) -> list[ScopedResourceSelectorRequiremen
     return [*scopes, *quota.spec.scopeSelector.matchExpressions]
 
 
-def _is_in(values: frozenset[str] | None, requirement: ScopedResourceSelectorRequirement) -> bool:
+def _is_in_scope(values: frozenset[str] | None, requirement: ScopedResourceSelectorRequirement) -> bool:
     if values is None:
         return False
     match requirement.operator:
@@ -311,14 +316,14 @@ def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
     return {name: amount(_unit(name), quantity.string) for name, quantity in quantities.items()}
 
 
-def _cut(name: str, value: int) -> int:
+def _cap_amount(name: str, value: int) -> int:
     """Limit an amount to the largest quantity. No limit can be higher, so further writes are still denied."""
     return min(value, amount(_unit(name), str(MAX)))
 
 
-def _text(name: str, value: int) -> str:
+def _format_amount(name: str, value: int) -> str:
     unit = _unit(name)
-    return format_amount("memory" if unit in _BYTES or unit.startswith(HUGE_PAGES) else unit, _cut(name, value))
+    return format_amount("memory" if unit in _BYTES or unit.startswith(HUGE_PAGES) else unit, _cap_amount(name, value))
 
 
 def _unit(name: str) -> str:

@@ -64,7 +64,7 @@ class WriteAttributes(NamedTuple):
 class Webhooks(Protocol):
     """The admission webhooks. Their calls do I/O. Each retry of a write calls them again."""
 
-    def concerned(self, request: Request, operation: Operation, resource: Resource[Any]) -> bool:
+    def has_matching_webhooks(self, request: Request, operation: Operation, resource: Resource[Any]) -> bool:
         """Return whether a webhook matches such writes."""
         ...
 

@@ -74,13 +74,13 @@ class Ranges(NamedTuple):
 
 def parse_networks(text: str) -> tuple[Network, ...]:
     """Parse --service-cluster-ip-range. Raises ValueError."""
-    found = tuple(ip_network(each.strip()) for each in text.split(","))
-    if len({network.version for network in found}) < len(found):
+    networks = tuple(ip_network(part.strip()) for part in text.split(","))
+    if len({network.version for network in networks}) < len(networks):
         raise ValueError(f'"{text}": expected one network, or one of each IP family')
-    for network in found:
+    for network in networks:
         if network.num_addresses < 4:
             raise ValueError(f'"{network}" has too few addresses: use a prefix of at most /{network.max_prefixlen - 2}')
-    return found
+    return networks
 
 
 def parse_node_ports(text: str) -> range:
@@ -108,7 +108,7 @@ def keys_of(service: Service | None) -> list[str]:
     if service is None:
         return []
     spec = service.spec
-    addresses = [IP_ADDRESSES.key("", str(ip_address(each))) for each in cluster_ips(spec)]
+    addresses = [IP_ADDRESSES.key("", str(ip_address(address))) for address in cluster_ips(spec)]
     return [*addresses, *map(node_port_key, node_ports(spec))]
 
 
@@ -119,31 +119,31 @@ def is_usable(address: Address, network: Network) -> bool:
     return address != network[0] and (network.version == 6 or address != network[-1])
 
 
-def free_address(network: Network, taken: Callable[[str], bool], rng: random.Random) -> str:
+def free_address(network: Network, used: Callable[[str], bool], rng: random.Random) -> str:
     """Return a random free address, or "" if all are taken. The first addresses are allocated last, so that clients can request
     them, as in Kubernetes (KEP-3070)."""
     first, last = 1, network.num_addresses - (2 if network.version == 4 else 1)
     reserved = min(max(16, network.num_addresses // 16), 256)
     dynamic = min(first + reserved, last + 1)
     for low, high in ((dynamic, last), (first, dynamic - 1)):
-        if found := next(_candidates(network, low, high, taken, rng), ""):
-            return found
+        if address := next(_candidates(network, low, high, used, rng), ""):
+            return address
     return ""
 
 
-def _candidates(network: Network, low: int, high: int, taken: Callable[[str], bool], rng: random.Random) -> Iterator[str]:
+def _candidates(network: Network, low: int, high: int, used: Callable[[str], bool], rng: random.Random) -> Iterator[str]:
     """Yield free addresses with the offsets from `low` to `high`."""
     size = high - low + 1
     if size <= 0:
         return
     for _ in range(ATTEMPTS):
         address = str(network[low + rng.randrange(size)])
-        if not taken(address):
+        if not used(address):
             yield address
     start = rng.randrange(size)
     for step in range(size):
         address = str(network[low + (start + step) % size])
-        if not taken(address):
+        if not used(address):
             yield address
 
 
@@ -171,61 +171,68 @@ class ServiceAllocator:
         self._ports = UsedPorts()
         cacher.of(SERVICES).observe(self._ports)
 
-    def allocating(self, step: Step[Service], dry_run: bool) -> Step[Service]:
+    def with_allocation(self, step: Step[Service], dry_run: bool) -> Step[Service]:
         rounds = 0
 
         def allocate(version: Version[Service] | None) -> Next[Service]:
-            found = step(version)
-            if found is Effect.NO_OP:
-                return found
+            next_state = step(version)
+            if next_state is Effect.NO_OP:
+                return next_state
 
             async def final() -> Final[Service]:
                 nonlocal rounds
                 rounds += 1
                 if rounds > 1:  # another service may have taken the candidates
-                    await self._catch_up()
-                state = await found.final() if isinstance(found, Deferred) else found
+                    await self._refresh_allocations()
+                state = await next_state.final() if isinstance(next_state, Deferred) else next_state
                 try:
-                    return await self._settle(state, version)
+                    return await self._add_companions(state, version)
                 except RangeFull:  # a service that the cache still has may be deleted
-                    await self._catch_up()
-                return await self._settle(state, version)
+                    await self._refresh_allocations()
+                return await self._add_companions(state, version)
 
             return Deferred(final)
 
         return allocate
 
-    async def _catch_up(self) -> None:
+    async def _refresh_allocations(self) -> None:
         with suppress(CacheError, StorageError):
             await self._refresh()
 
-    async def _settle(self, final: Final[Service], version: Version[Service] | None) -> Final[Service]:
+    async def _add_companions(self, final: Final[Service], version: Version[Service] | None) -> Final[Service]:
         """Add the companions to the next state of a service. Raises Rejected."""
         if final is Effect.NO_OP:
             return final
         old = version.obj if version is not None else None
         new = copy(SERVICES, final.obj) if isinstance(final, Put) else None
         requested = keys_of(new)
-        held = keys_of(old)
-        kept = {key for key in held if key in requested and self._is_cached(key)}
-        present = await self._read({*held, *requested} - kept)
+        owned = keys_of(old)
+        retained = {key for key in owned if key in requested and self._is_cached(key)}
+        present = await self._read_keys({*owned, *requested} - retained)
         if new is not None:
-            self._check_requested(new, {key: present[key] is not None for key in requested if key not in held})
+            self._check_requested(new, {key: present[key] is not None for key in requested if key not in owned})
             if not new.metadata.HasField("deletionTimestamp"):
                 self._allocate(new, old)
         wanted = keys_of(new)
-        if dropped := [key for key in kept if key not in wanted]:  # the second address of a service that becomes SingleStack
-            present |= await self._read(dropped)
-            kept.difference_update(dropped)
-        missing = [key for key in wanted if key not in kept and present.get(key) is None]
-        companions = [Write(key, self._value(key, new), 0) for key in missing if new]
-        for key in held:
-            found = present.get(key)
-            if key not in wanted and found is not None and old is not None and _owner(key, found[1]) == _name(old):
-                companions.append(Write(key, None, found[0]))
+        if dropped := [
+            key for key in retained if key not in wanted
+        ]:  # the second address of a service that becomes SingleStack
+            present |= await self._read_keys(dropped)
+            retained.difference_update(dropped)
+        missing = [key for key in wanted if key not in retained and present.get(key) is None]
+        companions = [Write(key, self._allocation_value(key, new), 0) for key in missing if new]
+        for key in owned:
+            allocation = present.get(key)
+            if (
+                key not in wanted
+                and allocation is not None
+                and old is not None
+                and _owner_of_key(key, allocation[1]) == _service_key(old)
+            ):
+                companions.append(Write(key, None, allocation[0]))
         if len(companions) > MAX_KEYS:
             assert new is not None or old is not None
-            raise _refused(new or old, [Violation("spec.ports", f"Too many: must have at most {MAX_KEYS} node ports")])
+            raise _invalid_service(new or old, [Violation("spec.ports", f"Too many: must have at most {MAX_KEYS} node ports")])
         if new is None:
             return Remove(tuple(companions), final.last if isinstance(final, Remove) else None)
         assert isinstance(final, Put)
@@ -236,14 +243,14 @@ class ServiceAllocator:
             return self._addresses.get(key) is not None
         return self._raw(key) is not None
 
-    async def _read(self, keys: Iterable[str]) -> dict[str, tuple[int, bytes] | None]:
+    async def _read_keys(self, keys: Iterable[str]) -> dict[str, tuple[int, bytes] | None]:
         """Return the mod_revision and the value of each key. Raises Rejected."""
-        wanted = list(keys)
+        wanted_keys = list(keys)
         try:
-            found = await asyncio.gather(*map(self._storage.get, wanted))
+            pairs_read = await asyncio.gather(*map(self._storage.get, wanted_keys))
         except StorageError as error:
             raise Rejected(errors.from_storage(error)) from None
-        pairs = zip(wanted, found, strict=True)
+        pairs = zip(wanted_keys, pairs_read, strict=True)
         return {key: None if each is None else (each.mod_revision, each.value) for key, each in pairs}
 
     def _check_requested(self, service: Service, requested: Mapping[str, bool]) -> None:
@@ -251,24 +258,24 @@ class ServiceAllocator:
         Raises Rejected."""
         spec, problems, networks = service.spec, list[Violation](), self._networks()
         for address in map(ip_address, cluster_ips(spec)):
-            taken = requested.get(IP_ADDRESSES.key("", str(address)))
+            used = requested.get(IP_ADDRESSES.key("", str(address)))
             detail = f"failed to allocate IP {address}: "
-            if taken:
+            if used:
                 problems.append(invalid("spec.clusterIPs", list(spec.clusterIPs), f"{detail}provided IP is already allocated"))
-            elif taken is not None and not any(is_usable(address, network) for network in networks):
+            elif used is not None and not any(is_usable(address, network) for network in networks):
                 detail += f"the provided IP ({address}) is not in the valid range. The range of valid IPs is "
                 problems.append(invalid("spec.clusterIPs", list(spec.clusterIPs), detail + ", ".join(map(str, networks))))
         ports = [(f"spec.ports[{index}].nodePort", port.nodePort) for index, port in enumerate(spec.ports)]
         valid = self._ranges.node_ports
         for path, port in (*ports, ("spec.healthCheckNodePort", spec.healthCheckNodePort)):
-            taken = requested.get(node_port_key(port)) if port else None
-            if taken:
+            used = requested.get(node_port_key(port)) if port else None
+            if used:
                 problems.append(invalid(path, port, "provided port is already allocated"))
-            elif taken is not None and port not in valid:
+            elif used is not None and port not in valid:
                 detail = f"provided port is not in the valid range. The range of valid ports is {valid[0]}-{valid[-1]}"
                 problems.append(invalid(path, port, detail))
         if problems:
-            raise _refused(service, problems)
+            raise _invalid_service(service, problems)
 
     def _allocate(self, service: Service, old: Service | None) -> None:
         """Set the missing families, addresses and node ports. `old`: the service before an update. Raises Rejected."""
@@ -278,7 +285,7 @@ class ServiceAllocator:
         networks = self._networks()
         families = list(dict.fromkeys(FAMILIES[network.version] for network in networks))
         if problems := set_families(spec, families):
-            raise _refused(service, problems)
+            raise _invalid_service(service, problems)
         if spec.clusterIP != HEADLESS:
             self._allocate_addresses(service, networks)
         if spec.type in ("NodePort", "LoadBalancer"):
@@ -288,9 +295,9 @@ class ServiceAllocator:
         spec = service.spec
         for family in list(spec.ipFamilies)[len(spec.clusterIPs) :]:
             own = [network for network in networks if FAMILIES[network.version] == family]
-            address = next(filter(None, (free_address(each, self._is_taken, self._rng) for each in own)), "")
+            address = next(filter(None, (free_address(network, self._is_taken, self._rng) for network in own)), "")
             if not address:
-                raise _full("a serviceIP", ", ".join(map(str, own)), "add a ServiceCIDR, or delete services")
+                raise _range_full("a serviceIP", ", ".join(map(str, own)), "add a ServiceCIDR, or delete services")
             spec.clusterIPs.append(address)
         spec.clusterIP = spec.clusterIPs[0]
 
@@ -323,20 +330,20 @@ class ServiceAllocator:
         for port in chain(tried, ports[start:], ports[:start]):
             if port not in own and port not in self._ports and self._raw(node_port_key(port)) is None:
                 return port
-        raise _full("a nodePort", f"{ports[0]}-{ports[-1]}", "delete services, or set --service-node-port-range")
+        raise _range_full("a nodePort", f"{ports[0]}-{ports[-1]}", "delete services, or set --service-node-port-range")
 
     def _networks(self) -> list[Network]:
         """Return the networks of all ServiceCIDRs that are not terminating; those of the command line if there are none."""
-        found: list[Network] = []
+        networks: list[Network] = []
         for entry in self._cidrs.select(self._every_cidr):
             if not entry.obj.metadata.HasField("deletionTimestamp"):
-                found += [ip_network(each, strict=False) for each in entry.obj.spec.cidrs]
+                networks += [ip_network(cidr, strict=False) for cidr in entry.obj.spec.cidrs]
         first = self._ranges.networks[0].version
-        return sorted(found or self._ranges.networks, key=lambda network: network.version != first)
+        return sorted(networks or self._ranges.networks, key=lambda network: network.version != first)
 
-    def _value(self, key: str, service: Service) -> bytes:
+    def _allocation_value(self, key: str, service: Service) -> bytes:
         if not key.startswith(IP_ADDRESSES.prefix):
-            return _name(service).encode()
+            return _service_key(service).encode()
         address = IPAddress()
         metadata, parent = address.metadata, address.spec.parentRef
         metadata.name = key.removeprefix(IP_ADDRESSES.prefix)
@@ -359,7 +366,7 @@ class UsedPorts:
         return port in self._counts
 
     def reset(self, entries: Iterable[CacheEntry[Service]]) -> None:
-        self._counts = Counter(port for each in entries for port in node_ports(each.peek().spec))
+        self._counts = Counter(port for entry in entries for port in node_ports(entry.peek().spec))
 
     def change(self, old: CacheEntry[Service] | None, new: CacheEntry[Service] | None) -> None:
         for port in node_ports(old.peek().spec) if old is not None else ():
@@ -380,23 +387,23 @@ class AddressGuard:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    def allocating(self, step: Step[IPAddress], dry_run: bool) -> Step[IPAddress]:
-        def guarded(version: Version[IPAddress] | None) -> Next[IPAddress]:
-            found = step(version)
-            if version is None or found is Effect.NO_OP:
-                return found
+    def with_allocation(self, step: Step[IPAddress], dry_run: bool) -> Step[IPAddress]:
+        def guarded_step(version: Version[IPAddress] | None) -> Next[IPAddress]:
+            next_state = step(version)
+            if version is None or next_state is Effect.NO_OP:
+                return next_state
 
             async def final() -> Final[IPAddress]:
-                state = await found.final() if isinstance(found, Deferred) else found
-                if _deletes(state, version.obj):
-                    await self._check(version.obj)
+                state = await next_state.final() if isinstance(next_state, Deferred) else next_state
+                if _is_deletion(state, version.obj):
+                    await self._check_service_exists(version.obj)
                 return state
 
             return Deferred(final)
 
-        return guarded
+        return guarded_step
 
-    async def _check(self, address: IPAddress) -> None:
+    async def _check_service_exists(self, address: IPAddress) -> None:
         """Raises Rejected."""
         parent = address.spec.parentRef
         if (parent.group, parent.resource) != ("", SERVICES.plural):
@@ -414,7 +421,7 @@ class AddressGuard:
             raise Rejected(errors.forbidden(message))
 
 
-def _deletes(state: Final[IPAddress], old: IPAddress) -> bool:
+def _is_deletion(state: Final[IPAddress], old: IPAddress) -> bool:
     """Return whether the next state deletes the object, or begins to."""
     if isinstance(state, Put):
         return state.obj.metadata.HasField("deletionTimestamp") and not old.metadata.HasField("deletionTimestamp")
@@ -426,7 +433,7 @@ def set_families(spec: ServiceSpec, available: Sequence[str]) -> list[Violation]
     families of the cluster, the default first. Return what the cluster cannot provide."""
     headless = spec.clusterIP == HEADLESS
     addresses = [] if headless else list(spec.clusterIPs)
-    families = list(spec.ipFamilies) or [FAMILIES[ip_address(each).version] for each in addresses] or list(available[:1])
+    families = list(spec.ipFamilies) or [FAMILIES[ip_address(address).version] for address in addresses] or list(available[:1])
     if not spec.HasField("ipFamilyPolicy"):
         bare = headless and not spec.selector and not spec.ipFamilies
         spec.ipFamilyPolicy = "RequireDualStack" if bare or len(families) > 1 else "SingleStack"
@@ -451,11 +458,11 @@ def set_families(spec: ServiceSpec, available: Sequence[str]) -> list[Violation]
     return problems
 
 
-def _name(service: Service) -> str:
+def _service_key(service: Service) -> str:
     return f"{service.metadata.namespace}/{service.metadata.name}"
 
 
-def _owner(key: str, value: bytes) -> str:
+def _owner_of_key(key: str, value: bytes) -> str:
     """Return "namespace/name" of the service that owns a key; "" if it is not a service's."""
     if not key.startswith(IP_ADDRESSES.prefix):
         return value.decode(errors="replace")
@@ -466,10 +473,10 @@ def _owner(key: str, value: bytes) -> str:
     return f"{parent.namespace}/{parent.name}" if (parent.group, parent.resource) == ("", SERVICES.plural) else ""
 
 
-def _refused(service: Service | None, problems: Sequence[Violation]) -> Rejected:
+def _invalid_service(service: Service | None, problems: Sequence[Violation]) -> Rejected:
     return Rejected(errors.invalid(SERVICES, service.metadata.name if service else "", problems))
 
 
-def _full(what: str, where: str, hint: str) -> RangeFull:
+def _range_full(what: str, where: str, hint: str) -> RangeFull:
     message = f"Internal error occurred: failed to allocate {what}: range is full ({where})"
     return RangeFull(Refusal(Code.INTERNAL, "InternalError", message, metadata=(("hint", hint),)))

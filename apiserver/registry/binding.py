@@ -26,19 +26,19 @@ from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.apiserver import errors
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.deletion import copy
-from pinnace.apiserver.registry.fencing import HeldTerm
+from pinnace.apiserver.registry.fencing import FencedTerm
 from pinnace.apiserver.registry.mutation import Mutation, Put, Version
 from pinnace.apiserver.registry.strategy import MAX_PARTS, parts_exceeded
 from pinnace.apiserver.registry.validation.fields import validate_annotations, validate_labels
 
 
-def bind(bindings: Iterable[Binding], term: HeldTerm | None, now: float) -> list[Mutation[Pod] | Refusal]:
+def bind(bindings: Iterable[Binding], term: FencedTerm | None, now: float) -> list[Mutation[Pod] | Refusal]:
     """Return a mutation or a refusal for each binding. `term`: the term of the caller; None for a call without a fence.
     `now` is in Unix seconds."""
-    return [refusal_of(binding) or _mutation(binding, term, now) for binding in bindings]
+    return [malformed_binding_refusal(binding) or _bind_mutation(binding, term, now) for binding in bindings]
 
 
-def refusal_of(binding: Binding) -> Refusal | None:
+def malformed_binding_refusal(binding: Binding) -> Refusal | None:
     """Return the refusal of a malformed binding, or None."""
     name, target = binding.metadata.name, binding.target
     if not name or not binding.metadata.namespace:
@@ -50,7 +50,7 @@ def refusal_of(binding: Binding) -> Refusal | None:
     return None
 
 
-def _mutation(binding: Binding, term: HeldTerm | None, now: float) -> Mutation[Pod]:
+def _bind_mutation(binding: Binding, term: FencedTerm | None, now: float) -> Mutation[Pod]:
     metadata, node = binding.metadata, binding.target.name
     name = metadata.name
 
@@ -66,18 +66,18 @@ def _mutation(binding: Binding, term: HeldTerm | None, now: float) -> Mutation[P
             term is not None
             and (scheduler := old.spec.schedulerName or wellknown.DEFAULT_SCHEDULER) not in term.scheduler_names
         ):
-            raise Rejected(_foreign(name, scheduler, term))
+            raise Rejected(_foreign_scheduler_refusal(name, scheduler, term))
         if old.spec.nodeName:
-            raise Rejected(_conflict("AlreadyBound", f'pod "{name}" is already assigned to node "{old.spec.nodeName}"'))
+            raise Rejected(_conflict_refusal("AlreadyBound", f'pod "{name}" is already assigned to node "{old.spec.nodeName}"'))
         if old.metadata.HasField("deletionTimestamp"):
-            raise Rejected(_conflict("Deleting", f'pod "{name}" is being deleted, cannot be assigned to a node'))
+            raise Rejected(_conflict_refusal("Deleting", f'pod "{name}" is being deleted, cannot be assigned to a node'))
         if old.spec.schedulingGates:
-            raise Rejected(_conflict("Gated", f'pod "{name}" has non-empty .spec.schedulingGates: remove them first'))
+            raise Rejected(_conflict_refusal("Gated", f'pod "{name}" has non-empty .spec.schedulingGates: remove them first'))
         new = copy(PODS, old)
         new.spec.nodeName = node
         new.status.ClearField("nominatedNodeName")
         if metadata.labels or metadata.annotations:
-            _hand_on(metadata, new, old)
+            _copy_binding_metadata(metadata, new, old)
         if term is not None:
             new.metadata.annotations[FENCE_ANNOTATION] = term.name
         conditions.say(new.status.conditions, "PodScheduled", "True", "", "", now)
@@ -86,11 +86,11 @@ def _mutation(binding: Binding, term: HeldTerm | None, now: float) -> Mutation[P
     return Mutation(PODS.key(metadata.namespace, name), name, step, (term.guard,) if term is not None else ())
 
 
-def _hand_on(said: ObjectMeta, pod: Pod, old: Pod) -> None:
+def _copy_binding_metadata(binding_metadata: ObjectMeta, pod: Pod, old: Pod) -> None:
     """Copy the labels and annotations of the binding to the pod. The server alone sets FENCE_ANNOTATION. Raises Rejected."""
     metadata = pod.metadata
-    metadata.labels.update(said.labels)
-    metadata.annotations.update(said.annotations)
+    metadata.labels.update(binding_metadata.labels)
+    metadata.annotations.update(binding_metadata.annotations)
     metadata.annotations.pop(FENCE_ANNOTATION, None)
     out: list[Violation] = []
     validate_labels(metadata.labels, "metadata.labels", out)
@@ -101,7 +101,7 @@ def _hand_on(said: ObjectMeta, pod: Pod, old: Pod) -> None:
         raise Rejected(errors.too_much(PODS, metadata.name, MAX_PARTS))
 
 
-def _foreign(name: str, scheduler: str, term: HeldTerm) -> Refusal:
+def _foreign_scheduler_refusal(name: str, scheduler: str, term: FencedTerm) -> Refusal:
     """Return the refusal for a pod of another scheduler. The hint addresses the administrator of the scheduler."""
     election = term.name.rpartition("/")[0]
     why = f'its scheduler is "{scheduler}", and the leader of election "{election}" did not campaign for it'
@@ -110,5 +110,5 @@ def _foreign(name: str, scheduler: str, term: HeldTerm) -> Refusal:
     return Refusal(Code.PERMISSION_DENIED, "Forbidden", message, metadata=(("hint", hint),))
 
 
-def _conflict(reason: str, message: str) -> Refusal:
+def _conflict_refusal(reason: str, message: str) -> Refusal:
     return Refusal(Code.ABORTED, reason, message)

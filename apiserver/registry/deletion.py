@@ -53,14 +53,17 @@ def delete_step(
     if version is None:
         raise Rejected(errors.not_found(resource, name))
     old = version.obj
-    _check(resource, name, options, version)
-    grace, finalizers = strategy.grace_period(old, options), _finalizers(resource, old.metadata.finalizers, options)
+    _check_preconditions(resource, name, options, version)
+    grace, finalizers = (
+        strategy.grace_period(old, options),
+        _finalizers_after_delete(resource, old.metadata.finalizers, options),
+    )
     metadata = old.metadata
     if not grace and not finalizers and not strategy.holds_others(old):
         if not strategy.is_graceful:
             return Effect.DELETE
         last = copy(resource, old)
-        _end(last.metadata, metadata, 0, now)
+        _set_end(last.metadata, metadata, 0, now)
         return Remove(last=last)
     deleting = metadata.HasField("deletionTimestamp") and (
         metadata.deletionGracePeriodSeconds <= grace or not metadata.HasField("deletionGracePeriodSeconds")
@@ -70,16 +73,16 @@ def delete_step(
     new = copy(resource, old)
     new.metadata.finalizers[:] = finalizers
     if not deleting:
-        _end(new.metadata, metadata, grace, now)
+        _set_end(new.metadata, metadata, grace, now)
         if strategy.holds_others(old):
             new.metadata.ClearField("deletionGracePeriodSeconds")
     strategy.prepare_delete(new, why, now)
     return Put(new)
 
 
-def _end(new: ObjectMeta, old: ObjectMeta, grace: int, now: float) -> None:
+def _set_end(new: ObjectMeta, old: ObjectMeta, grace: int, now: float) -> None:
     """Set the end of an object after a grace period in seconds. The first delete starts a new generation."""
-    ends = _deleted_at(old, now) + grace
+    ends = _deletion_time(old, now) + grace
     if ends < now:
         ends, grace = now, min(grace, LEAST_GRACE)
     new.deletionTimestamp.CopyFrom(to_time(ends))
@@ -88,7 +91,7 @@ def _end(new: ObjectMeta, old: ObjectMeta, grace: int, now: float) -> None:
         new.generation += 1
 
 
-def _deleted_at(metadata: ObjectMeta, now: float) -> float:
+def _deletion_time(metadata: ObjectMeta, now: float) -> float:
     """Return the time of the first delete in Unix seconds. A shorter grace period also counts from this time."""
     if not metadata.HasField("deletionTimestamp"):
         return now
@@ -104,17 +107,19 @@ def copy(resource: Resource[T], obj: T) -> T:
     return result
 
 
-def _check(resource: Resource[T], name: str, options: DeleteOptions, version: Version[T]) -> None:
+def _check_preconditions(resource: Resource[T], name: str, options: DeleteOptions, version: Version[T]) -> None:
     """Check the preconditions. A precondition that is set to the empty string matches no object. Raises Rejected."""
-    wanted = options.preconditions
-    if wanted.HasField("uid") and wanted.uid != version.obj.metadata.uid:
-        raise Rejected(errors.precondition_failed(resource, name, "UID", wanted.uid, version.obj.metadata.uid))
-    if wanted.HasField("resourceVersion") and wanted.resourceVersion != str(version.revision):
+    propagation_finalizer = options.preconditions
+    if propagation_finalizer.HasField("uid") and propagation_finalizer.uid != version.obj.metadata.uid:
+        raise Rejected(errors.precondition_failed(resource, name, "UID", propagation_finalizer.uid, version.obj.metadata.uid))
+    if propagation_finalizer.HasField("resourceVersion") and propagation_finalizer.resourceVersion != str(version.revision):
         revision = str(version.revision)
-        raise Rejected(errors.precondition_failed(resource, name, "ResourceVersion", wanted.resourceVersion, revision))
+        raise Rejected(
+            errors.precondition_failed(resource, name, "ResourceVersion", propagation_finalizer.resourceVersion, revision)
+        )
 
 
-def _finalizers(resource: Resource[Any], present: Iterable[str], options: DeleteOptions) -> list[str]:
+def _finalizers_after_delete(resource: Resource[Any], present: Iterable[str], options: DeleteOptions) -> list[str]:
     """Return the finalizers after a delete with this propagation policy. Raises Rejected.
 
     Objects that the garbage collector does not watch lose its finalizers, because no controller would remove them.
@@ -124,12 +129,12 @@ def _finalizers(resource: Resource[Any], present: Iterable[str], options: Delete
         if options.HasField("propagationPolicy"):
             raise Rejected(errors.bad_request("propagationPolicy: orphanDependents and deletionPropagation cannot be both set"))
         policy = "Orphan" if options.orphanDependents else "Background"
-    wanted = _FINALIZERS.get(policy)
-    if wanted is None and policy:
+    propagation_finalizer = _FINALIZERS.get(policy)
+    if propagation_finalizer is None and policy:
         known = ", ".join(_FINALIZERS)
         raise Rejected(errors.bad_request(f'propagationPolicy "{policy[:32]}": expected one of {known}'))
     collected = resource in COLLECTED
-    if wanted is None and collected:
+    if propagation_finalizer is None and collected:
         return list(present)
-    kept = [each for each in present if each not in (ORPHAN_FINALIZER, FOREGROUND_FINALIZER)]
-    return [*kept, wanted] if wanted and collected else kept
+    retained = [finalizer for finalizer in present if finalizer not in (ORPHAN_FINALIZER, FOREGROUND_FINALIZER)]
+    return [*retained, propagation_finalizer] if propagation_finalizer and collected else retained

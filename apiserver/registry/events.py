@@ -78,14 +78,14 @@ class Expiring:
         if all(write.value is None for write in writes):
             return await self._committer.commit_many(writes)
         try:
-            lease = await self._current()
+            lease = await self._current_lease()
         except StorageError as error:
             return [error] * len(writes)
         return await self._committer.commit_many(
             [write if write.value is None else write._replace(lease=lease) for write in writes]
         )
 
-    async def _current(self) -> int:
+    async def _current_lease(self) -> int:
         """Return the lease for events that are written now. Raises StorageError."""
         now = self._clock.monotonic()
         if now >= self._until:
@@ -106,9 +106,9 @@ class EventRegistry:
         keys = [event.SerializeToString(deterministic=True) for event in events]
         different = dict(zip(keys, events, strict=True))
         for key, times in Counter(keys).items():
-            multiply(different[key], times)
+            multiply_count(different[key], times)
         by_key = dict(zip(different, await self._mutate(list(different.values()), by), strict=True))
-        if forbidden := [key for key, outcome in by_key.items() if _is_forbidden(outcome)]:  # the cache may be behind
+        if forbidden := [key for key, outcome in by_key.items() if _is_forbidden_outcome(outcome)]:  # the cache may be behind
             with suppress(CacheError, StorageError):
                 await self._store.refresh()
                 again = await self._mutate([different[key] for key in forbidden], by)
@@ -131,7 +131,7 @@ class EventRegistry:
             new = Event()
             new.CopyFrom(event)
             if version is None:
-                self._store.complete(new, by)
+                self._store.admit_object(new, by)
             else:
                 self._store.admit_update(new, version.obj, by)
                 merge(new, version.obj)
@@ -142,11 +142,11 @@ class EventRegistry:
         return Mutation(EVENTS.key_of(event), name, step)
 
 
-def _is_forbidden(outcome: Outcome) -> bool:
+def _is_forbidden_outcome(outcome: Outcome) -> bool:
     return isinstance(outcome, Refusal) and outcome.code is Code.PERMISSION_DENIED
 
 
-def multiply(event: Event, times: int) -> None:
+def multiply_count(event: Event, times: int) -> None:
     """Multiply the count of an event. A negative count is left for validation."""
     if times > 1 and event.count >= 0:
         event.count = min(max(1, event.count) * times, MAX_EVENT_COUNT)
@@ -200,7 +200,7 @@ class ExcessEvent(NamedTuple):
     """The exceeded limit: "count" or "bytes"."""
 
 
-class _Share:
+class _NamespaceEvents:
     """The events of one namespace, ordered by their last write, oldest first."""
 
     __slots__ = ("entries", "size")
@@ -216,7 +216,7 @@ class EventUsage:
     def __init__(self) -> None:
         self.count = 0
         self.size = 0
-        self._shares: dict[str, _Share] = {}
+        self._shares: dict[str, _NamespaceEvents] = {}
 
     def reset(self, entries: Iterable[CacheEntry[Any]]) -> None:
         self.count = self.size = 0
@@ -231,15 +231,15 @@ class EventUsage:
         if new is not None:
             self._add(new)
 
-    def surplus(self, bounds: EventLimits, most: int) -> Sequence[ExcessEvent]:
+    def select_excess(self, bounds: EventLimits, most: int) -> Sequence[ExcessEvent]:
         """Return the first `most` events to delete, grouped by namespace, oldest first.
 
         The deletes reduce an exceeded limit to SLACK below the limit. Within the limits, the result is empty.
         """
         counts = {name: len(share.entries) for name, share in self._shares.items()}
         sizes = {name: share.size for name, share in self._shares.items()}
-        by_count = _level(counts.values(), int(bounds.count * (1 - SLACK))) if self.count > bounds.count else None
-        by_size = _level(sizes.values(), int(bounds.size * (1 - SLACK))) if self.size > bounds.size else None
+        by_count = _largest_share(counts.values(), int(bounds.count * (1 - SLACK))) if self.count > bounds.count else None
+        by_size = _largest_share(sizes.values(), int(bounds.size * (1 - SLACK))) if self.size > bounds.size else None
         doomed: list[ExcessEvent] = []
         for name, share in self._shares.items():
             count, size = counts[name], sizes[name]
@@ -253,16 +253,16 @@ class EventUsage:
                 if len(doomed) >= most:
                     return doomed
                 doomed.append(ExcessEvent(entry.key, entry.mod_revision, reason))
-                count, size = count - 1, size - _size(entry)
+                count, size = count - 1, size - _entry_size(entry)
         return doomed
 
     def _add(self, entry: CacheEntry[Any]) -> None:
         namespace = namespace_of(entry.key)
         share = self._shares.get(namespace)
         if share is None:
-            share = self._shares[namespace] = _Share()
+            share = self._shares[namespace] = _NamespaceEvents()
         share.entries[entry.key] = entry
-        size = _size(entry)
+        size = _entry_size(entry)
         share.size += size
         self.size += size
         self.count += 1
@@ -271,7 +271,7 @@ class EventUsage:
         namespace = namespace_of(entry.key)
         share = self._shares[namespace]
         del share.entries[entry.key]
-        size = _size(entry)
+        size = _entry_size(entry)
         share.size -= size
         self.size -= size
         self.count -= 1
@@ -279,18 +279,18 @@ class EventUsage:
             del self._shares[namespace]
 
 
-def _size(entry: CacheEntry[Any]) -> int:
+def _entry_size(entry: CacheEntry[Any]) -> int:
     return len(entry.key) + len(entry.value)
 
 
-def _level(amounts: Iterable[int], most: int) -> int:
+def _largest_share(amounts: Iterable[int], most: int) -> int:
     """Return the largest share per namespace for which the total is at most `most`."""
-    left, ordered = most, sorted(amounts)
+    remaining, ordered = most, sorted(amounts)
     for number, amount in enumerate(ordered):
-        share = left // (len(ordered) - number)
+        share = remaining // (len(ordered) - number)
         if amount > share:
             return share
-        left -= amount
+        remaining -= amount
     return ordered[-1] if ordered else 0
 
 
@@ -324,8 +324,8 @@ class Retention:
         """Delete up to MAX_CONSIDERED events and return whether any was deleted. Raises StorageError, CacheBehind."""
         if not self._cache.loaded or (not self._mine and self._clock.monotonic() < self._moved + OWNER_TIMEOUT):
             return False
-        doomed = self.held.surplus(self._bounds, MAX_CONSIDERED)
-        if not doomed or not (self._mine or await self._claim()):
+        doomed = self.held.select_excess(self._bounds, MAX_CONSIDERED)
+        if not doomed or not (self._mine or await self._claim_turn()):
             return False
         revision = 0
         for start in range(0, len(doomed), MAX_DELETES):
@@ -336,7 +336,7 @@ class Retention:
         await self._cacher.wait_for(revision, CACHE_TIMEOUT)
         return revision > 0
 
-    async def _claim(self) -> bool:
+    async def _claim_turn(self) -> bool:
         """Return whether this server may delete. Raises StorageError."""
         try:
             return isinstance(await self._transact(()), Committed)
@@ -349,19 +349,19 @@ class Retention:
         Return the revision, 0 if all events have changed, or None if another server deletes. Raises StorageError.
         """
         while doomed:
-            deletes = [Write(each.key, None, expected=each.revision) for each in doomed]
+            deletes = [Write(event.key, None, expected=event.revision) for event in doomed]
             key_at = self._key_at
             try:
                 answer = await self._transact(deletes)
             except OutOfSpace:
                 answer = await self._storage.transact(deletes)
             if isinstance(answer, Committed):
-                for each in doomed:
-                    self.dropped[each.reason] += 1
+                for event in doomed:
+                    self.dropped[event.reason] += 1
                 return answer.revision
             if self._key_at != key_at:
                 return None
-            doomed = [each for each in doomed if _revision(answer.current[each.key]) == each.revision]
+            doomed = [event for event in doomed if _revision(answer.current[event.key]) == event.revision]
         return 0
 
     async def _transact(self, deletes: Sequence[Write]) -> Committed | CompareFailed:
@@ -369,8 +369,8 @@ class Retention:
         answer = await self._storage.transact([Write(EVENTS_TRIM_KEY, b"", expected=self._key_at), *deletes])
         if isinstance(answer, Committed):
             self._key_at, self._mine = answer.revision, True
-        elif (found := _revision(answer.current[EVENTS_TRIM_KEY])) != self._key_at:
-            self._key_at, self._mine, self._moved = found, False, self._clock.monotonic()
+        elif (revision := _revision(answer.current[EVENTS_TRIM_KEY])) != self._key_at:
+            self._key_at, self._mine, self._moved = revision, False, self._clock.monotonic()
         return answer
 
 

@@ -58,14 +58,14 @@ def budget_of(pod: Pod, protections: Iterable[Protection]) -> PodDisruptionBudge
     """Return the budget that selects the pod, or None. `protections` are those of the pod's namespace. Raises Rejected if
     several budgets select the pod."""
     labels = dict(pod.metadata.labels)
-    found = [budget for selector, budget in protections if selector.matches(labels)]
-    if len(found) > 1:
+    budgets = [budget for selector, budget in protections if selector.matches(labels)]
+    if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         raise Rejected(Refusal(Code.FAILED_PRECONDITION, "SeveralDisruptionBudgets", message))
-    return found[0] if found else None
+    return budgets[0] if budgets else None
 
 
-def must_ask(pod: Pod, budget: PodDisruptionBudget) -> bool:
+def needs_disruption(pod: Pod, budget: PodDisruptionBudget) -> bool:
     """Return whether the eviction of a guarded pod takes a disruption of its budget.
 
     A pod that is not ready needs none if the budget's unhealthyPodEvictionPolicy is AlwaysAllow, or if enough other pods are
@@ -78,7 +78,9 @@ def must_ask(pod: Pod, budget: PodDisruptionBudget) -> bool:
     return budget.spec.unhealthyPodEvictionPolicy != "AlwaysAllow" and not enough
 
 
-def taking(budget: PodDisruptionBudget, pods: Sequence[str], granted: set[str], now: float) -> Mutation[PodDisruptionBudget]:
+def take_disruptions_mutation(
+    budget: PodDisruptionBudget, pods: Sequence[str], granted: set[str], now: float
+) -> Mutation[PodDisruptionBudget]:
     """Return a mutation that takes disruptions for the first of the named pods, as many as the budget allows.
 
     When the mutation has run, `granted` contains the names of these pods. The step raises Rejected if the budget allows no
@@ -98,13 +100,13 @@ def taking(budget: PodDisruptionBudget, pods: Sequence[str], granted: set[str], 
         for pod in taken:
             new.status.disruptedPods[pod].CopyFrom(to_time(now))
         if not new.status.disruptionsAllowed:
-            _say_that_none_is_left(new.status, now)
+            _set_no_disruptions_allowed(new.status, now)
         return Put(new)
 
     return Mutation(POD_DISRUPTION_BUDGETS.key(budget.metadata.namespace, name), name, step)
 
 
-def deleting(pods: Strategy[Pod], pod: Pod, options: DeleteOptions, *, spared: bool, now: float) -> Mutation[Pod]:
+def delete_pod_mutation(pods: Strategy[Pod], pod: Pod, options: DeleteOptions, *, spared: bool, now: float) -> Mutation[Pod]:
     """Return a mutation that deletes the pod with this uid.
 
     `spared`: the pod's status made a check of the budget unnecessary. The step then raises Rejected (a conflict) if the status
@@ -123,14 +125,14 @@ def deleting(pods: Strategy[Pod], pod: Pod, options: DeleteOptions, *, spared: b
     return Mutation(PODS.key(metadata.namespace, metadata.name), metadata.name, step)
 
 
-def refused(budget: PodDisruptionBudget) -> Refusal:
+def eviction_refused(budget: PodDisruptionBudget) -> Refusal:
     """Return the refusal of an eviction that the budget does not allow now."""
     status = budget.status
     needs = f"needs {status.desiredHealthy} healthy pods and has {status.currentHealthy} currently"
-    return _refusal(f"The disruption budget {budget.metadata.name} {needs}")
+    return _too_many_disruptions(f"The disruption budget {budget.metadata.name} {needs}")
 
 
-def _refusal(cause: str) -> Refusal:
+def _too_many_disruptions(cause: str) -> Refusal:
     facts = (("cause", cause),)
     return Refusal(Code.RESOURCE_EXHAUSTED, "DisruptionBudget", _VIOLATION, retry_after=RETRY_AFTER, metadata=facts)
 
@@ -139,16 +141,16 @@ def _check_budgets(budget: PodDisruptionBudget) -> None:
     """Check that the budget allows a disruption. Raises Rejected."""
     status, name = budget.status, budget.metadata.name
     if status.observedGeneration < budget.metadata.generation:
-        raise Rejected(_refusal(f"The disruption budget {name} is still being processed by the server."))
+        raise Rejected(_too_many_disruptions(f"The disruption budget {name} is still being processed by the server."))
     if len(status.disruptedPods) > MAX_UNCONFIRMED:
         detail = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
         raise Rejected(errors.forbidden(f'poddisruptionbudgets.policy "{name}" is forbidden: {detail}'))
     if not status.disruptionsAllowed:
-        raise Rejected(refused(budget))
+        raise Rejected(eviction_refused(budget))
 
 
-def _say_that_none_is_left(status: PodDisruptionBudgetStatus, now: float) -> None:
-    found = conditions.find(status.conditions, "DisruptionAllowed")
-    if found is not None and found.status != "False":
-        said = conditions.say(status.conditions, "DisruptionAllowed", "False", "InsufficientPods", "", now)
-        said.observedGeneration = status.observedGeneration
+def _set_no_disruptions_allowed(status: PodDisruptionBudgetStatus, now: float) -> None:
+    condition = conditions.find(status.conditions, "DisruptionAllowed")
+    if condition is not None and condition.status != "False":
+        condition_changed = conditions.say(status.conditions, "DisruptionAllowed", "False", "InsufficientPods", "", now)
+        condition_changed.observedGeneration = status.observedGeneration

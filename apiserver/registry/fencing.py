@@ -52,7 +52,7 @@ MIN_SECRET = 16
 """Minimum length of a secret in bytes."""
 
 
-class HeldTerm(NamedTuple):
+class FencedTerm(NamedTuple):
     """A term that the caller holds."""
 
     name: str
@@ -70,7 +70,7 @@ class Fences:
         self._cacher = cacher
         self._authorizer = authorizer
 
-    async def term(self, fence: Fence, user: User) -> HeldTerm | None:
+    async def term(self, fence: Fence, user: User) -> FencedTerm | None:
         """Return the term of the fence if the user holds it.
 
         The result is None if the term is over, unknown, or held by another user or session. Callers get the same result in
@@ -81,28 +81,28 @@ class Fences:
             raise Rejected(errors.bad_request("a fence needs the name of an election, which is a DNS name, and its token"))
         await self._authorizer.check(user, CAMPAIGN, lambda: (Target("", fence.election),))
         key = election_key(fence.election)
-        record = await self._find(key, fence.token)
-        if record is None or not is_holder(election := _read(record), user.name, fence.secret):
+        record = await self._find_election(key, fence.token)
+        if record is None or not is_holder(election := _decode_election(record), user.name, fence.secret):
             return None
-        return HeldTerm(fences.term(fence), Guard(key, fence.token), tuple(election.scheduler_names))
+        return FencedTerm(fences.term(fence), Guard(key, fence.token), tuple(election.scheduler_names))
 
-    async def _find(self, key: str, token: int) -> KeyValue | None:
+    async def _find_election(self, key: str, token: int) -> KeyValue | None:
         """Return the election's key if it has this token; None if it is deleted or does not exist yet.
 
         A single etcd response without the key may be stale (etcd#20418), so it is not sufficient: a leader steps down after
         a refusal.
         """
         record = self._cacher.raw(key)
-        if not _has(record, token) and self._cacher.revision < token:
+        if not _has_token(record, token) and self._cacher.revision < token:
             record = await self._storage.get(key)
             for _ in range(STALE_ANSWERS + 1):
-                if _has(record, token):
+                if _has_token(record, token):
                     break
-                await self._cacher.fresh(FRESH_TIMEOUT)
+                await self._cacher.wait_until_fresh(FRESH_TIMEOUT)
                 record = self._cacher.raw(key)
                 if self._cacher.revision >= token:
                     break
-        return record if _has(record, token) else None
+        return record if _has_token(record, token) else None
 
     async def enter(self, user: User) -> None:
         """Guard the writes of the present call by the fences in its metadata. Raises Rejected if one does not hold, and the
@@ -121,33 +121,33 @@ class Fences:
 
 def read_fences(metadata: Iterable[tuple[str, str | bytes]]) -> None:
     """Store the fences in the metadata of the present call in PRESENTED_FENCES. Raises Rejected."""
-    found: tuple[Fence, ...] = ()
+    presented: tuple[Fence, ...] = ()
     for key, value in metadata:
         if key == fences.KEY:
-            if len(found) == MAX_FENCES:
+            if len(presented) == MAX_FENCES:
                 raise Rejected(errors.bad_request(f"too many fences: at most {MAX_FENCES} per call"))
             try:
-                found += (fences.parse(str(value)),)
+                presented += (fences.parse(str(value)),)
             except ValueError as error:
                 raise Rejected(errors.bad_request(str(error))) from None
-    PRESENTED_FENCES.set(found)
+    PRESENTED_FENCES.set(presented)
 
 
-def hashed(secret: bytes) -> bytes:
+def hash_secret(secret: bytes) -> bytes:
     """Return the stored form of a secret. Secrets are random, so the hash needs no salt."""
     return sha256(secret).digest()
 
 
 def is_holder(election: Election, user: str, secret: bytes) -> bool:
     """Return whether this user campaigned with this secret. A term without a hash, from an older server, has no holder."""
-    return hmac.compare_digest(election.secret_hash, hashed(secret)) and election.user == user
+    return hmac.compare_digest(election.secret_hash, hash_secret(secret)) and election.user == user
 
 
-def _has(record: KeyValue | None, token: int) -> bool:
+def _has_token(record: KeyValue | None, token: int) -> bool:
     return record is not None and record.create_revision == token
 
 
-def _read(record: KeyValue) -> Election:
+def _decode_election(record: KeyValue) -> Election:
     try:
         return Election.FromString(record.value)
     except DecodeError:

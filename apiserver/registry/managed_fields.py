@@ -45,7 +45,7 @@ MAX_UPDATE_MANAGERS = 10
 """Maximum number of managers per object with the operation Update. The oldest are merged into `ancient-changes`."""
 MAX_MANAGER = 128
 """Maximum length of a manager's name in bytes."""
-_SERVERS_OWN = (
+_SERVER_FIELDS = (
     "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion",
 )  # fmt: skip
 """Metadata without owners."""
@@ -53,7 +53,7 @@ _UPGRADES = {"kubectl": "kubectl.kubernetes.io/last-applied-configuration", "pin
 """The annotations of client-side apply by manager. An apply takes over the fields in the annotation."""
 _IGNORED = {
     "": FieldSet([(field_element("status"),)]),
-    "status": FieldSet([(field_element(each),) for each in ("metadata", "spec")]),
+    "status": FieldSet([(field_element(name),) for name in ("metadata", "spec")]),
 }
 """Fields by subresource that a write does not change. Their values in a configuration are ignored."""
 
@@ -158,9 +158,9 @@ def track(resource: Resource[T], new: T, old: T, manager: Manager, now: float) -
     if not managers:
         del new.metadata.managedFields[:]
         return
-    before, after = _form(resource, old), _form(resource, new)
+    before, after = _ownable_fields(resource, old), _ownable_fields(resource, new)
     ignored = _IGNORED.get(manager.subresource, FieldSet())
-    updated = _updated(_type(resource), before, after, managers, manager, ignored, int(now))
+    updated = _track_update(_schema_type(resource), before, after, managers, manager, ignored, int(now))
     set_entries(new, old, encode(updated, resource))
 
 
@@ -168,7 +168,7 @@ def set_entries(new: Object, old: Object, entries: Sequence[ManagedFieldsEntry])
     """Set metadata.managedFields. If nothing else changes, the old times are kept, so that the write changes nothing."""
     fields = new.metadata.managedFields
     del fields[:]
-    if _without_times(entries) == _without_times(old.metadata.managedFields):
+    if _encode_without_times(entries) == _encode_without_times(old.metadata.managedFields):
         fields.extend(old.metadata.managedFields)
         version, new.metadata.resourceVersion = new.metadata.resourceVersion, old.metadata.resourceVersion
         same = new == old
@@ -179,7 +179,7 @@ def set_entries(new: Object, old: Object, entries: Sequence[ManagedFieldsEntry])
     fields.extend(entries)
 
 
-def _without_times(entries: Iterable[ManagedFieldsEntry]) -> list[bytes]:
+def _encode_without_times(entries: Iterable[ManagedFieldsEntry]) -> list[bytes]:
     found = list[bytes]()
     for entry in entries:
         copy = ManagedFieldsEntry()
@@ -196,40 +196,42 @@ def _managers_of_update(resource: Resource[T], new: T, old: T, subresource: str)
         sent = new.metadata.managedFields
         if len(sent) == 1 and sent[0] == ManagedFieldsEntry():
             return {}
-        if found := _decoded(sent, resource):
+        if found := _decode_entry(sent, resource):
             return found
-    return _decoded(old.metadata.managedFields, resource)
+    return _decode_entry(old.metadata.managedFields, resource)
 
 
-def _decoded(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[Manager, Owned]:
+def _decode_entry(entries: Iterable[ManagedFieldsEntry], resource: Resource[Any]) -> dict[Manager, Owned]:
     try:
         return decode(entries, resource)
     except ValueError:
         return {}
 
 
-def _updated(
+def _track_update(
     of: Type, before: Any, after: Any, managers: Managers, manager: Manager, ignored: FieldSet, now: int
 ) -> dict[Manager, Owned]:
     """Return the owners after an update."""
     difference = compare(of, before, after)
     seen = difference.without(ignored)
     lost = seen.changed | seen.removed
-    found = {each: owned._replace(fields=owned.fields - lost) for each, owned in managers.items()}
+    found = {manager: owned._replace(fields=owned.fields - lost) for manager, owned in managers.items()}
     if taken := difference.changed.without_trees(ignored):
         previous = found.get(manager)
         found[manager] = Owned(taken | previous.fields if previous else taken, now)
-    return _capped({each: owned for each, owned in found.items() if owned.fields})
+    return _cap_update_managers({manager: owned for manager, owned in found.items() if owned.fields})
 
 
-def _capped(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:
-    updaters = sorted((each for each in managers if each.operation == UPDATE), key=lambda each: (managers[each].time, each))
+def _cap_update_managers(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:
+    updaters = sorted(
+        (manager for manager in managers if manager.operation == UPDATE), key=lambda manager: (managers[manager].time, manager)
+    )
     surplus = len(updaters) - MAX_UPDATE_MANAGERS
     if surplus <= 0:
         return managers
     fields, time = FieldSet(), 0
-    for each in updaters[: surplus + 1]:
-        owned = managers.pop(each)
+    for manager in updaters[: surplus + 1]:
+        owned = managers.pop(manager)
         fields, time = fields | owned.fields, owned.time
     managers[Manager(ANCIENT_CHANGES, UPDATE, updaters[0].api_version)] = Owned(fields, time)
     return managers
@@ -249,21 +251,21 @@ def configuration(resource: Resource[T], data: Mapping[str, Any], manager: str, 
     fields = {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
     metadata = fields.pop("metadata", None) or {}
     if not isinstance(metadata, dict):
-        raise _mistyped(resource, data, TypeMismatch([".metadata: expected map"]))
+        raise _type_mismatch_rejection(resource, data, TypeMismatch([".metadata: expected map"]))
     if metadata.get("managedFields") is not None:
         raise Rejected(errors.bad_request("metadata.managedFields must be nil"))
-    if said := {name: value for name, value in metadata.items() if name not in _SERVERS_OWN}:
-        fields["metadata"] = said
+    if client_metadata := {name: value for name, value in metadata.items() if name not in _SERVER_FIELDS}:
+        fields["metadata"] = client_metadata
     try:
-        check(_type(resource), fields)
+        check(_schema_type(resource), fields)
     except TypeMismatch as error:
-        raise _mistyped(resource, data, error) from None
+        raise _type_mismatch_rejection(resource, data, error) from None
     return Configuration(Manager(manager, APPLY, subresource=subresource), force, data, fields)
 
 
-def _mistyped(resource: Resource[Any], data: Mapping[str, Any], error: TypeMismatch) -> Rejected:
+def _type_mismatch_rejection(resource: Resource[Any], data: Mapping[str, Any], error: TypeMismatch) -> Rejected:
     metadata = data.get("metadata")
-    namespace, name = (metadata.get(each, "") for each in ("namespace", "name")) if isinstance(metadata, dict) else ("", "")
+    namespace, name = (metadata.get(key, "") for key in ("namespace", "name")) if isinstance(metadata, dict) else ("", "")
     version = resource.api_version if "/" in resource.api_version else f"/{resource.api_version}"
     message = f"failed to create typed patch object ({namespace}/{name}; {version}, Kind={resource.kind}): {error}"
     return Rejected(errors.untyped(message))
@@ -277,9 +279,9 @@ def create(resource: Resource[T], wanted: Configuration, namespace: str, name: s
     form = {**wanted.fields, "metadata": {**wanted.fields.get("metadata", {}), "name": name, "namespace": namespace}}
     if not resource.namespaced:
         del form["metadata"]["namespace"]
-    owned = field_set(_type(resource), wanted.fields).without_trees(_IGNORED.get(wanted.manager.subresource, FieldSet()))
+    owned = field_set(_schema_type(resource), wanted.fields).without_trees(_IGNORED.get(wanted.manager.subresource, FieldSet()))
     managers = {wanted.manager: Owned(owned, int(now))} if owned else {}
-    obj = _read(resource, name, lambda: from_dict(resource, form))
+    obj = _read_object(resource, name, lambda: from_dict(resource, form))
     obj.metadata.resourceVersion = str(metadata.get("resourceVersion") or "")
     return Applied(obj, encode(managers, resource))
 
@@ -287,8 +289,8 @@ def create(resource: Resource[T], wanted: Configuration, namespace: str, name: s
 def apply(resource: Resource[T], wanted: Configuration, live: T, now: float) -> Applied[T]:
     """Return the live object with the configuration applied. Raises Rejected."""
     name = live.metadata.name
-    of, form = _type(resource), to_dict(live)
-    before = _without_servers_own(resource, form)
+    of, form = _schema_type(resource), to_dict(live)
+    before = _drop_server_fields(resource, form)
     try:
         managers = decode(live.metadata.managedFields, resource)
     except ValueError as error:
@@ -296,28 +298,28 @@ def apply(resource: Resource[T], wanted: Configuration, live: T, now: float) -> 
     if not managers:
         first = Manager(BEFORE_FIRST_APPLY, UPDATE, resource.api_version, wanted.manager.subresource)
         ignored = _IGNORED.get(wanted.manager.subresource, FieldSet())
-        managers = _updated(of, _start(resource), before, {}, first, ignored, int(now))
+        managers = _track_update(of, _empty_form(resource), before, {}, first, ignored, int(now))
     try:
-        after, owners = _merged(of, wanted, before, managers, int(now), wanted.force)
+        after, owners = _merge_applied(of, wanted, before, managers, int(now), wanted.force)
     except _Conflicts as conflicts:
-        found = _unforgiven(resource, wanted.manager, live, before, conflicts.found)
+        found = _remaining_conflicts(resource, wanted.manager, live, before, conflicts.found)
         if found:
-            told = [Violation(text_of(path), f"conflict with {each}") for each, path in found]
+            told = [Violation(text_of(path), f"conflict with {manager}") for manager, path in found]
             raise Rejected(errors.apply_conflict(told)) from None
-        after, owners = _merged(of, wanted, before, managers, int(now), True)
+        after, owners = _merge_applied(of, wanted, before, managers, int(now), True)
     except TypeMismatch as error:
         raise Rejected(errors.untyped(f"failed to merge config: {error}")) from None
-    _remember(wanted, after)
-    after = {each: value for each, value in after.items() if value or each in form}
-    kept = {each: form["metadata"][each] for each in _SERVERS_OWN if each in form["metadata"] and each != "managedFields"}
+    _record_last_applied(wanted, after)
+    after = {key: value for key, value in after.items() if value or key in form}
+    kept = {key: form["metadata"][key] for key in _SERVER_FIELDS if key in form["metadata"] and key != "managedFields"}
     new_form = {"apiVersion": resource.api_version, "kind": resource.kind, **after}
     new_form["metadata"] = {**(after.get("metadata") or {}), **kept}
-    new = _read(resource, name, lambda: revised(resource, live, form, new_form))
+    new = _read_object(resource, name, lambda: revised(resource, live, form, new_form))
     _check_identity(wanted.data, new.metadata)
     return Applied(new, encode(owners, resource))
 
 
-def _merged(
+def _merge_applied(
     of: Type, wanted: Configuration, before: dict[str, Any], managers: Managers, now: int, force: bool
 ) -> tuple[dict[str, Any], dict[Manager, Owned]]:
     """Return the fields and the owners after an apply. Raises _Conflicts."""
@@ -325,41 +327,41 @@ def _merged(
     after = merge(of, before, wanted.fields)
     last = managers.get(wanted.manager)
     owned = field_set(of, wanted.fields).without_trees(ignored)
-    others = {each: owner for each, owner in managers.items() if each != wanted.manager}
+    others = {other: owner for other, owner in managers.items() if other != wanted.manager}
     if last is not None:
         claimed = owned
         for owner in others.values():
             claimed = claimed | owner.fields
-        after = _pruned(of, after, last.fields, claimed)
+        after = _prune_unowned(of, after, last.fields, claimed)
     after = {} if after is ABSENT else after
     difference = compare(of, before, after).without(ignored)
     changed = difference.changed
-    conflicts = [(each, path) for each, owner in sorted(others.items()) for path in owner.fields & changed]
+    conflicts = [(other, path) for other, owner in sorted(others.items()) for path in owner.fields & changed]
     if conflicts and not force:
         raise _Conflicts(conflicts)
     lost = changed | difference.removed
-    found = {each: owner._replace(fields=owner.fields - lost) for each, owner in others.items()}
+    found = {other: owner._replace(fields=owner.fields - lost) for other, owner in others.items()}
     is_same = equal(before, after)
     found[wanted.manager] = Owned(owned, now if not is_same else last.time if last is not None else 0)
-    return after, {each: owner for each, owner in found.items() if owner.fields}
+    return after, {other: owner for other, owner in found.items() if owner.fields}
 
 
-def _pruned(of: Type, merged: Any, last: FieldSet, claimed: FieldSet) -> Any:
+def _prune_unowned(of: Type, merged: Any, last: FieldSet, claimed: FieldSet) -> Any:
     """Remove the fields of `last` that no manager claims. Parents of claimed fields, and of fields without an owner, stay."""
     if merged is ABSENT or not last:
         return merged
     last = with_named_fields(of, last)
     everything = with_named_fields(of, field_set(of, merged))
-    left = _fields_left(of, remove(of, merged, last))
+    left = _remaining_fields(of, remove(of, merged, last))
     kept = remove(of, merged, everything - (left | with_named_fields(of, claimed)))
-    return remove(of, merged, (everything - _fields_left(of, kept)) & last)
+    return remove(of, merged, (everything - _remaining_fields(of, kept)) & last)
 
 
-def _fields_left(of: Type, value: Any) -> FieldSet:
+def _remaining_fields(of: Type, value: Any) -> FieldSet:
     return FieldSet() if value is ABSENT else with_named_fields(of, field_set(of, value))
 
 
-def _unforgiven(
+def _remaining_conflicts(
     resource: Resource[Any], manager: Manager, live: Object, before: dict[str, Any], found: Sequence[tuple[Manager, Path]]
 ) -> Sequence[tuple[Manager, Path]]:
     """Return the conflicts that remain when server-side apply replaces client-side apply: the manager may take over fields
@@ -367,21 +369,21 @@ def _unforgiven(
     text = live.metadata.annotations.get(_UPGRADES.get(manager.name, ""), "")
     if not text:
         return found
-    of = _type(resource)
+    of = _schema_type(resource)
     try:
         last = json.loads(text)
         if not isinstance(last, dict) or last.get("apiVersion") != resource.api_version:
             return found
-        fields = _without_servers_own(resource, last)
+        fields = _drop_server_fields(resource, last)
         check(of, fields)
     except (ValueError, RecursionError):
         return found
     difference = compare(of, fields, before)
     allowed = field_set(of, fields) - difference.changed - difference.removed
-    return [(each, path) for each, path in found if path not in allowed]
+    return [(manager, path) for manager, path in found if path not in allowed]
 
 
-def _remember(wanted: Configuration, after: dict[str, Any]) -> None:
+def _record_last_applied(wanted: Configuration, after: dict[str, Any]) -> None:
     """Update the annotation of client-side apply, in place."""
     annotation = _UPGRADES.get(wanted.manager.name)
     annotations = (after.get("metadata") or {}).get("annotations") or {}
@@ -404,7 +406,7 @@ def _check_identity(data: Mapping[str, Any], metadata: ObjectMeta) -> None:
             setattr(metadata, name, str(said[name]))
 
 
-def _read(resource: Resource[T], name: str, read: Any) -> T:
+def _read_object(resource: Resource[T], name: str, read: Any) -> T:
     try:
         return cast(T, read())
     except CodecError as error:
@@ -412,26 +414,26 @@ def _read(resource: Resource[T], name: str, read: Any) -> T:
         raise Rejected(errors.invalid(resource, name, wrong)) from None
 
 
-def _type(resource: Resource[Any]) -> Type:
+def _schema_type(resource: Resource[Any]) -> Type:
     return type_of(resource.message.DESCRIPTOR)
 
 
-def _start(resource: Resource[Any]) -> dict[str, Any]:
-    """Return an object without fields, in the format of `_form`."""
+def _empty_form(resource: Resource[Any]) -> dict[str, Any]:
+    """Return an object without fields, in the format of `_ownable_fields`."""
     found = empty(resource.message.DESCRIPTOR)
     del found["metadata"]
     return {**found, "metadata": {}}
 
 
-def _form(resource: Resource[Any], obj: Object) -> dict[str, Any]:
+def _ownable_fields(resource: Resource[Any], obj: Object) -> dict[str, Any]:
     """Return the fields of an object that can have owners."""
-    return _without_servers_own(resource, to_dict(cast(Message, obj)))
+    return _drop_server_fields(resource, to_dict(cast(Message, obj)))
 
 
-def _without_servers_own(resource: Resource[Any], form: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_server_fields(resource: Resource[Any], form: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in form.items() if name not in ("apiVersion", "kind")}
     metadata = found.get("metadata") or {}
-    found["metadata"] = {name: value for name, value in metadata.items() if name not in _SERVERS_OWN}
+    found["metadata"] = {name: value for name, value in metadata.items() if name not in _SERVER_FIELDS}
     for name in ("spec", "status"):
         if name in resource.message.DESCRIPTOR.fields_by_name:
             found.setdefault(name, {})

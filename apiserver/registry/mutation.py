@@ -127,7 +127,7 @@ Outcome = Written | Refusal
 class Allocator(Protocol[T]):
     """Adds companions to the writes of a resource."""
 
-    def allocating(self, step: Step[T], dry_run: bool) -> Step[T]:
+    def with_allocation(self, step: Step[T], dry_run: bool) -> Step[T]:
         """Return a step that also allocates. If a companion conflicts, the mutator repeats the step with the same version."""
         ...
 
@@ -159,60 +159,60 @@ class Mutator(Generic[T]):
         self._clock = clock
         self._allocator = allocator
 
-    async def run(self, mutations: Sequence[Mutation[T]], *, dry_run: bool = False) -> list[Outcome]:
+    async def run_mutations(self, mutations: Sequence[Mutation[T]], *, dry_run: bool = False) -> list[Outcome]:
         """Return the outcome of each mutation, in order. A mutation that fails does not affect the others."""
         if (allocator := self._allocator) is not None:
-            mutations = [each._replace(step=allocator.allocating(each.step, dry_run)) for each in mutations]
+            mutations = [mutation._replace(step=allocator.with_allocation(mutation.step, dry_run)) for mutation in mutations]
         outcomes: dict[int, Outcome] = {}
-        for wave in _waves(mutations):
-            outcomes.update(zip(wave, await self._run([mutations[index] for index in wave], dry_run), strict=True))
+        for wave in _group_by_distinct_keys(mutations):
+            outcomes.update(zip(wave, await self._run_distinct([mutations[index] for index in wave], dry_run), strict=True))
         return [outcomes[index] for index in range(len(mutations))]
 
-    async def _run(self, mutations: Sequence[Mutation[T]], dry_run: bool) -> list[Outcome]:
+    async def _run_distinct(self, mutations: Sequence[Mutation[T]], dry_run: bool) -> list[Outcome]:
         """Run mutations with distinct keys and return their outcomes."""
         fence = fencing.CURRENT_GUARDS.get()
-        attempts = [_Attempt(mutation, _cached(self._cache.get(mutation.key)), fence) for mutation in mutations]
+        attempts = [_MutationAttempt(mutation, _cached_version(self._cache.get(mutation.key)), fence) for mutation in mutations]
         if dry_run:
             for attempt in attempts:
-                attempt.rely()
+                attempt.trust_cached_version()
                 if attempt.mutation.key in self._cache.unreadable:
                     attempt.outcome = errors.unreadable(self._resource, attempt.mutation.name)
-        open_: Sequence[_Attempt[T]] = attempts
+        pending: Sequence[_MutationAttempt[T]] = attempts
         for _ in range(MAX_ROUNDS):
-            await in_slices(lambda attempt: attempt.advance(dry_run), open_, self._clock)
-            if later := [attempt.wait(dry_run) for attempt in open_ if attempt.later is not None]:
-                await asyncio.gather(*later)
-            await self._read([attempt for attempt in open_ if attempt.must_read])
-            await self._commit([attempt for attempt in open_ if attempt.write is not None])
-            open_ = [attempt for attempt in open_ if attempt.outcome is None]
-            if not open_:
+            await in_slices(lambda attempt: attempt.run_step(dry_run), pending, self._clock)
+            if deferred := [attempt.await_deferred(dry_run) for attempt in pending if attempt.deferred is not None]:
+                await asyncio.gather(*deferred)
+            await self._read_current([attempt for attempt in pending if attempt.must_read])
+            await self._commit_writes([attempt for attempt in pending if attempt.write is not None])
+            pending = [attempt for attempt in pending if attempt.outcome is None]
+            if not pending:
                 break
         return [attempt.outcome or errors.contended(self._resource, attempt.mutation.name) for attempt in attempts]
 
-    async def _read(self, attempts: Sequence["_Attempt[T]"]) -> None:
-        async def read(attempt: _Attempt[T]) -> None:
+    async def _read_current(self, attempts: Sequence["_MutationAttempt[T]"]) -> None:
+        async def read(attempt: _MutationAttempt[T]) -> None:
             try:
                 current = await self._storage.get(attempt.mutation.key)
             except StorageError as error:
                 attempt.outcome = errors.from_storage(error)
             else:
-                self._go_on(attempt, current)
+                self._continue_with(attempt, current)
 
         if attempts:
             await asyncio.gather(*(read(attempt) for attempt in attempts))
 
-    async def _commit(self, attempts: Sequence["_Attempt[T]"]) -> None:
+    async def _commit_writes(self, attempts: Sequence["_MutationAttempt[T]"]) -> None:
         if not attempts:
             return
         results = await self._committer.commit_many([attempt.write for attempt in attempts if attempt.write])
         for attempt, result in zip(attempts, results, strict=True):
             match result:
                 case int():
-                    attempt.committed(result)
+                    attempt.set_committed(result)
                 case Conflict() if result.write.key != attempt.mutation.key:
                     attempt.write = None  # a companion: the step chooses another one
                 case Conflict():
-                    self._go_on(attempt, result.current)
+                    self._continue_with(attempt, result.current)
                 case GuardFailed():
                     attempt.outcome = guard_refusal(result.guard)
                 case Denied():
@@ -220,14 +220,14 @@ class Mutator(Generic[T]):
                 case _:
                     attempt.outcome = errors.from_storage(result)
 
-    def _go_on(self, attempt: "_Attempt[T]", current: KeyValue | None) -> None:
+    def _continue_with(self, attempt: "_MutationAttempt[T]", current: KeyValue | None) -> None:
         """Continue with the state that etcd returned."""
         try:
-            attempt.authoritative(self._decode(current))
+            attempt.set_current_version(self._decode_version(current))
         except DecodeError:
             attempt.outcome = errors.unreadable(self._resource, attempt.mutation.name)
 
-    def _decode(self, current: KeyValue | None) -> Version[T] | None:
+    def _decode_version(self, current: KeyValue | None) -> Version[T] | None:
         if current is None:
             return None
         obj = self._resource.message()
@@ -235,16 +235,16 @@ class Mutator(Generic[T]):
         return Version(obj, current.mod_revision, current.value)
 
 
-def _waves(mutations: Sequence[Mutation[Any]]) -> Iterator[Sequence[int]]:
+def _group_by_distinct_keys(mutations: Sequence[Mutation[Any]]) -> Iterator[Sequence[int]]:
     """Yield the indices of the mutations in groups with distinct keys. Usually there is one group."""
     if len({mutation.key for mutation in mutations}) == len(mutations):
         yield range(len(mutations))
         return
     waves: list[list[int]] = []
-    seen = Counter[str]()
+    occurrences = Counter[str]()
     for index, mutation in enumerate(mutations):
-        number = seen[mutation.key]
-        seen[mutation.key] += 1
+        number = occurrences[mutation.key]
+        occurrences[mutation.key] += 1
         if number == len(waves):
             waves.append([])
         waves[number].append(index)
@@ -259,28 +259,29 @@ def guard_refusal(guard: Guard) -> Refusal:
     return errors.fenced(guard.key.rpartition("/")[2], guard.create_revision)
 
 
-def _cached(entry: CacheEntry[T] | None) -> Version[T] | None:
+def _cached_version(entry: CacheEntry[T] | None) -> Version[T] | None:
     return None if entry is None else Version(entry.obj, entry.mod_revision, entry.value)
 
 
-def _revision(version: Version[Any] | None) -> int:
+def _revision_of(version: Version[Any] | None) -> int:
     return 0 if version is None else version.revision
 
 
-class _Attempt(Generic[T]):
+class _MutationAttempt(Generic[T]):
     """The state of one mutation.
 
-    After `advance`, and after `wait` if the step is deferred, one of these is set: `outcome`, `must_read` or `write`.
+    After `run_step`, and after `await_deferred` if the step is deferred, one of these is set: `outcome`, `must_read` or
+    `write`.
     """
 
     __slots__ = (
-        "_final",
+        "_deferred_refusal",
         "_guards",
-        "_refused",
+        "_is_current",
         "_uid",
         "_value",
         "_version",
-        "later",
+        "deferred",
         "must_read",
         "mutation",
         "outcome",
@@ -291,80 +292,80 @@ class _Attempt(Generic[T]):
         self.mutation = mutation
         self._guards = mutation.guards + fence
         self._version = version
-        self._final = False  # whether the version was read from etcd; otherwise it is from the cache and may be stale
-        self._refused: Refusal | None = None  # the refusal of the deferred step for that version
+        self._is_current = False  # whether the version was read from etcd; otherwise it is from the cache and may be stale
+        self._deferred_refusal: Refusal | None = None  # the refusal of the deferred step for that version
         self._uid, self._value = "", b""
-        self.later: Deferred[T] | None = None
+        self.deferred: Deferred[T] | None = None
         self.outcome: Outcome | None = None
         self.write: Write | None = None
         self.must_read = False
 
-    def authoritative(self, version: Version[T] | None) -> None:
+    def set_current_version(self, version: Version[T] | None) -> None:
         """Set the version that etcd returned."""
-        if self._refused is not None and _revision(version) == _revision(self._version):
-            self.outcome = self._refused  # the version is the same, so the deferred step is not repeated
-        self._version, self._final = version, True
+        if self._deferred_refusal is not None and _revision_of(version) == _revision_of(self._version):
+            self.outcome = self._deferred_refusal  # the version is the same, so the deferred step is not repeated
+        self._version, self._is_current = version, True
         self.must_read, self.write = False, None
 
-    def rely(self) -> None:
+    def trust_cached_version(self) -> None:
         """Treat the known version as the version in etcd."""
-        self._final = True
+        self._is_current = True
 
-    def committed(self, revision: int) -> None:
+    def set_committed(self, revision: int) -> None:
         self.outcome = Written(self.mutation.name, self._uid, revision, self._value)
 
-    def advance(self, dry_run: bool) -> None:
+    def run_step(self, dry_run: bool) -> None:
         """Run the step on the known version. Does nothing if the attempt has an outcome."""
         if self.outcome is not None:
             return
         try:
             step = self.mutation.step(self._version)
         except Rejected as rejected:
-            self._refuse(rejected.refusal)
+            self._handle_refusal(rejected.refusal)
             return
         if isinstance(step, Deferred):
-            self.later = step
+            self.deferred = step
         else:
-            self._take(step, dry_run)
+            self._take_next_state(step, dry_run)
 
-    async def wait(self, dry_run: bool) -> None:
-        assert self.later is not None
-        later, self.later = self.later, None
+    async def await_deferred(self, dry_run: bool) -> None:
+        assert self.deferred is not None
+        deferred, self.deferred = self.deferred, None
         try:
-            step = await later.final()
+            step = await deferred.final()
         except Rejected as rejected:
-            self._refused = rejected.refusal
-            self._refuse(rejected.refusal)
+            self._deferred_refusal = rejected.refusal
+            self._handle_refusal(rejected.refusal)
         else:
-            self._take(step, dry_run)
+            self._take_next_state(step, dry_run)
 
-    def _refuse(self, refusal: Refusal) -> None:
-        if self._final:
+    def _handle_refusal(self, refusal: Refusal) -> None:
+        if self._is_current:
             self.outcome = refusal
         else:
             self.must_read = True
 
-    def _take(self, step: Final[T], dry_run: bool) -> None:
-        if step is Effect.NO_OP and not self._final:
+    def _take_next_state(self, step: Final[T], dry_run: bool) -> None:
+        if step is Effect.NO_OP and not self._is_current:
             self.must_read = True
         elif isinstance(step, Put):
-            self._store(step, dry_run)
+            self._prepare_put(step, dry_run)
         else:
             assert self._version is not None, "NO_OP and DELETE need an existing object"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
             if isinstance(step, Remove) and step.last is not None:
                 self._value = step.last.SerializeToString()
             if step is Effect.NO_OP or dry_run:
-                self.committed(self._version.revision)
+                self.set_committed(self._version.revision)
             else:
                 companions = step.companions if isinstance(step, Remove) else ()
                 self.write = Write(self.mutation.key, None, self._version.revision, self._guards, companions=companions)
 
-    def _store(self, put: Put[T], dry_run: bool) -> None:
-        expected, value = _revision(self._version), put.obj.SerializeToString()
+    def _prepare_put(self, put: Put[T], dry_run: bool) -> None:
+        expected, value = _revision_of(self._version), put.obj.SerializeToString()
         self._uid, self._value = put.obj.metadata.uid, value
         if dry_run:
-            self.committed(expected)
+            self.set_committed(expected)
         else:
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=put.grows, companions=put.companions)
 
@@ -381,11 +382,11 @@ def check_subresource(resource: Resource[T], request: PatchRequest) -> None:
     """Check that the subresource can be patched. Raises Rejected."""
     patchable = (STATUS, RESIZE) if resource is PODS else (STATUS,)
     if request.subresource not in ("", *patchable):
-        known = " and ".join(f'"{each}"' for each in patchable)
-        raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched; expected {known}'))
+        names = " and ".join(f'"{subresource}"' for subresource in patchable)
+        raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched; expected {names}'))
 
 
-def patching(resource: Resource[Any], request: PatchRequest) -> Callable[[Any], Any]:
+def patch_function(resource: Resource[Any], request: PatchRequest) -> Callable[[Any], Any]:
     """Return a function that returns the patched copy of a stored object. `resource`: the version of the patch. Both functions
     raise Rejected."""
     conversion = conversion_of(resource)
@@ -429,14 +430,16 @@ def patching(resource: Resource[Any], request: PatchRequest) -> Callable[[Any], 
             unknown = [f'unknown field "{problem.field}"' for problem in error.problems if problem.unknown]
             if validation == STRICT and len(unknown) == len(error.problems):
                 raise Rejected(errors.bad_request(f"strict decoding error: {', '.join(unknown)}")) from None
-            wrong = [Violation(problem.field, problem.message) for problem in error.problems]
-            raise Rejected(errors.invalid(resource, request.name, wrong)) from None
+            violations = [Violation(problem.field, problem.message) for problem in error.problems]
+            raise Rejected(errors.invalid(resource, request.name, violations)) from None
         if not resource.namespaced:
             new.metadata.namespace = ""
-        moved = [field for field in ("name", "namespace") if getattr(new.metadata, field) != getattr(old.metadata, field)]
-        if moved:
-            wrong = [invalid(f"metadata.{field}", getattr(new.metadata, field), IMMUTABLE) for field in moved]
-            raise Rejected(errors.invalid(resource, request.name, wrong))
+        changed_fields = [
+            field for field in ("name", "namespace") if getattr(new.metadata, field) != getattr(old.metadata, field)
+        ]
+        if changed_fields:
+            violations = [invalid(f"metadata.{field}", getattr(new.metadata, field), IMMUTABLE) for field in changed_fields]
+            raise Rejected(errors.invalid(resource, request.name, violations))
         return new
 
     return apply

@@ -47,7 +47,7 @@ from pinnace.apiserver.registry.mutation import (
     Version,
     Written,
     check_subresource,
-    patching,
+    patch_function,
 )
 from pinnace.apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
 from pinnace.apiserver.storage.interface import StorageError
@@ -90,10 +90,10 @@ class Store(Generic[T]):
         self._mutator = mutator
         self._refresh = refresh
         self._clock = clock
-        self._creation = Creation(resource, strategy, admission, refresh, clock, rng, webhooks)
+        self._creator = ObjectCreator(resource, strategy, admission, refresh, clock, rng, webhooks)
         self._webhooks = webhooks
         self._tracer = tracer
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._patch_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks of the patches under way, by key."""
 
     async def create(self, objs: Sequence[T], by: Request) -> list[Outcome]:
@@ -104,8 +104,8 @@ class Store(Generic[T]):
             metadata.uid = ""  # the server sets it once, although a refused object is admitted again
             if metadata.generateName and not metadata.name:
                 sent[index] = obj.SerializeToString()
-        outcomes = await self.mutate(await self._additions(objs, by), dry_run=by.dry_run)
-        await self._go_again(objs, sent, outcomes, by)
+        outcomes = await self.mutate(await self._admit_creates(objs, by), dry_run=by.dry_run)
+        await self._retry_creates(objs, sent, outcomes, by)
         return outcomes
 
     def admit_update(self, new: T, old: T, by: Request) -> None:
@@ -116,75 +116,77 @@ class Store(Generic[T]):
         """Bring the caches that admission reads up to date. Raises CacheError, StorageError."""
         await self._refresh()
 
-    def complete(self, obj: T, by: Request) -> None:
+    def admit_object(self, obj: T, by: Request) -> None:
         """Complete and validate a client's new object, without webhooks. Raises Rejected."""
-        self._creation.complete(obj, by)
+        self._creator.admit_object(obj, by)
 
-    async def _go_again(self, objs: Sequence[T], sent: Mapping[int, bytes], outcomes: list[Outcome], by: Request) -> None:
+    async def _retry_creates(self, objs: Sequence[T], sent: Mapping[int, bytes], outcomes: list[Outcome], by: Request) -> None:
         """Retry creates whose failure is not final: the generated name was taken, or something other than the object has
         changed since admission. A new name means a new admission, because labels may contain the name and permissions may
         depend on it. `sent`: those without a name, as the client sent them."""
         for _ in range(ATTEMPTS - 1):
-            taken = [index for index in sent if _is_taken(outcomes[index])]
+            taken_names = [index for index in sent if _is_name_taken(outcomes[index])]
             overtaken = [index for index, outcome in enumerate(outcomes) if outcome is errors.OVERTAKEN]
-            if not taken and not overtaken:
+            if not taken_names and not overtaken:
                 break
-            for index in taken:
+            for index in taken_names:
                 objs[index].ParseFromString(sent[index])
             try:
                 if overtaken:
                     await self._refresh()
-                items = await self._additions([objs[index] for index in taken], by)
+                items = await self._admit_creates([objs[index] for index in taken_names], by)
             except (CacheError, StorageError):
                 break  # keep the outcomes that are known
-            items += [self._addition(objs[index]) for index in overtaken]
+            items += [self._create_mutation(objs[index]) for index in overtaken]
             retried = await self.mutate(items, dry_run=by.dry_run)
-            for index, outcome in zip(taken + overtaken, retried, strict=True):
+            for index, outcome in zip(taken_names + overtaken, retried, strict=True):
                 outcomes[index] = outcome
 
-    async def _additions(self, objs: Sequence[T], by: Request) -> list[Mutation[T] | Refusal]:
+    async def _admit_creates(self, objs: Sequence[T], by: Request) -> list[Mutation[T] | Refusal]:
         """Return a mutation for each object that is admitted, and a refusal for each other."""
         with self._tracer.span("admit"):
-            refusals = await self._creation.complete_all(objs, by)
-        return [refusal or self._addition(obj) for obj, refusal in zip(objs, refusals, strict=True)]
+            refusals = await self._creator.admit_batch(objs, by)
+        return [refusal or self._create_mutation(obj) for obj, refusal in zip(objs, refusals, strict=True)]
 
     async def update(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replace spec and metadata."""
         await self._prepare_dry_run(by)
-        return await self.mutate([self._update(obj, by, Operation.UPDATE) for obj in objs], dry_run=by.dry_run)
+        return await self.mutate([self._update_mutation(obj, by, Operation.UPDATE) for obj in objs], dry_run=by.dry_run)
 
     async def update_status(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replace status. Of the rest of an object, only name, uid and resourceVersion are read."""
         await self._prepare_dry_run(by)
-        return await self.mutate([self._update(obj, by, Operation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run)
+        return await self.mutate([self._update_mutation(obj, by, Operation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run)
 
     async def finalize(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replace spec.finalizers and metadata, of namespaces only."""
         await self._prepare_dry_run(by)
-        return await self.mutate([self._update(obj, by, Operation.FINALIZE) for obj in objs], dry_run=by.dry_run)
+        return await self.mutate([self._update_mutation(obj, by, Operation.FINALIZE) for obj in objs], dry_run=by.dry_run)
 
     async def update_resize(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replace the resources of the containers of pods."""
         await self._prepare_dry_run(by)
-        return await self.mutate([self._update(obj, by, Operation.RESIZE) for obj in objs], dry_run=by.dry_run)
+        return await self.mutate([self._update_mutation(obj, by, Operation.RESIZE) for obj in objs], dry_run=by.dry_run)
 
     async def patch(self, request: PatchRequest, by: Request) -> list[Outcome]:
         """Patch spec and metadata, or a subresource, of the latest version. A conflict with another write is retried until
         the call's deadline. Patches of one object run one after another, because concurrent ones would conflict."""
-        return await self._repeat(self._patch(request, by), by)
+        return await self._retry_until_uncontended(self._patch_mutation(request, by), by)
 
     async def modify(self, namespace: str, name: str, change: Callable[[Version[T]], T], by: Request) -> list[Outcome]:
         """Update the latest version to the result of `change`, as `patch` does. `change` may raise Rejected."""
 
         def step(version: Version[T] | None) -> Next[T]:
-            present = self._present(name, version)
-            return self._next(change(present), present, by, Operation.UPDATE)
+            present = self._require_present(name, version)
+            return self._apply_step(change(present), present, by, Operation.UPDATE)
 
-        return await self._repeat(Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step), by)
+        return await self._retry_until_uncontended(
+            Mutation(self.resource.key(namespace or DEFAULT_NAMESPACE, name), name, step), by
+        )
 
-    async def _repeat(self, mutation: Mutation[T], by: Request) -> list[Outcome]:
+    async def _retry_until_uncontended(self, mutation: Mutation[T], by: Request) -> list[Outcome]:
         await self._prepare_dry_run(by)
-        async with self._turns.setdefault(mutation.key, asyncio.Lock()):
+        async with self._patch_locks.setdefault(mutation.key, asyncio.Lock()):
             while True:
                 outcomes = await self.mutate([mutation], dry_run=by.dry_run)
                 if outcomes != [errors.contended(self.resource, mutation.name)]:
@@ -197,15 +199,15 @@ class Store(Generic[T]):
         namespace = self.resource.home(request.namespace)
         applied = managed_fields.create(conversion.served, wanted, namespace, request.name, self._clock.time())
         obj: T = conversion.to_stored(applied.obj)
-        items = await self._additions([obj], by)
+        items = await self._admit_creates([obj], by)
         obj.metadata.managedFields.extend(applied.entries)
         outcomes = await self.mutate(items, dry_run=by.dry_run)
-        await self._go_again([obj], {}, outcomes, by)
+        await self._retry_creates([obj], {}, outcomes, by)
         return outcomes
 
     async def delete(self, requests: Sequence[DeleteRequest], by: Request) -> list[Outcome]:
         await self._prepare_dry_run(by)
-        return await self.mutate([self._deletion(request, by) for request in requests], dry_run=by.dry_run)
+        return await self.mutate([self._delete_mutation(request, by) for request in requests], dry_run=by.dry_run)
 
     async def _prepare_dry_run(self, by: Request) -> None:
         """Refresh the caches before a dry run, which compares nothing in etcd."""
@@ -215,10 +217,12 @@ class Store(Generic[T]):
     async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
         """Run the mutations among the items and return all outcomes in order. `dry_run`: the caches must be up to date."""
         with self._tracer.span("commit"):
-            done = iter(await self._mutator.run([each for each in items if isinstance(each, Mutation)], dry_run=dry_run))
-        return [each if isinstance(each, Refusal) else next(done) for each in items]
+            outcomes = iter(
+                await self._mutator.run_mutations([item for item in items if isinstance(item, Mutation)], dry_run=dry_run)
+            )
+        return [item if isinstance(item, Refusal) else next(outcomes) for item in items]
 
-    def _addition(self, obj: T) -> Mutation[T] | Refusal:
+    def _create_mutation(self, obj: T) -> Mutation[T] | Refusal:
         """Return the mutation that creates a complete object."""
         name = obj.metadata.name
         try:
@@ -233,57 +237,57 @@ class Store(Generic[T]):
 
         return Mutation(self.resource.key_of(obj), name, step, guards)
 
-    def _update(self, obj: T, by: Request, operation: Operation) -> Mutation[T] | Refusal:
-        wanted = obj.metadata
-        name = wanted.name
+    def _update_mutation(self, obj: T, by: Request, operation: Operation) -> Mutation[T] | Refusal:
+        metadata = obj.metadata
+        name = metadata.name
         if not name:
             return errors.invalid(self.resource, "", [Violation("metadata.name", "Required value")])
-        if wanted.resourceVersion in UNSAID and not self.strategy.allow_unconditional_update:
+        if metadata.resourceVersion in UNSAID and not self.strategy.allow_unconditional_update:
             return errors.invalid(
                 self.resource,
                 name,
                 [Violation("metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")],
             )
-        wanted.namespace = self.resource.home(wanted.namespace)
+        metadata.namespace = self.resource.home(metadata.namespace)
 
         def step(version: Version[T] | None) -> Next[T]:
-            return self._next(obj, self._present(name, version), by, operation)
+            return self._apply_step(obj, self._require_present(name, version), by, operation)
 
         return Mutation(self.resource.key_of(obj), name, step)
 
-    def _patch(self, request: PatchRequest, by: Request) -> Mutation[T]:
+    def _patch_mutation(self, request: PatchRequest, by: Request) -> Mutation[T]:
         key = self.resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
         if request.type == PatchRequest.APPLY:
-            return Mutation(key, request.name, self._applying(request, by))
-        patch = patching(self._conversion(by).served, request)
+            return Mutation(key, request.name, self._server_side_apply_step(request, by))
+        patch = patch_function(self._conversion(by).served, request)
         operation = _PATCHES[request.subresource]
 
         def step(version: Version[T] | None) -> Next[T]:
-            present = self._present(request.name, version)
-            return self._next(patch(present.obj), present, by, operation)
+            present = self._require_present(request.name, version)
+            return self._apply_step(patch(present.obj), present, by, operation)
 
         return Mutation(key, request.name, step)
 
-    def _applying(self, request: PatchRequest, by: Request) -> Step[T]:
+    def _server_side_apply_step(self, request: PatchRequest, by: Request) -> Step[T]:
         """Server-side apply. Raises Rejected."""
         conversion = self._conversion(by)
-        wanted = self._configuration(request, conversion.served)
+        configuration = self._configuration(request, conversion.served)
         operation = _PATCHES[request.subresource]
 
         def step(version: Version[T] | None) -> Next[T]:
-            present = self._present(request.name, version)
+            present = self._require_present(request.name, version)
             live = conversion.to_served(present.obj)
-            applied = managed_fields.apply(conversion.served, wanted, live, self._clock.time())
+            applied = managed_fields.apply(conversion.served, configuration, live, self._clock.time())
             new = conversion.to_stored(applied.obj, present.obj)
-            return self._next(new, present, by, operation, applied.entries)
+            return self._apply_step(new, present, by, operation, applied.entries)
 
         return step
 
     def _conversion(self, by: Request) -> Conversion:
         """Return the conversion to the version of a write."""
-        found = conversion_to(self.resource, by.api_version or self.resource.api_version)
-        assert found is not None
-        return found
+        conversion = conversion_to(self.resource, by.api_version or self.resource.api_version)
+        assert conversion is not None
+        return conversion
 
     def _configuration(self, request: PatchRequest, resource: Resource[Any]) -> Configuration:
         """Read the configuration of an apply in a version. Raises Rejected."""
@@ -296,7 +300,7 @@ class Store(Generic[T]):
             raise Rejected(errors.bad_request(f"patch: {error}")) from None
         assert isinstance(data, Mapping)
         options = request.options
-        wanted = managed_fields.configuration(resource, data, options.fieldManager, request.subresource, options.force)
+        configuration = managed_fields.configuration(resource, data, options.fieldManager, request.subresource, options.force)
         metadata = data.get("metadata") or {}
         if metadata.get("name", request.name) != request.name:
             message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({request.name})"
@@ -305,14 +309,16 @@ class Store(Generic[T]):
         if home and (metadata.get("namespace") or home) != home:
             message = "the namespace of the provided object does not match the namespace sent on the request"
             raise Rejected(errors.bad_request(message))
-        return wanted
+        return configuration
 
-    def _present(self, name: str, version: Version[T] | None) -> Version[T]:
+    def _require_present(self, name: str, version: Version[T] | None) -> Version[T]:
         if version is None:
             raise Rejected(errors.not_found(self.resource, name))
         return version
 
-    def _next(self, wanted: T, present: Version[T], by: Request, operation: Operation, owners: Owners | None = None) -> Next[T]:
+    def _apply_step(
+        self, wanted: T, present: Version[T], by: Request, operation: Operation, owners: Owners | None = None
+    ) -> Next[T]:
         """Return the next state of an object for the requested state, which is not changed. `owners`: the managedFields of an
         apply. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
@@ -324,24 +330,24 @@ class Store(Generic[T]):
         if parts_exceeded(wanted, old):
             raise Rejected(errors.too_much(self.resource, name, MAX_PARTS))
         new = copy(self.resource, wanted)
-        self._prepare(new, old, operation)
-        if not self._webhooks.concerned(by, operation, self.resource):
-            return self._judged(new, present, by, operation, owners)
+        self._prepare_update(new, old, operation)
+        if not self._webhooks.has_matching_webhooks(by, operation, self.resource):
+            return self._validate_and_admit(new, present, by, operation, owners)
         change = WriteAttributes(by, operation, self.resource, new, old)
-        return Deferred(lambda: self._after_webhooks(change, present, owners))
+        return Deferred(lambda: self._continue_after_webhooks(change, present, owners))
 
-    async def _after_webhooks(self, change: WriteAttributes, present: Version[T], owners: Owners | None) -> Final[T]:
+    async def _continue_after_webhooks(self, change: WriteAttributes, present: Version[T], owners: Owners | None) -> Final[T]:
         """Return the next state of an object after its webhooks. An object that a webhook changed is prepared again. Raises
         Rejected."""
         new: T = await self._webhooks.mutate(change)
         if new is not change.obj:
-            self._prepare(new, present.obj, change.operation)
-        judged = self._judged(new, present, change.request, change.operation, owners)
+            self._prepare_update(new, present.obj, change.operation)
+        judged = self._validate_and_admit(new, present, change.request, change.operation, owners)
         final = await judged.final() if isinstance(judged, Deferred) else judged
         await self._webhooks.validate(change._replace(obj=new))
         return final
 
-    def _prepare(self, new: T, old: T, operation: Operation) -> None:
+    def _prepare_update(self, new: T, old: T, operation: Operation) -> None:
         canonicalize(new)
         if operation is Operation.UPDATE_STATUS:
             self.strategy.prepare_status_update(new, old)
@@ -358,7 +364,9 @@ class Store(Generic[T]):
                 self.strategy.prepare_update(new, old)
             keep_equal(new, old)
 
-    def _judged(self, new: T, present: Version[T], by: Request, operation: Operation, owners: Owners | None) -> Next[T]:
+    def _validate_and_admit(
+        self, new: T, present: Version[T], by: Request, operation: Operation, owners: Owners | None
+    ) -> Next[T]:
         """Validate and admit the new version. The caches that admission reads may be behind, so a refusal is checked again
         after a refresh. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
@@ -373,20 +381,20 @@ class Store(Generic[T]):
         if violations:
             raise Rejected(errors.invalid(self.resource, name, violations))
         try:
-            return self._admitted(new, old, by, operation, owners)
+            return self._admit_step(new, old, by, operation, owners)
         except Rejected as rejected:
             refused = rejected  # Python deletes the variable `rejected` at the end of the block
 
-        async def again() -> Final[T]:
+        async def retry_admission() -> Final[T]:
             try:
                 await self._refresh()
             except (CacheError, StorageError):
                 raise refused from None
-            return self._admitted(new, old, by, operation, owners)
+            return self._admit_step(new, old, by, operation, owners)
 
-        return Deferred(again)
+        return Deferred(retry_admission)
 
-    def _admitted(self, new: T, old: T, by: Request, operation: Operation, owners: Owners | None) -> Final[T]:
+    def _admit_step(self, new: T, old: T, by: Request, operation: Operation, owners: Owners | None) -> Final[T]:
         """Return the next state of the object if admission accepts the new version. Raises Rejected."""
         self._admission.validate(by, operation, self.resource, new, old)
         new.metadata.resourceVersion = old.metadata.resourceVersion
@@ -399,23 +407,23 @@ class Store(Generic[T]):
         if new == old:
             return Effect.NO_OP
         new.metadata.resourceVersion = ""
-        if self._released(new):
+        if self._is_finalized(new):
             return Remove(last=new)
         if operation in (Operation.UPDATE, Operation.RESIZE) and self.strategy.is_new_generation(new, old):
             if self.strategy.has_generation:
                 new.metadata.generation = old.metadata.generation + 1
-            before = set(self.strategy.warnings(old))
-            warn(each for each in self.strategy.warnings(new) if each not in before)
+            old_warnings = set(self.strategy.warnings(old))
+            warn(warning for warning in self.strategy.warnings(new) if warning not in old_warnings)
         return Put(new, grows=operation is Operation.RESIZE)
 
-    def _released(self, obj: T) -> bool:
+    def _is_finalized(self, obj: T) -> bool:
         """Return whether the object is terminating and its last finalizer is removed."""
         metadata = obj.metadata
         if metadata.finalizers or self.strategy.holds_others(obj):
             return False
         return metadata.HasField("deletionTimestamp") and metadata.deletionGracePeriodSeconds == 0
 
-    def _deletion(self, request: DeleteRequest, by: Request) -> Mutation[T] | Refusal:
+    def _delete_mutation(self, request: DeleteRequest, by: Request) -> Mutation[T] | Refusal:
         name = request.name
         why = request.disruption if request.HasField("disruption") else None
         if why is not None and not self.strategy.can_be_disrupted:
@@ -426,21 +434,21 @@ class Store(Generic[T]):
                 self._admission.validate(by, Operation.DELETE, self.resource, None, version.obj)
             now = self._clock.time()
             final = delete_step(self.strategy, name, request.options, version, now, why=why)
-            if version is None or not self._webhooks.concerned(by, Operation.DELETE, self.resource):
+            if version is None or not self._webhooks.has_matching_webhooks(by, Operation.DELETE, self.resource):
                 return final
             change = WriteAttributes(by, Operation.DELETE, self.resource, None, version.obj)
 
-            async def agreed() -> Final[T]:
+            async def run_webhooks() -> Final[T]:
                 await self._webhooks.mutate(change)
                 await self._webhooks.validate(change)
                 return final
 
-            return Deferred(agreed)
+            return Deferred(run_webhooks)
 
         return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, name), name, step)
 
 
-def single(outcomes: Sequence[Outcome]) -> Written:
+def require_single_outcome(outcomes: Sequence[Outcome]) -> Written:
     """Return the outcome of a call with one item. Raises Rejected if the item was refused."""
     (outcome,) = outcomes
     if isinstance(outcome, Refusal):
@@ -448,7 +456,7 @@ def single(outcomes: Sequence[Outcome]) -> Written:
     return outcome
 
 
-def _is_taken(outcome: Outcome) -> bool:
+def _is_name_taken(outcome: Outcome) -> bool:
     return isinstance(outcome, Refusal) and outcome.code is Code.ALREADY_EXISTS
 
 
@@ -457,7 +465,7 @@ NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 MAX_GENERATED_PREFIX = 58
 
 
-class Creation(Generic[T]):
+class ObjectCreator(Generic[T]):
     """Creation of objects of one resource. `refresh`: see Store."""
 
     def __init__(
@@ -478,19 +486,19 @@ class Creation(Generic[T]):
         self._rng = rng
         self._webhooks = webhooks
 
-    async def complete_all(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
+    async def admit_batch(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
         """Complete new objects and return a refusal or None for each, in order. Objects that are completed again keep their
         uid. Raises CacheError, StorageError."""
-        if self._webhooks.concerned(by, Operation.CREATE, self._resource):
-            return await self._with_webhooks(objs, by)
-        return await self._sure(self._complete, objs, by)
+        if self._webhooks.has_matching_webhooks(by, Operation.CREATE, self._resource):
+            return await self._admit_with_webhooks(objs, by)
+        return await self._retry_after_refresh(self._admit_object, objs, by)
 
-    def complete(self, obj: T, by: Request) -> None:
+    def admit_object(self, obj: T, by: Request) -> None:
         """Complete one object without webhooks and without I/O. Raises Rejected."""
         obj.metadata.uid = ""
-        self._complete(obj, by)
+        self._admit_object(obj, by)
 
-    async def _with_webhooks(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
+    async def _admit_with_webhooks(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
         """Complete new objects with webhooks. Webhooks receive objects with all defaults. Objects that a webhook changed are
         completed again."""
 
@@ -508,17 +516,19 @@ class Creation(Generic[T]):
         refusals: list[Refusal | None] = [None] * len(objs)
 
         async def stage(work: Callable[[Sequence[T]], Awaitable[list[Refusal | None]]]) -> None:
-            left = [index for index, refusal in enumerate(refusals) if refusal is None]
-            for index, refusal in zip(left, await work([objs[index] for index in left]), strict=True):
+            pending = [index for index, refusal in enumerate(refusals) if refusal is None]
+            for index, refusal in zip(pending, await work([objs[index] for index in pending]), strict=True):
                 refusals[index] = refusal
 
-        await stage(lambda left: self._sure(self._begin, left, by))
-        await stage(lambda left: _together(amend, left))
-        await stage(lambda left: self._sure(self._finish, left, by))
-        await stage(lambda left: _together(approve, left))
+        await stage(lambda pending: self._retry_after_refresh(self._set_defaults_before_webhooks, pending, by))
+        await stage(lambda pending: _call_concurrently(amend, pending))
+        await stage(lambda pending: self._retry_after_refresh(self._set_defaults_and_validate, pending, by))
+        await stage(lambda pending: _call_concurrently(approve, pending))
         return refusals
 
-    async def _sure(self, work: Callable[[T, Request], None], objs: Sequence[T], by: Request) -> list[Refusal | None]:
+    async def _retry_after_refresh(
+        self, work: Callable[[T, Request], None], objs: Sequence[T], by: Request
+    ) -> list[Refusal | None]:
         """Run `work` on each object. Refused objects are tried again after a refresh of the caches."""
 
         def attempt(obj: T) -> Refusal | None:
@@ -531,31 +541,31 @@ class Creation(Generic[T]):
         refusals = await in_slices(attempt, objs, self._clock)
         if refused := [index for index, refusal in enumerate(refusals) if refusal is not None]:
             await self._refresh()
-            again = await in_slices(attempt, [objs[index] for index in refused], self._clock)
-            for index, refusal in zip(refused, again, strict=True):
+            retry_admission = await in_slices(attempt, [objs[index] for index in refused], self._clock)
+            for index, refusal in zip(refused, retry_admission, strict=True):
                 refusals[index] = refusal
         return refusals
 
-    def _complete(self, obj: T, by: Request) -> None:
+    def _admit_object(self, obj: T, by: Request) -> None:
         """Complete one object. Idempotent: the uid stays. Raises Rejected."""
-        self._identify(obj)
-        self._finish(obj, by)
+        self._set_identity(obj)
+        self._set_defaults_and_validate(obj, by)
 
-    def _begin(self, obj: T, by: Request) -> None:
+    def _set_defaults_before_webhooks(self, obj: T, by: Request) -> None:
         """Complete an object before webhooks, without validation. Raises Rejected."""
-        self._identify(obj)
-        self._default(obj, by)
+        self._set_identity(obj)
+        self._set_defaults(obj, by)
 
-    def _finish(self, obj: T, by: Request) -> None:
+    def _set_defaults_and_validate(self, obj: T, by: Request) -> None:
         """Complete an object after webhooks: defaults, validation, admission. Raises Rejected."""
-        self._default(obj, by)
+        self._set_defaults(obj, by)
         if violations := self._strategy.in_version(by.api_version).validate(obj):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name or obj.metadata.generateName, violations))
         self._admission.validate(by, Operation.CREATE, self._resource, obj, None)
         self._strategy.finish_create(obj)
         warn(self._strategy.warnings(obj))
 
-    def _default(self, obj: T, by: Request) -> None:
+    def _set_defaults(self, obj: T, by: Request) -> None:
         """Run admission and set defaults. Idempotent, so it also runs after a webhook has changed the object. Raises
         Rejected."""
         drop_repeated_owners(obj)
@@ -563,7 +573,7 @@ class Creation(Generic[T]):
         self._admission.admit(by, self._resource, obj)
         self._strategy.prepare_create(obj)
 
-    def _identify(self, obj: T) -> None:
+    def _set_identity(self, obj: T) -> None:
         """Set the metadata of a new object. Raises Rejected."""
         metadata = obj.metadata
         if parts_exceeded(obj):
@@ -574,7 +584,7 @@ class Creation(Generic[T]):
         metadata.namespace = self._resource.home(metadata.namespace)
         clear_ignored(metadata)
         if not metadata.name and metadata.generateName:
-            metadata.name = self._made_up(metadata.generateName)
+            metadata.name = self._generate_name(metadata.generateName)
         metadata.uid = metadata.uid or new_uid(self._rng)
         if self._strategy.has_generation:
             metadata.generation = 1
@@ -582,7 +592,7 @@ class Creation(Generic[T]):
         metadata.ClearField("deletionTimestamp")
         metadata.ClearField("deletionGracePeriodSeconds")
 
-    def _made_up(self, prefix: str) -> str:
+    def _generate_name(self, prefix: str) -> str:
         return prefix[:MAX_GENERATED_PREFIX] + "".join(self._rng.choices(NAME_ALPHABET, k=5))
 
 
@@ -617,17 +627,17 @@ def drop_repeated_owners(obj: Object) -> None:
         return
     distinct, repeated = dict[bytes, None](), list[str]()
     for owner in owners:
-        said = owner.SerializeToString(deterministic=True)
-        if said in distinct:
+        owner_bytes = owner.SerializeToString(deterministic=True)
+        if owner_bytes in distinct:
             repeated.append(owner.uid)
-        distinct[said] = None
+        distinct[owner_bytes] = None
     if repeated:
         warn([f"metadata.ownerReferences: duplicate entries were dropped; duplicate UID(s): {', '.join(repeated)}"])
         del owners[:]
         owners.extend(map(OwnerReference.FromString, distinct))
 
 
-async def _together(ask: Callable[[T], Awaitable[None]], objs: Sequence[T]) -> list[Refusal | None]:
+async def _call_concurrently(ask: Callable[[T], Awaitable[None]], objs: Sequence[T]) -> list[Refusal | None]:
     """Run `ask` on all objects concurrently and return the refusal of each, or None."""
 
     async def attempt(obj: T) -> Refusal | None:

@@ -11,7 +11,7 @@ one thread. A stored object may exceed the limit: it may be older than the limit
 
 Warnings: a call returns warnings about valid fields without the effect that they seem to have.
 
-    store --warn()--> gathering() of the call --> trailers (apiserver.services.handlers) --> Connection's on_warning
+    store --warn()--> collect_warnings() of the call --> trailers (apiserver.services.handlers) --> Connection's on_warning
 
 Source: https://kubernetes.io/blog/2020/09/03/warnings/
 """
@@ -136,7 +136,7 @@ class Strategy(Generic[T]):
         if out:
             before: list[Violation] = []
             self._check(old, whole, before)
-            out = added(out, before)
+            out = added_violations(out, before)
         validate_metadata_update(obj.metadata, old.metadata, out)
         check(obj, old, out)
         return out
@@ -199,22 +199,24 @@ class StatusStrategy(Strategy[T]):
         if out:
             before: list[Violation] = []
             self.check_status(old, before)
-            out = added(out, before)
+            out = added_violations(out, before)
         self.check_status_change(obj, old, out)
         return out
 
 
-def added(found: Sequence[Violation], before: Iterable[Violation]) -> list[Violation]:
+def added_violations(new_violations: Sequence[Violation], before: Iterable[Violation]) -> list[Violation]:
     """Return the violations that are not in `before`. A violation at another index of the same list counts as moved."""
     left = Counter(before)
-    rest = _without(found, left, lambda each: each)
-    return _without(rest, Counter(map(_place, left.elements())), _place)
+    rest = _subtract_violations(new_violations, left, lambda each: each)
+    return _subtract_violations(rest, Counter(map(_without_indices, left.elements())), _without_indices)
 
 
-def _without(found: Sequence[Violation], known: Counter[Violation], key: Callable[[Violation], Violation]) -> list[Violation]:
+def _subtract_violations(
+    new_violations: Sequence[Violation], known: Counter[Violation], key: Callable[[Violation], Violation]
+) -> list[Violation]:
     """Return the violations that are not known. Each known violation cancels one match."""
     rest: list[Violation] = []
-    for each in found:
+    for each in new_violations:
         if known[key(each)] > 0:
             known[key(each)] -= 1
         else:
@@ -222,7 +224,7 @@ def _without(found: Sequence[Violation], known: Counter[Violation], key: Callabl
     return rest
 
 
-def _place(violation: Violation) -> Violation:
+def _without_indices(violation: Violation) -> Violation:
     """Return the violation without list indices."""
     return Violation(_INDEX.sub("[]", violation.field), violation.message)
 
@@ -250,44 +252,46 @@ def parts_exceeded(obj: Any, stored: Any = None) -> bool:
     If a version of the object is `stored`, each top-level field counts separately, and may have as many items as the stored
     field.
     """
-    if obj.ByteSize() <= USUAL or _left(obj, MAX_PARTS) >= 0:
+    if obj.ByteSize() <= USUAL or _remaining_parts(obj, MAX_PARTS) >= 0:
         return False
-    return stored is None or any(_grown(value, getattr(stored, field.name), field) for field, value in obj.ListFields())
+    return stored is None or any(
+        _has_grown_past_limit(value, getattr(stored, field.name), field) for field, value in obj.ListFields()
+    )
 
 
-def _grown(value: Any, before: Any, field: FieldDescriptor) -> bool:
+def _has_grown_past_limit(value: Any, before: Any, field: FieldDescriptor) -> bool:
     """Return whether the field has more than MAX_PARTS items, and more than in `before`."""
-    if _field_left(field, value, MAX_PARTS) >= 0:
+    if _remaining_field_parts(field, value, MAX_PARTS) >= 0:
         return False
-    had = _UNBOUNDED - _field_left(field, before, _UNBOUNDED)
-    return _field_left(field, value, max(had, MAX_PARTS)) < 0
+    had = _UNBOUNDED - _remaining_field_parts(field, before, _UNBOUNDED)
+    return _remaining_field_parts(field, value, max(had, MAX_PARTS)) < 0
 
 
-def _left(message: Message, room: int) -> int:
+def _remaining_parts(message: Message, room: int) -> int:
     """Return `room` minus the items of the message. The result is negative if there are more, and counting stops there."""
     for field, value in message.ListFields():
-        room = _field_left(field, value, room)
+        room = _remaining_field_parts(field, value, room)
         if room < 0:
             break
     return room
 
 
-def _field_left(field: FieldDescriptor, value: Any, room: int) -> int:
-    """`room` minus the items of one field, counted as in `_left`."""
+def _remaining_field_parts(field: FieldDescriptor, value: Any, room: int) -> int:
+    """`room` minus the items of one field, counted as in `_remaining_parts`."""
     if field.is_repeated:
         room -= len(value)
     if room < 0 or field.message_type is None:
         return room
     if not field.is_repeated:
-        return _left(value, room)
+        return _remaining_parts(value, room)
     of = map_value(field)
     if of is None or of.message_type is not None:
         for each in value if of is None else value.values():
-            room = _left(each, room)
+            room = _remaining_parts(each, room)
     return room
 
 
-class Gathered(dict[str, None]):
+class CollectedWarnings(dict[str, None]):
     """The warnings of a call, without duplicates, in order."""
 
     created = False
@@ -299,30 +303,30 @@ MAX_WARNINGS = 20
 MAX_LENGTH = 200
 """Maximum length of a warning in characters. All warnings share the trailers with the details of a refusal."""
 
-_gathered: ContextVar[Gathered | None] = ContextVar("warnings", default=None)
+_collected_warnings: ContextVar[CollectedWarnings | None] = ContextVar("warnings", default=None)
 
 
 @contextmanager
-def gathering() -> Iterator[Gathered]:
+def collect_warnings() -> Iterator[CollectedWarnings]:
     """Collect the warnings of a call."""
-    gathered = Gathered()
-    token = _gathered.set(gathered)
+    gathered = CollectedWarnings()
+    token = _collected_warnings.set(gathered)
     try:
         yield gathered
     finally:
-        _gathered.reset(token)
+        _collected_warnings.reset(token)
 
 
-def say_created() -> None:
+def record_created() -> None:
     """Note that the present call created an object."""
-    gathered = _gathered.get()
+    gathered = _collected_warnings.get()
     if gathered is not None:
         gathered.created = True
 
 
 def warn(warnings: Iterable[str]) -> None:
     """Add warnings to the present call, if it collects them."""
-    gathered = _gathered.get()
+    gathered = _collected_warnings.get()
     if gathered is None:
         return
     for warning in warnings:

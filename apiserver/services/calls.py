@@ -28,11 +28,11 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.users import Impersonation
 from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.apiserver.auth.authentication import Credential
-from pinnace.apiserver.auth.authorizer import Impersonator, requested
+from pinnace.apiserver.auth.authorizer import Impersonator, requested_impersonation
 from pinnace.apiserver.errors import Rejected, bad_request, forbidden
 from pinnace.apiserver.flow.control import TOO_MANY_REQUESTS
 from pinnace.apiserver.registry import fencing
-from pinnace.apiserver.registry.strategy import Gathered, gathering
+from pinnace.apiserver.registry.strategy import CollectedWarnings, collect_warnings
 from pinnace.apiserver.services.methods import Context, Method
 from pinnace.runtime import logs, tracing
 from pinnace.runtime.grpc_server import Refusals, let_go
@@ -115,17 +115,19 @@ class CallRunner:
 
     async def impersonate(self, context: CallContext, metadata: Metadata) -> None:
         """Act as the user in the metadata, if there is one. Raises Rejected."""
-        if impersonation := requested(metadata):
+        if impersonation := requested_impersonation(metadata):
             if self._impersonator is None:
                 raise Rejected(forbidden("this server does not support impersonation"))
             await context.act_as(impersonation, self._impersonator)
 
-    async def run_call(self, method: Method, data: bytes, context: CallContext, metadata: Metadata) -> tuple[bytes, Gathered]:
+    async def run_call(
+        self, method: Method, data: bytes, context: CallContext, metadata: Metadata
+    ) -> tuple[bytes, CollectedWarnings]:
         """Return the encoded response and the warnings. Raises Rejected."""
         if method.is_paced:
             await self.refusals.wait(context.user.name, len(data), context.time_remaining())
         fencing.read_fences(metadata)
-        with gathering() as warnings:
+        with collect_warnings() as warnings:
             if not self._tracer.on:
                 return await method.call(method.parse(data), context), warnings
             with self._tracer.call(method.name, str(dict(metadata).get(tracing.KEY, ""))):

@@ -49,7 +49,7 @@ class RoleAggregator:
         StorageError."""
         refusals: Sequence[Refusal] = ()
         for _ in range(ATTEMPTS):
-            await self._cacher.fresh(READ_TIMEOUT)
+            await self._cacher.wait_until_fresh(READ_TIMEOUT)
             entries = self._cacher.of(CLUSTER_ROLES).select(SelectionPredicate.parse(CLUSTER_ROLES, "", "", ""))
             due = [mutation for entry in entries if (mutation := self._mutation(entry))]
             outcomes = await self._store.mutate(due) if due else []

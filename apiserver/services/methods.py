@@ -113,7 +113,7 @@ class Method:
         self._writes = not self.server_streaming and action.verb not in ("get", "list")
         self._audit = audit
         reviews = action.group in (REVIEWS_GROUP, AUTHENTICATION_GROUP)
-        self._audited = self._writes and audit.wanted and action.resource != EVENTS.plural and not reviews
+        self._audited = self._writes and audit.enabled and action.resource != EVENTS.plural and not reviews
         self._level_of = level_of(action, pulse=self.client_streaming)
         about_nothing = action.resource.startswith("/")
         self._is_discovery = self.client_streaming and about_nothing
@@ -151,7 +151,7 @@ class Method:
         code = Code.OK
         was_started = False
         if self._audited:
-            self._audit.begin()
+            self._audit.begin_call()
         try:
             with self._request_seat(request, context) as seat:
                 if seat.waits:
@@ -222,13 +222,13 @@ class Method:
 
     def _audit_call(self, request: Message | LazyRequest | None, context: Context, refusal: Refusal | None) -> None:
         """Write the call to the audit log, unless its service did. A request that was not parsed has no targets."""
-        if self._audit.noted():
+        if self._audit.has_recorded():
             return
         actions, find = self.permission
         known = isinstance(request, Message) and find is not None
         action, targets = actions(request if known else self._message())[0], find(request) if known and find else ()
         events = [AuditEvent(action, each.namespace, each.name, refusal=refusal) for each in targets]
-        self._audit.note(context.user, events or [AuditEvent(action, "", "", refusal=refusal)])
+        self._audit.record(context.user, events or [AuditEvent(action, "", "", refusal=refusal)])
 
     def _count_stream(self, context: Context) -> AbstractContextManager[None]:
         """Count a stream of requests while it is open. It has no seat, but the number of streams per flow is limited. Raises

@@ -421,7 +421,7 @@ class FleetSession:
         lost. The other nodes get no delete: a failed delete would retry all other writes of its transaction.
         """
         try:
-            await self._cacher.fresh(LOOKUP_TIMEOUT)
+            await self._cacher.wait_until_fresh(LOOKUP_TIMEOUT)
         except (CacheError, StorageError) as error:
             log.warning("cannot look up the leases of %d nodes: %s", len(self._uncertain), error)
             await self._clock.sleep(RETRY_INTERVAL)

@@ -55,16 +55,16 @@ from pinnace.apiserver.registry.deletion import delete_step
 from pinnace.apiserver.registry.eviction import (
     Protection,
     budget_of,
-    deleting,
+    delete_pod_mutation,
+    eviction_refused,
     is_guarded,
-    must_ask,
+    needs_disruption,
     protection,
-    refused,
-    taking,
+    take_disruptions_mutation,
 )
 from pinnace.apiserver.registry.fencing import Fences
 from pinnace.apiserver.registry.mutation import Mutation, Outcome, Version
-from pinnace.apiserver.registry.store import Store, single
+from pinnace.apiserver.registry.store import Store, require_single_outcome
 from pinnace.apiserver.services import kubelets, methods, metrics
 from pinnace.apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
 from pinnace.apiserver.services.methods import Context, read_timeout
@@ -95,7 +95,7 @@ class PodService(ResourceService[Pod]):
         self._fences = fences
 
     async def bind(self, request: BindRequest, context: Context) -> BatchItem:
-        stored = single(await self._bind([request.binding], _fence_of(request), context.user))
+        stored = require_single_outcome(await self._bind([request.binding], _fence_of(request), context.user))
         return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
 
     async def bind_batch(self, request: BindBatchRequest, context: Context) -> BatchResponse:
@@ -104,10 +104,12 @@ class PodService(ResourceService[Pod]):
     async def update_resize(self, request: UpdatePodRequest, context: Context) -> bytes:
         by = self.write_request(request, context)
         updating = self.store.update_resize([request.object], by)
-        return single(await self.audit_write(by, "update", "resize", [request.object.metadata], updating)).encoded
+        return require_single_outcome(
+            await self.audit_write(by, "update", "resize", [request.object.metadata], updating)
+        ).encoded
 
     async def evict(self, request: EvictRequest, context: Context) -> BatchItem:
-        stored = single(await self._evict([request.eviction], context))
+        stored = require_single_outcome(await self._evict([request.eviction], context))
         return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
 
     async def evict_batch(self, request: EvictBatchRequest, context: Context) -> BatchResponse:
@@ -115,7 +117,7 @@ class PodService(ResourceService[Pod]):
 
     async def _evict(self, items: Sequence[Eviction], context: Context) -> Sequence[Outcome]:
         by = Request(context.user, is_batch_dry_run(each.deleteOptions for each in items))
-        await self._cacher.fresh(read_timeout(context))
+        await self._cacher.wait_until_fresh(read_timeout(context))
         evicting = self._evictions.evict(items, dry_run=by.dry_run)
         return await self.audit_write(by, "create", "eviction", (each.metadata for each in items), evicting)
 
@@ -154,7 +156,7 @@ class PodService(ResourceService[Pod]):
         target = Target(start.namespace or DEFAULT_NAMESPACE, start.name)
         methods.current_authorization().require_access(action, (target,))
         await self._authorizer.check(context.user, action, lambda: (target,))
-        self._audit.note(context.user, (AuditEvent(action, target.namespace, target.name),))
+        self._audit.record(context.user, (AuditEvent(action, target.namespace, target.name),))
         await self._wait_for_version("", context)
         release_current_seat()
 
@@ -168,7 +170,7 @@ class PodService(ResourceService[Pod]):
         term = await self._fences.term(fence, user) if fence is not None else None
         if fence is not None and term is None:
             refusal = errors.fenced(fence.election, fence.token)
-            outcomes: Sequence[Outcome] = [binding.refusal_of(each) or refusal for each in items]
+            outcomes: Sequence[Outcome] = [binding.malformed_binding_refusal(each) or refusal for each in items]
         else:
             outcomes = await self.store.mutate(binding.bind(items, term, self._clock.time()))
         if fence is not None and term is not None and self._is_deposed(fence):
@@ -401,7 +403,7 @@ class EvictionHandler:
             budget = finder.budget_of(entry) if is_guarded(entry.obj) else None
         except Rejected as rejected:
             return rejected.refusal
-        forwarded = budget if budget is not None and must_ask(entry.obj, budget) else None
+        forwarded = budget if budget is not None and needs_disruption(entry.obj, budget) else None
         spared = entry.obj.status.phase == "Pending" or budget is not forwarded
         return _ValidEviction(entry.obj, item.deleteOptions, forwarded, spared)
 
@@ -414,15 +416,19 @@ class EvictionHandler:
                     POD_DISRUPTION_BUDGETS.key_of(budget), _BudgetRequest(budget, {}, set())
                 )
                 budget_request.names[pod.metadata.name] = None
-        mutations = [taking(each.budget, list(each.names), each.granted, now) for each in budget_requests.values()]
+        mutations = [
+            take_disruptions_mutation(each.budget, list(each.names), each.granted, now) for each in budget_requests.values()
+        ]
         outcomes = await self._budgets.mutate(mutations, dry_run=dry_run)
         refusals: dict[str, Refusal] = {}
         for each, outcome in zip(budget_requests.values(), outcomes, strict=True):
-            refusal = outcome if isinstance(outcome, Refusal) else refused(each.budget)
+            refusal = outcome if isinstance(outcome, Refusal) else eviction_refused(each.budget)
             left = each.names if isinstance(outcome, Refusal) else (name for name in each.names if name not in each.granted)
             refusals.update((PODS.key(each.budget.metadata.namespace, name), refusal) for name in left)
         return refusals
 
     def _deletion(self, eviction: _ValidEviction, refusals: Mapping[str, Refusal], now: float) -> Mutation[Pod] | Refusal:
         refusal = refusals.get(PODS.key_of(eviction.pod)) if eviction.budget is not None else None
-        return refusal or deleting(self._pods.strategy, eviction.pod, eviction.options, spared=eviction.spared, now=now)
+        return refusal or delete_pod_mutation(
+            self._pods.strategy, eviction.pod, eviction.options, spared=eviction.spared, now=now
+        )

@@ -55,8 +55,8 @@ from pinnace.apiserver.flow.control import current_seat
 from pinnace.apiserver.registry.admission import Request
 from pinnace.apiserver.registry.events import EventRegistry
 from pinnace.apiserver.registry.mutation import FINALIZE, Outcome, Written
-from pinnace.apiserver.registry.store import Store, single
-from pinnace.apiserver.registry.strategy import say_created
+from pinnace.apiserver.registry.store import Store, require_single_outcome
+from pinnace.apiserver.registry.strategy import record_created
 from pinnace.apiserver.services.methods import MAX_BATCH, READ_TIMEOUT, Context, read_timeout
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns
@@ -107,7 +107,7 @@ class ResourceService(Generic[T]):
         return min(there, 1) if by_name else there
 
     async def create(self, request: Any, context: Context) -> bytes:
-        return single(await self._create([request.object], request, context)).encoded
+        return require_single_outcome(await self._create([request.object], request, context)).encoded
 
     async def create_batch(self, request: Any, context: Context) -> BatchResponse:
         return batch_response(await self._create(request.items, request, context))
@@ -118,11 +118,11 @@ class ResourceService(Generic[T]):
         await self._wait_for_version(request.options.resourceVersion, context)
         entry = self._cache.get(self._key(request))
         if entry is None:
-            self._cache.require()
+            self._cache.require_loaded()
             if self._key(request) in self._cache.unreadable:
                 raise Rejected(errors.unreadable(self._resource, request.name))
             raise Rejected(errors.not_found(self._resource, request.name))
-        return entry.stamped
+        return entry.encoded_with_revision
 
     async def list(self, request: ListRequest | DeleteCollectionRequest, context: Context) -> bytes:
         options = request.options
@@ -151,10 +151,10 @@ class ResourceService(Generic[T]):
     async def update(self, request: Any, context: Context) -> bytes:
         by = self.write_request(request, context)
         updating = self.store.update([request.object], by)
-        return single(await self.audit_write(by, "update", "", [request.object.metadata], updating)).encoded
+        return require_single_outcome(await self.audit_write(by, "update", "", [request.object.metadata], updating)).encoded
 
     async def update_status(self, request: Any, context: Context) -> bytes:
-        return single(await self._update_status([request.object], request, context)).encoded
+        return require_single_outcome(await self._update_status([request.object], request, context)).encoded
 
     async def update_status_batch(self, request: Any, context: Context) -> BatchResponse:
         return batch_response(await self._update_status(request.items, request, context))
@@ -162,7 +162,7 @@ class ResourceService(Generic[T]):
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
         by = self.write_request(request, context)
         patching = self.store.patch(request, by) if request.type != PatchRequest.APPLY else self._apply(request, by)
-        return single(await self.audit_write(by, "patch", request.subresource, [request], patching)).encoded
+        return require_single_outcome(await self.audit_write(by, "patch", request.subresource, [request], patching)).encoded
 
     async def _apply(self, request: PatchRequest, by: Request) -> Sequence[Outcome]:
         """Apply to the object, or create it if it does not exist. Other clients may create or delete it concurrently."""
@@ -175,12 +175,12 @@ class ResourceService(Generic[T]):
             outcomes = await self.store.create_applied(request, by)
             if not _is_refused_with(outcomes, "AlreadyExists"):
                 if isinstance(outcomes[0], Written):
-                    say_created()
+                    record_created()
                 break
         return outcomes
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
-        return single(await self._delete([request], context.user)).encoded
+        return require_single_outcome(await self._delete([request], context.user)).encoded
 
     async def delete_batch(self, request: DeleteBatchRequest, context: Context) -> BatchResponse:
         return batch_response(await self._delete(request.items, context.user))
@@ -226,11 +226,11 @@ class ResourceService(Generic[T]):
     def _audit_outcomes(
         self, by: Request, verb: str, subresource: str, named: Iterable[NamedObject], outcomes: Sequence[Outcome]
     ) -> None:
-        if not self._audit.wanted:
+        if not self._audit.enabled:
             return
         action = action_on(self._resource, verb, subresource)
         pairs = () if by.dry_run else zip(named, outcomes, strict=True)
-        self._audit.note(by.user, (self._audit_event(action, obj, outcome) for obj, outcome in pairs))
+        self._audit.record(by.user, (self._audit_event(action, obj, outcome) for obj, outcome in pairs))
 
     def _audit_event(self, action: Action, named: NamedObject, outcome: Outcome) -> AuditEvent:
         namespace = self._resource.home(named.namespace)
@@ -254,9 +254,9 @@ class ResourceService(Generic[T]):
     async def _wait_for_version(self, resource_version: str, context: Context) -> None:
         """Wait until the cache can serve a read with this version (see GetOptions.resourceVersion)."""
         if not resource_version:
-            await self._cacher.fresh(read_timeout(context))
+            await self._cacher.wait_until_fresh(read_timeout(context))
         elif revision := _parse_revision(resource_version):
-            await self._cacher.reach(revision, read_timeout(context))
+            await self._cacher.wait_until_revision(revision, read_timeout(context))
 
     async def _resume_watch(self, request: WatchRequest) -> int | None:
         """Return the start of a watch by a client that has a state. The watch continues in the client's history, or fails."""
@@ -264,7 +264,7 @@ class ResourceService(Generic[T]):
         while True:
             loads = self._cacher.loads
             if known.history:
-                await self._cacher.prove(_parse_revision(known.resourceVersion), known.history, READ_TIMEOUT)
+                await self._cacher.verify_history(_parse_revision(known.resourceVersion), known.history, READ_TIMEOUT)
             since = await self._watch_start(request.options)
             if loads == self._cacher.loads:  # otherwise, the proof is for a state that the cache has replaced
                 return since
@@ -280,9 +280,9 @@ class ResourceService(Generic[T]):
         since = _parse_revision(options.resourceVersion)
         initial = options.sendInitialEvents if has_initial_events else not since
         if since:
-            await self._cacher.reach(since, READ_TIMEOUT)
+            await self._cacher.wait_until_revision(since, READ_TIMEOUT)
         else:
-            since = await self._cacher.fresh(READ_TIMEOUT)
+            since = await self._cacher.wait_until_fresh(READ_TIMEOUT)
         return None if initial else since
 
     def write_request(self, request: Any, context: Context) -> Request:
@@ -376,7 +376,7 @@ class EventService(ResourceService[Event]):
     async def record(self, request: CreateEventBatchRequest, context: Context) -> BatchResponse:
         by = Request(context.user, is_dry_run(request.options))
         if by.dry_run:
-            await self._cacher.fresh(read_timeout(context))
+            await self._cacher.wait_until_fresh(read_timeout(context))
         return batch_response(await self._events.record(request.items, by))
 
 
@@ -389,20 +389,20 @@ class NamespaceService(ResourceService[Namespace]):
         if request.name in PERMANENT:
             message = f'namespaces "{request.name}" is forbidden: this namespace may not be deleted'
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))
-        ending = single(await self._delete([request], context.user))
-        await self._all.fresh(read_timeout(context))
+        ending = require_single_outcome(await self._delete([request], context.user))
+        await self._all.wait_until_fresh(read_timeout(context))
         namespace = Namespace.FromString(ending.encoded)
         finalizers = namespace.spec.finalizers
         if is_dry_run(request.options) or NAMESPACE_FINALIZER not in finalizers or not self._is_empty(request.name):
             return ending.encoded
         finalizers.remove(NAMESPACE_FINALIZER)
         try:
-            return single(await self._finalize(namespace, Request(context.user))).encoded
+            return require_single_outcome(await self._finalize(namespace, Request(context.user))).encoded
         except Rejected:  # it has changed: the client that changed it, or the controller, completes the delete
             return ending.encoded
 
     async def finalize(self, request: UpdateNamespaceRequest, context: Context) -> bytes:
-        return single(await self._finalize(request.object, self.write_request(request, context))).encoded
+        return require_single_outcome(await self._finalize(request.object, self.write_request(request, context))).encoded
 
     async def _finalize(self, namespace: Namespace, by: Request) -> Sequence[Outcome]:
         return await self.audit_write(by, "update", FINALIZE, [namespace.metadata], self.store.finalize([namespace], by))

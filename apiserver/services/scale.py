@@ -19,7 +19,7 @@ from pinnace.api.verbs_pb2 import GetRequest, PatchRequest, UpdateScaleRequest
 from pinnace.apiserver import errors
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.mutation import Version
-from pinnace.apiserver.registry.store import single
+from pinnace.apiserver.registry.store import require_single_outcome
 from pinnace.apiserver.registry.strategy import warn
 from pinnace.apiserver.services.methods import Context
 from pinnace.apiserver.services.resource import ResourceService
@@ -50,7 +50,7 @@ class ScaledService(ResourceService[T]):
             return self._with(present.obj, wanted)
 
         writing = self.store.modify(named.namespace, named.name, scaled, by)
-        return self._encoded(single(await self.audit_write(by, verb, "scale", [named], writing)).encoded)
+        return self._encoded(require_single_outcome(await self.audit_write(by, verb, "scale", [named], writing)).encoded)
 
     def _with(self, obj: T, scale: Scale) -> T:
         """Return the object with the replicas, and the preconditions of the Scale. Raises Rejected."""

@@ -98,14 +98,14 @@ MARKER_BYTES = 8
 """Size in bytes of the marker's value in a transaction. The marker is also one operation."""
 
 
-class _NotDone(Enum):
+class _Unresolved(Enum):
     NOT_DONE = auto()
 
 
-NOT_DONE: Final = _NotDone.NOT_DONE
+NOT_DONE: Final = _Unresolved.NOT_DONE
 """The writes did not happen and never will, because the marker had moved. They may be sent again."""
 
-Answer: TypeAlias = Committed | CompareFailed | Literal[_NotDone.NOT_DONE]
+Answer: TypeAlias = Committed | CompareFailed | Literal[_Unresolved.NOT_DONE]
 
 
 def marker_keys(rng: random.Random) -> Iterator[str]:
@@ -236,16 +236,16 @@ class MarkerSweeper:
 
     async def _sweep(self, seen: Mapping[str, int]) -> Mapping[str, int]:
         """Delete the markers that have not moved since they were `seen`. Return all markers with their mod_revisions."""
-        found: dict[str, int] = {}
+        marker_revisions: dict[str, int] = {}
         last, more = "", True
         while more:
             page = await self._storage.page(COMMITS_PREFIX, after=last)
-            found |= {marker.key: marker.mod_revision for marker in page.items}
-            last, more = next(reversed(found), ""), page.more
-        for key, revision in sorted(found.items(), key=lambda marker: marker[1]):
+            marker_revisions |= {marker.key: marker.mod_revision for marker in page.items}
+            last, more = next(reversed(marker_revisions), ""), page.more
+        for key, revision in sorted(marker_revisions.items(), key=lambda marker: marker[1]):
             if seen.get(key) == revision:
                 await self._storage.transact([Write(key, None, expected=revision)])
-        return found
+        return marker_revisions
 
 
 MAX_GROUP = MAX_OPERATIONS - 1
@@ -292,7 +292,7 @@ class WriteQueue(Generic[ItemT]):
     def next_group(self) -> list[ItemT]:
         """Return items with distinct keys, within the limits of one transaction; [] if none is ready."""
         group: list[ItemT] = []
-        limits = _Limits()
+        limits = _TransactionSize()
         most = self._again or len(self._ready)
         while len(group) < most and limits.take(self._ready[0].write):
             group.append(self._ready.popleft())
@@ -326,11 +326,11 @@ def write_bytes(write: Write) -> int:
     """Return the size of the values of a write and its companions."""
     size = len(write.value) if write.value else 0
     if write.companions:  # few writes have any
-        size += sum(len(each.value or b"") for each in write.companions)
+        size += sum(len(companion.value or b"") for companion in write.companions)
     return size
 
 
-class _Limits:
+class _TransactionSize:
     """The present size of the next transaction."""
 
     def __init__(self) -> None:
@@ -346,7 +346,7 @@ class _Limits:
         """Add `write` if there is room, and return whether there was. An empty transaction has room for any write."""
         size = self._bytes + write_bytes(write)
         new_guards = [guard for guard in write.guards if guard not in self._guards] if write.guards else ()
-        companions = [each.key for each in write.companions] if write.companions else ()
+        companions = [companion.key for companion in write.companions] if write.companions else ()
         if self._writes and (
             self._writes + 1 + len(companions) + len(self._guards) + len(new_guards) > MAX_GROUP
             or size > MAX_GROUP_BYTES
@@ -406,7 +406,7 @@ TOUCH_INTERVAL = SWEEP_INTERVAL / 3
 """Seconds after which the marker of an idle pipeline is moved."""
 
 
-class _Call:
+class _CommitCall:
     """A call of commit_many: the known outcomes, and the future that waits for all of them."""
 
     __slots__ = ("deadline", "future", "missing", "outcomes")
@@ -418,10 +418,10 @@ class _Call:
         self.future: asyncio.Future[list[CommitOutcome]] = asyncio.get_running_loop().create_future()
 
 
-class _Item:
+class _CommitItem:
     __slots__ = ("call", "index", "size", "write")
 
-    def __init__(self, write: Write, call: _Call, index: int) -> None:
+    def __init__(self, write: Write, call: _CommitCall, index: int) -> None:
         self.write = write
         self.call = call
         self.index = index
@@ -435,17 +435,17 @@ class _Item:
             call.future.set_result(call.outcomes)
 
 
-class _Sent:
+class _InFlightGroup:
     """A group whose transaction is in progress."""
 
     __slots__ = ("group", "long_after")
 
-    def __init__(self, group: list[_Item]) -> None:
+    def __init__(self, group: list[_CommitItem]) -> None:
         self.group = group
         self.long_after = _now() + MAX_GROUP_DELAY
 
 
-class _Gathering(NamedTuple):
+class _GatherState(NamedTuple):
     """The state after a transaction: its callers and those that waited, the callers to wait for, and the end of the wait."""
 
     callers: int
@@ -453,7 +453,7 @@ class _Gathering(NamedTuple):
     until: float
 
 
-NO_GATHERING = _Gathering(0, 0, 0.0)
+NO_GATHERING = _GatherState(0, 0, 0.0)
 
 
 class Committer:
@@ -474,9 +474,9 @@ class Committer:
         rng = rng or random.Random()
         keys = marker_keys(rng)
         self._idle = [TransactionPipeline(storage, keys, clock, rng) for _ in range(max_in_flight)]
-        self._queue: WriteQueue[_Item] = WriteQueue()
+        self._queue: WriteQueue[_CommitItem] = WriteQueue()
         self._wake = asyncio.Event()
-        self._in_flight: list[_Sent] = []  # oldest first
+        self._in_flight: list[_InFlightGroup] = []  # oldest first
         self._gathering = NO_GATHERING
         self._timed = False  # whether a timer wakes up `run` for the waiting writes
         self._open = 0
@@ -491,15 +491,15 @@ class Committer:
         try:
             async with asyncio.TaskGroup() as transactions:
                 while True:
-                    await self._woken()
-                    while self._idle and self._leaving_at() <= _now() and (group := self._next_group()):
-                        sent = _Sent(group)
+                    await self._wait_for_work()
+                    while self._idle and self._send_time() <= _now() and (group := self._next_group()):
+                        sent = _InFlightGroup(group)
                         self._in_flight.append(sent)
                         transactions.create_task(self._commit_group(sent, self._idle.pop()))
         finally:
             self._stopped = True
             for sent in self._in_flight:
-                self._settle(sent.group, OutcomeUnknown("the server stopped before etcd responded"))
+                self._settle_group(sent.group, OutcomeUnknown("the server stopped before etcd responded"))
             for item in self._queue.drain():
                 item.settle(_stopping())
 
@@ -540,14 +540,14 @@ class Committer:
         """Return the outcome of each write, in order. The writes are independent: each succeeds or fails alone."""
         if not writes:
             return []
-        call = _Call(len(writes), self._clock.monotonic() + WAIT_TIMEOUT)
+        call = _CommitCall(len(writes), self._clock.monotonic() + WAIT_TIMEOUT)
         for index, write in enumerate(writes):
-            self._enqueue(_Item(write, call, index))
-        if not self._timed or self._leaving_at() <= _now():
+            self._enqueue(_CommitItem(write, call, index))
+        if not self._timed or self._send_time() <= _now():
             self._wake.set()
         return await call.future
 
-    def _enqueue(self, item: _Item) -> None:
+    def _enqueue(self, item: _CommitItem) -> None:
         size = item.size
         if self._stopped:
             item.settle(_stopping())
@@ -560,33 +560,33 @@ class Committer:
             self._open_bytes += size
             self._queue.add(item)
 
-    async def _woken(self) -> None:
+    async def _wait_for_work(self) -> None:
         """Wait until a write arrives, a pipeline becomes idle, or a waiting group is due."""
         self._timed = bool(self._idle and self._queue.ready)
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._leaving_at() if self._timed else None):
+            async with asyncio.timeout_at(self._send_time() if self._timed else None):
                 await self._wake.wait()
         self._timed = False
         self._wake.clear()
 
-    def _leaving_at(self) -> float:
+    def _send_time(self) -> float:
         """Return the time at which the ready writes are sent if no others arrive."""
         if len(self._queue.ready) >= FULL_GROUP:
             return 0.0
         if self._in_flight:
             return self._in_flight[0].long_after
-        return self._gathering.until if _callers(self._queue.ready) < self._gathering.expected else 0.0
+        return self._gathering.until if _callers_of(self._queue.ready) < self._gathering.expected else 0.0
 
-    def _after(self, answered: Sequence[_Item]) -> _Gathering:
+    def _gather_after(self, answered: Sequence[_CommitItem]) -> _GatherState:
         """Return the callers to wait for: the minimum of this group's and the last group's, so that occasional callers do not
         count."""
         if not self._pressure.is_high() or len(self._queue.ready) >= FULL_GROUP:
             return NO_GATHERING
-        callers = _callers([*answered, *self._queue.ready])
+        callers = _callers_of([*answered, *self._queue.ready])
         expected = min(callers, self._gathering.callers)
-        return _Gathering(callers, expected if expected >= COMMIT_SIBLINGS else 0, _now() + MAX_GROUP_DELAY)
+        return _GatherState(callers, expected if expected >= COMMIT_SIBLINGS else 0, _now() + MAX_GROUP_DELAY)
 
-    def _next_group(self) -> list[_Item]:
+    def _next_group(self) -> list[_CommitItem]:
         """Return the next writes whose callers still wait; [] if there are none."""
         while group := self._queue.next_group():
             now = self._clock.monotonic()
@@ -594,23 +594,23 @@ class Committer:
             if len(wanted) < len(group):
                 late = Unavailable(f"the write waited {WAIT_TIMEOUT:g} s for etcd; try again later")
                 for item in [item for item in group if item not in wanted]:
-                    self._finish(item, late)
+                    self._finish_item(item, late)
             if wanted:
                 return wanted
         return []
 
-    async def _commit_group(self, sent: _Sent, pipeline: TransactionPipeline) -> None:
+    async def _commit_group(self, sent: _InFlightGroup, pipeline: TransactionPipeline) -> None:
         try:
             answer: Answer | PartialOutcome | StorageError = await self._send(pipeline, [item.write for item in sent.group])
         except StorageError as error:
             answer = error
         self._idle.append(pipeline)
         self._in_flight.remove(sent)
-        self._gathering = self._after(sent.group) if isinstance(answer, Committed | PartialOutcome) else NO_GATHERING
+        self._gathering = self._gather_after(sent.group) if isinstance(answer, Committed | PartialOutcome) else NO_GATHERING
         self._wake.set()
-        self._settle(sent.group, answer)
+        self._settle_group(sent.group, answer)
 
-    def _settle(self, group: list[_Item], answer: Answer | PartialOutcome | StorageError) -> None:
+    def _settle_group(self, group: list[_CommitItem], answer: Answer | PartialOutcome | StorageError) -> None:
         """Finish the writes with a known outcome, and queue the others again. If the answer concerns none of them, all fail
         with it."""
         if answer is NOT_DONE:
@@ -618,7 +618,7 @@ class Committer:
             return
         if isinstance(answer, Committed):
             for item in group:
-                self._finish(item, answer.revision)
+                self._finish_item(item, answer.revision)
             return
         outcomes = [outcome_of(item.write, answer) for item in group]
         if all(outcome is None for outcome in outcomes):
@@ -627,16 +627,16 @@ class Committer:
         self._queue.put_back([item for item, outcome in zip(group, outcomes, strict=True) if outcome is None], alone=True)
         for item, outcome in zip(group, outcomes, strict=True):
             if outcome is not None:
-                self._finish(item, outcome)
+                self._finish_item(item, outcome)
 
-    def _finish(self, item: _Item, outcome: CommitOutcome) -> None:
+    def _finish_item(self, item: _CommitItem, outcome: CommitOutcome) -> None:
         self._open -= 1
         self._open_bytes -= item.size
         self._queue.release(item)
         item.settle(outcome)
 
 
-def _callers(items: Iterable[_Item]) -> int:
+def _callers_of(items: Iterable[_CommitItem]) -> int:
     return len({item.call for item in items})
 
 

@@ -70,7 +70,7 @@ class Compactor:
     async def _take_turn(self) -> None:
         old = self._revision
         try:
-            moved = await self._move(old)
+            moved = await self._move_key(old)
         except OutOfSpace:
             self._revision = await self._storage.current_revision()
             if old:
@@ -80,15 +80,15 @@ class Compactor:
             if moved and old:
                 await self._compact(old)
 
-    async def _move(self, old: int) -> bool:
+    async def _move_key(self, old: int) -> bool:
         """Move the key and store its position. Return whether it had not moved since the last turn. Raises StorageError."""
         answer = await self._storage.transact([Write(COMPACT_REV_KEY, str(old).encode(), expected=self._key_at)])
         self._revision = answer.revision
         if isinstance(answer, Committed):
             self._key_at = answer.revision
             return True
-        found = answer.current[COMPACT_REV_KEY]
-        self._key_at = found.mod_revision if found else 0
+        stored = answer.current[COMPACT_REV_KEY]
+        self._key_at = stored.mod_revision if stored else 0
         return False
 
     async def _compact(self, revision: int) -> None:

@@ -234,9 +234,9 @@ class GuardFailed(Exception):
     """The guard does not hold. `current`: the present state of the guard's key, or None. Nothing was written."""
 
     def __init__(self, guard: Guard, current: KeyValue | None) -> None:
-        found = f"created at revision {current.create_revision}, modified at {current.mod_revision}" if current else "absent"
+        state = f"created at revision {current.create_revision}, modified at {current.mod_revision}" if current else "absent"
         modified = f", modified at {guard.mod_revision}" if guard.mod_revision else ""
-        super().__init__(f"{guard.key} is {found}, not created at {guard.create_revision}{modified}")
+        super().__init__(f"{guard.key} is {state}, not created at {guard.create_revision}{modified}")
         self.guard = guard
         self.current = current
 
@@ -253,18 +253,20 @@ def expanded(writes: Sequence[Write]) -> Sequence[Write]:
     """Return the writes with their companions as writes of their own."""
     if not any(write.companions for write in writes):
         return writes
-    return [each for write in writes for each in (write._replace(companions=()), *write.companions)]
+    return [item for write in writes for item in (write._replace(companions=()), *write.companions)]
 
 
 def failure_of(write: Write, current: States) -> Conflict | GuardFailed | None:
     """Return the reason why `write` cannot happen in this state, or None. A failed guard has precedence over a conflict of the
     key, which has precedence over the conflict of a companion."""
     for guard in write.guards:
-        found = current[guard.key]
-        if not guard.holds(found):
-            return GuardFailed(guard, found)
+        state = current[guard.key]
+        if not guard.holds(state):
+            return GuardFailed(guard, state)
     compared = (write, *write.companions)
-    return next((Conflict(each, current[each.key]) for each in compared if not is_at_expected(each, current[each.key])), None)
+    return next(
+        (Conflict(write, current[write.key]) for write in compared if not is_at_expected(write, current[write.key])), None
+    )
 
 
 def is_at_expected(write: Write, state: KeyValue | None) -> bool:
@@ -297,29 +299,29 @@ class Prefixed:
         self._prefix = prefix
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
-        found = await self._inner.get(self._prefix + key, revision=revision)
-        return self._inside(found) if found is not None else None
+        item = await self._inner.get(self._prefix + key, revision=revision)
+        return self._strip_prefix(item) if item is not None else None
 
     async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
         after = self._prefix + after if after else ""
         page = await self._inner.page(self._prefix + prefix, after=after, limit=limit, revision=revision)
-        return Page(page.revision, [self._inside(item) for item in page.items], page.more)
+        return Page(page.revision, [self._strip_prefix(item) for item in page.items], page.more)
 
     async def current_revision(self) -> int:
         return await self._inner.current_revision()
 
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
-        answer = await self._inner.transact([self._below(write) for write in writes])
+        answer = await self._inner.transact([self._add_prefix(write) for write in writes])
         if isinstance(answer, Committed):
             return answer
         start = len(self._prefix)
-        current = {key[start:]: self._inside(found) if found else None for key, found in answer.current.items()}
+        current = {key[start:]: self._strip_prefix(found) if found else None for key, found in answer.current.items()}
         return CompareFailed(answer.revision, current)
 
     async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
-        async with aclosing(cast(AsyncGenerator[Changes], self._inner.watch(start_revision))) as told:
-            async for changes in told:
-                yield Changes(changes.revision, [self._seen(change) for change in changes.changes])
+        async with aclosing(cast(AsyncGenerator[Changes], self._inner.watch(start_revision))) as change_stream:
+            async for changes in change_stream:
+                yield Changes(changes.revision, [self._strip_change_prefix(change) for change in changes.changes])
 
     def watch_stalled(self) -> None:
         self._inner.watch_stalled()
@@ -342,14 +344,14 @@ class Prefixed:
     async def close(self) -> None:
         await self._inner.close()
 
-    def _below(self, write: Write) -> Write:
+    def _add_prefix(self, write: Write) -> Write:
         guards = tuple(guard._replace(key=self._prefix + guard.key) for guard in write.guards)
         return write._replace(key=self._prefix + write.key, guards=guards)
 
-    def _inside(self, found: KeyValue) -> KeyValue:
-        return found._replace(key=found.key[len(self._prefix) :])
+    def _strip_prefix(self, item: KeyValue) -> KeyValue:
+        return item._replace(key=item.key[len(self._prefix) :])
 
-    def _seen(self, change: Any) -> Any:
+    def _strip_change_prefix(self, change: Any) -> Any:
         key: str = change.key
         own = key.startswith(f"{self._prefix}/")
         return change._replace(key=key[len(self._prefix) :] if own else OUTSIDE + key)
@@ -368,16 +370,16 @@ class Measured:
         self._observe = observe
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
-        return await self._timed("get", self._inner.get(key, revision=revision))
+        return await self._measure_call("get", self._inner.get(key, revision=revision))
 
     async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
-        return await self._timed("list", self._inner.page(prefix, after=after, limit=limit, revision=revision))
+        return await self._measure_call("list", self._inner.page(prefix, after=after, limit=limit, revision=revision))
 
     async def current_revision(self) -> int:
-        return await self._timed("revision", self._inner.current_revision())
+        return await self._measure_call("revision", self._inner.current_revision())
 
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
-        return await self._timed("txn", self._inner.transact(writes))
+        return await self._measure_call("txn", self._inner.transact(writes))
 
     def watch(self, start_revision: int) -> AsyncIterator[Changes]:
         return self._inner.watch(start_revision)
@@ -386,24 +388,24 @@ class Measured:
         self._inner.watch_stalled()
 
     async def compact(self, revision: int) -> None:
-        await self._timed("compact", self._inner.compact(revision))
+        await self._measure_call("compact", self._inner.compact(revision))
 
     async def grant_lease(self, ttl: int) -> int:
-        return await self._timed("lease-grant", self._inner.grant_lease(ttl))
+        return await self._measure_call("lease-grant", self._inner.grant_lease(ttl))
 
     async def renew_lease(self, lease: int) -> float:
-        return await self._timed("lease-renew", self._inner.renew_lease(lease))
+        return await self._measure_call("lease-renew", self._inner.renew_lease(lease))
 
     async def lease_age(self, lease: int) -> float:
-        return await self._timed("lease-age", self._inner.lease_age(lease))
+        return await self._measure_call("lease-age", self._inner.lease_age(lease))
 
     async def revoke_lease(self, lease: int) -> None:
-        await self._timed("lease-revoke", self._inner.revoke_lease(lease))
+        await self._measure_call("lease-revoke", self._inner.revoke_lease(lease))
 
     async def close(self) -> None:
         await self._inner.close()
 
-    async def _timed(self, operation: str, call: Awaitable[R]) -> R:
+    async def _measure_call(self, operation: str, call: Awaitable[R]) -> R:
         began, failed = time.perf_counter(), False
         try:
             return await call

@@ -77,6 +77,9 @@ def load(path: Path, own: TlsFiles | None, meter: WebhookMetrics) -> list[Webhoo
     certificate, key and CA of the server; None without TLS. Raises ConfigurationError."""
     try:
         configurations = parse_configuration(path.read_text(), path.parent)
-        return [Webhook(each, GrpcWebhookTransport(each, own), meter, SYSTEM_CLOCK) for each in configurations]
+        return [
+            Webhook(configuration, GrpcWebhookTransport(configuration, own), meter, SYSTEM_CLOCK)
+            for configuration in configurations
+        ]
     except (ConfigurationError, OSError, ValueError) as error:
         raise ConfigurationError(f"{path}: {error}") from None

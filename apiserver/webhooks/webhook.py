@@ -63,7 +63,7 @@ from pinnace.apiserver.cacher.cacher import ResourceCache
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.flow.control import release_current_seat
 from pinnace.apiserver.registry.admission import Operation, Request, WriteAttributes
-from pinnace.apiserver.registry.mutation import FINALIZE, RESIZE, STATUS, patching
+from pinnace.apiserver.registry.mutation import FINALIZE, RESIZE, STATUS, patch_function
 from pinnace.apiserver.registry.validation.fields import validate_selector
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.configuration import ConfigurationError, fields, items, text
@@ -124,7 +124,7 @@ class WebhookMetrics(Protocol):
         ...
 
 
-class _Question(NamedTuple):
+class _PendingReview(NamedTuple):
     item: pb.AdmissionRequest
     answer: asyncio.Future[pb.AdmissionResponse]
 
@@ -143,29 +143,29 @@ class Webhook:
         self._numbers = count(1)
         self._open = 0
         self._open_of = Counter[str]()  # open requests by user name
-        self._waiting: list[_Question] = []
+        self._waiting: list[_PendingReview] = []
         self._calls: set[asyncio.Task[None]] = set()  # strong references, because the event loop has only weak ones
         self._told: float | None = None  # the time of the last log line about a failure
         self._untold = 0
 
-    async def ask(self, change: WriteAttributes) -> Any:
+    async def call(self, change: WriteAttributes) -> Any:
         """Call the webhook and return the object, which a mutating webhook can have changed. Raises Rejected."""
         configuration, name = self.configuration, self.configuration.name
         if change.request.dry_run and not configuration.dry_run:
             message = f'admission webhook "{name}" does not support dry run'
             raise Rejected(Refusal(Code.INVALID_ARGUMENT, "BadRequest", message))
         operation, began = pb.Operation.Name(_OPERATIONS[change.operation]), self._clock.monotonic()
-        if crowd := self._crowd(change.request.user.name):
+        if crowd := self._describe_full_queue(change.request.user.name):
             self._meter.crowded(name, self._kind, operation)
             message = f'too many requests, please try again later: {crowd} are waiting for admission webhook "{name}"'
             raise Rejected(Refusal(Code.UNAVAILABLE, "TooManyRequests", message, retry_after=RETRY_AFTER))
         try:
-            answer = await self._answer(change)
-            amend = self._amending(change, answer)
+            answer = await self._queue_review(change)
+            amend = self._patch_of_answer(change, answer)
         except WebhookError as error:
             ignored, seconds = configuration.ignore_failures, self._clock.monotonic() - began
             self._meter.failed(name, self._kind, operation, ignored, seconds)
-            self._tell(error)
+            self._log_failure(error)
             if ignored:
                 return change.obj
             message = f'Internal error occurred: failed calling webhook "{name}": {error}'
@@ -173,14 +173,14 @@ class Webhook:
         self._meter.answered(name, self._kind, operation, answer.allowed, self._clock.monotonic() - began)
         if not answer.allowed:
             raise Rejected(self._denial(answer))
-        return self._amended(change, amend) if amend is not None else change.obj
+        return self._apply_patch(change, amend) if amend is not None else change.obj
 
     async def close(self) -> None:
         for call in self._calls:
             call.cancel()
         await self._transport.close()
 
-    def _tell(self, error: WebhookError) -> None:
+    def _log_failure(self, error: WebhookError) -> None:
         now = self._clock.monotonic()
         if self._told is not None and now - self._told < QUIET:
             self._untold += 1
@@ -192,17 +192,17 @@ class Webhook:
         log.warning("failed calling webhook %s, %s: %s%s", name, done, error, more, extra=failed)
         self._told, self._untold = now, 0
 
-    def _crowd(self, user: str) -> str:
+    def _describe_full_queue(self, user: str) -> str:
         """Describe the requests that fill the queue; "" if the user can send another request."""
         own, free = self._open_of[user], MAX_WAITING - self._open
         if own and own >= GREED * free:
             return f'{own:,} requests of user "{user}"'
         return "" if free > 0 else f"{MAX_WAITING:,} requests"
 
-    async def _answer(self, change: WriteAttributes) -> pb.AdmissionResponse:
+    async def _queue_review(self, change: WriteAttributes) -> pb.AdmissionResponse:
         user = change.request.user.name
         loop = asyncio.get_running_loop()
-        question = _Question(_item(str(next(self._numbers)), change), loop.create_future())
+        question = _PendingReview(_review_request(str(next(self._numbers)), change), loop.create_future())
         if not self._waiting:
             loop.call_soon(self._send)
         self._waiting.append(question)
@@ -225,33 +225,33 @@ class Webhook:
         waiting, self._waiting = self._waiting, []
         waiting = [question for question in waiting if not question.answer.done()]
         for portion in portions(waiting, MAX_ITEMS, size=lambda question: question.item.ByteSize()):
-            call = asyncio.create_task(self._call(portion))
+            call = asyncio.create_task(self._send_batch(portion))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
-    async def _call(self, questions: Sequence[_Question]) -> None:
+    async def _send_batch(self, questions: Sequence[_PendingReview]) -> None:
         request = pb.ReviewRequest(items=[question.item for question in questions])
         try:
             response = await self._transport.review(request, self.configuration.timeout)
         except WebhookError as error:
             for question in questions:
-                _settle(question, error)
+                _resolve_review(question, error)
             return
         answers = {answer.uid: answer for answer in response.items}
         for question in questions:
-            _settle(question, answers.get(question.item.uid) or WebhookError("the response does not contain the item"))
+            _resolve_review(question, answers.get(question.item.uid) or WebhookError("the response does not contain the item"))
 
     def _denial(self, answer: pb.AdmissionResponse) -> Refusal:
         """Return the refusal with Kubernetes' message (pkg/admission/plugin/webhook/errors of k8s.io/apiserver)."""
         denied = f'admission webhook "{self.configuration.name}" denied the request'
         if answer.status.code not in _REFUSALS:
             answer.status.code = Code.INVALID_ARGUMENT
-        said = decode(answer.status)
-        explanation = said.message or said.reason
+        status = decode(answer.status)
+        explanation = status.message or status.reason
         message = f"{denied}: {explanation}" if explanation else f"{denied} without explanation"
-        return Refusal(said.code, said.reason or "AdmissionDenied", message, said.violations)
+        return Refusal(status.code, status.reason or "AdmissionDenied", message, status.violations)
 
-    def _amending(self, change: WriteAttributes, answer: pb.AdmissionResponse) -> Amend | None:
+    def _patch_of_answer(self, change: WriteAttributes, answer: pb.AdmissionResponse) -> Amend | None:
         """Return the function that applies the patch; None if there is no patch. Raises WebhookError if the patch is invalid or
         from a validating webhook."""
         if not answer.patch:
@@ -260,27 +260,27 @@ class Webhook:
             raise WebhookError("received invalid webhook response: validating webhook may not return response.patch")
         if not answer.allowed:
             return None
-        request = PatchRequest(name=_about(change).name, type=answer.patchType or PatchRequest.MERGE, patch=answer.patch)
+        request = PatchRequest(name=_metadata_of(change).name, type=answer.patchType or PatchRequest.MERGE, patch=answer.patch)
         try:
-            amend = patching(change.resource, request)
+            amend = patch_function(change.resource, request)
         except Rejected as rejected:
             raise WebhookError(rejected.refusal.message) from None
         return None if change.obj is None and not parse(request.patch, request.type) else amend
 
-    def _amended(self, change: WriteAttributes, amend: Amend) -> Any:
+    def _apply_patch(self, change: WriteAttributes, amend: Amend) -> Any:
         if change.obj is None:
-            raise self._misbehaved(" attempted to modify the object, which is not supported for this operation")
+            raise self._webhook_failed(" attempted to modify the object, which is not supported for this operation")
         try:
             return amend(change.obj)
         except Rejected as rejected:
-            raise self._misbehaved(f": {rejected.refusal.message}") from None
+            raise self._webhook_failed(f": {rejected.refusal.message}") from None
 
-    def _misbehaved(self, how: str) -> Rejected:
+    def _webhook_failed(self, how: str) -> Rejected:
         message = f'Internal error occurred: admission webhook "{self.configuration.name}"{how}'
         return Rejected(Refusal(Code.INTERNAL, "InternalError", message, metadata=(("hint", _HINT),)))
 
 
-def _settle(question: _Question, answer: pb.AdmissionResponse | WebhookError) -> None:
+def _resolve_review(question: _PendingReview, answer: pb.AdmissionResponse | WebhookError) -> None:
     if question.answer.done():  # cancelled or timed out
         return
     if isinstance(answer, WebhookError):
@@ -289,14 +289,14 @@ def _settle(question: _Question, answer: pb.AdmissionResponse | WebhookError) ->
         question.answer.set_result(answer)
 
 
-def _about(change: WriteAttributes) -> ObjectMeta:
+def _metadata_of(change: WriteAttributes) -> ObjectMeta:
     obj = change.obj or change.old
     assert obj is not None
     return obj.metadata
 
 
-def _item(uid: str, change: WriteAttributes) -> pb.AdmissionRequest:
-    of, user = _about(change), change.request.user
+def _review_request(uid: str, change: WriteAttributes) -> pb.AdmissionRequest:
+    of, user = _metadata_of(change), change.request.user
     return pb.AdmissionRequest(
         uid=uid,
         apiVersion=change.resource.api_version,
@@ -323,30 +323,30 @@ class WebhookAdmission:
         self._concerns = frozenset(concern for webhook in webhooks for concern in webhook.configuration.concerns)
         self._namespaces = namespaces
 
-    def concerned(self, request: Request, operation: Operation, resource: Resource[Any]) -> bool:
+    def has_matching_webhooks(self, request: Request, operation: Operation, resource: Resource[Any]) -> bool:
         return bool(self._concerns) and (operation, resource) in self._concerns and request.user is not SERVER
 
     async def mutate(self, change: WriteAttributes) -> Any:
         for webhook in self._mutating:
-            if self._selects(webhook, change):
+            if self._selects_change(webhook, change):
                 release_current_seat()
-                change = change._replace(obj=await webhook.ask(change))
+                change = change._replace(obj=await webhook.call(change))
         return change.obj
 
     async def validate(self, change: WriteAttributes) -> None:
-        asked = [webhook.ask(change) for webhook in self._validating if self._selects(webhook, change)]
+        asked = [webhook.call(change) for webhook in self._validating if self._selects_change(webhook, change)]
         if asked:
             release_current_seat()
             for verdict in await asyncio.gather(*asked, return_exceptions=True):
                 if isinstance(verdict, BaseException):
                     raise verdict
 
-    def _selects(self, webhook: Webhook, change: WriteAttributes) -> bool:
+    def _selects_change(self, webhook: Webhook, change: WriteAttributes) -> bool:
         configuration = webhook.configuration
         if (change.operation, change.resource) not in configuration.concerns:
             return False
-        versions = [each.metadata for each in (change.obj, change.old) if each is not None]
-        if not any(configuration.objects.matches(each.labels) for each in versions):
+        versions = [obj.metadata for obj in (change.obj, change.old) if obj is not None]
+        if not any(configuration.objects.matches(metadata.labels) for metadata in versions):
             return False
         if change.resource is NAMESPACES:
             return configuration.namespaces.matches(versions[0].labels)
@@ -405,22 +405,22 @@ def parse_configuration(document: str, folder: Path = Path()) -> tuple[WebhookCo
         raws = documents.plain(document)
     except documents.DocumentError as error:
         raise ConfigurationError(f"line {error.line}: {error}") from None
-    found: list[WebhookConfiguration] = []
+    parsed: list[WebhookConfiguration] = []
     for number, raw in enumerate(raws, 1):
         where = f"document {number}: " if len(raws) > 1 else ""
         try:
-            found += _document(raw, folder)
+            parsed += _parse_document(raw, folder)
         except ConfigurationError as error:
             raise ConfigurationError(f"{where}{error}") from None
-    return tuple(found)
+    return tuple(parsed)
 
 
-def _document(raw: Any, folder: Path) -> Sequence[WebhookConfiguration]:
+def _parse_document(raw: Any, folder: Path) -> Sequence[WebhookConfiguration]:
     top = fields(raw, "", ("apiVersion", "kind", "metadata", "webhooks"))
     if top.get("apiVersion") != API_VERSION or top.get("kind") not in (MUTATING, VALIDATING):
         raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {MUTATING} or {VALIDATING}")
     webhooks = [
-        _webhook(item, f"webhooks[{index}]", top["kind"] == MUTATING, folder)
+        _parse_webhook(item, f"webhooks[{index}]", top["kind"] == MUTATING, folder)
         for index, item in enumerate(items(top.get("webhooks"), "webhooks"))
     ]
     for index, each in enumerate(webhooks):
@@ -429,7 +429,7 @@ def _document(raw: Any, folder: Path) -> Sequence[WebhookConfiguration]:
     return webhooks
 
 
-def _webhook(raw: Any, path: str, mutating: bool, folder: Path) -> WebhookConfiguration:
+def _parse_webhook(raw: Any, path: str, mutating: bool, folder: Path) -> WebhookConfiguration:
     given = fields(raw, path, _FIELDS)
     name = text(given.get("name"), f"{path}.name")
     if problems := names.dns_subdomain(name):
@@ -437,24 +437,25 @@ def _webhook(raw: Any, path: str, mutating: bool, folder: Path) -> WebhookConfig
     if len(name.split(".")) < 3:
         raise ConfigurationError(f"{path}.name: should be a domain with at least three segments separated by dots")
     client = fields(given.get("clientConfig"), f"{path}.clientConfig", ("url", "caFile"))
-    tls, address = _url(client.get("url"), f"{path}.clientConfig.url")
+    tls, address = _parse_url(client.get("url"), f"{path}.clientConfig.url")
     rules = items(given.get("rules"), f"{path}.rules")
     return WebhookConfiguration(
         name=name,
         address=address,
-        concerns=frozenset(each for at, rule in enumerate(rules) for each in _rule(rule, f"{path}.rules[{at}]")),
+        concerns=frozenset(concern for at, rule in enumerate(rules) for concern in _parse_rule(rule, f"{path}.rules[{at}]")),
         mutating=mutating,
         tls=tls,
-        ca=_file(client["caFile"], f"{path}.clientConfig.caFile", tls, folder) if "caFile" in client else None,
-        namespaces=_selector(given.get("namespaceSelector", {}), f"{path}.namespaceSelector"),
-        objects=_selector(given.get("objectSelector", {}), f"{path}.objectSelector"),
-        ignore_failures=_choice(given.get("failurePolicy", "Fail"), f"{path}.failurePolicy", ("Fail", "Ignore")) == "Ignore",
-        timeout=_timeout(given.get("timeoutSeconds", TIMEOUT), f"{path}.timeoutSeconds"),
-        dry_run=_choice(given.get("sideEffects"), f"{path}.sideEffects", _SIDE_EFFECTS) in _NO_EFFECTS,
+        ca=_parse_file(client["caFile"], f"{path}.clientConfig.caFile", tls, folder) if "caFile" in client else None,
+        namespaces=_parse_selector(given.get("namespaceSelector", {}), f"{path}.namespaceSelector"),
+        objects=_parse_selector(given.get("objectSelector", {}), f"{path}.objectSelector"),
+        ignore_failures=_parse_choice(given.get("failurePolicy", "Fail"), f"{path}.failurePolicy", ("Fail", "Ignore"))
+        == "Ignore",
+        timeout=_parse_timeout(given.get("timeoutSeconds", TIMEOUT), f"{path}.timeoutSeconds"),
+        dry_run=_parse_choice(given.get("sideEffects"), f"{path}.sideEffects", _SIDE_EFFECTS) in _NO_EFFECTS,
     )
 
 
-def _url(raw: Any, path: str) -> tuple[bool, str]:
+def _parse_url(raw: Any, path: str) -> tuple[bool, str]:
     """Parse a URL. Return whether it uses TLS, and host:port."""
     scheme, _, address = text(raw, path).partition("://")
     try:
@@ -466,7 +467,7 @@ def _url(raw: Any, path: str) -> tuple[bool, str]:
     return scheme == "grpcs", address
 
 
-def _file(raw: Any, path: str, tls: bool, folder: Path) -> Path:
+def _parse_file(raw: Any, path: str, tls: bool, folder: Path) -> Path:
     file = folder / text(raw, path)
     if not tls:
         raise ConfigurationError(f"{path}: requires a url that begins with grpcs://")
@@ -475,43 +476,43 @@ def _file(raw: Any, path: str, tls: bool, folder: Path) -> Path:
     return file
 
 
-def _rule(raw: Any, path: str) -> Sequence[Concern]:
+def _parse_rule(raw: Any, path: str) -> Sequence[Concern]:
     given = fields(raw, path, _RULE_FIELDS)
-    operations = _all_or_some(given.get("operations"), f"{path}.operations", (*(name for name, _ in _WHOLE), "*"))
-    groups = _all_or_some(given.get("apiGroups"), f"{path}.apiGroups")
-    versions = _all_or_some(given.get("apiVersions"), f"{path}.apiVersions")
+    operations = _parse_names_or_wildcard(given.get("operations"), f"{path}.operations", (*(name for name, _ in _WHOLE), "*"))
+    groups = _parse_names_or_wildcard(given.get("apiGroups"), f"{path}.apiGroups")
+    versions = _parse_names_or_wildcard(given.get("apiVersions"), f"{path}.apiVersions")
     if "" in versions:
         raise ConfigurationError(f"{path}.apiVersions[{versions.index('')}]: must not be empty")
-    scope = _choice(given.get("scope", "*"), f"{path}.scope", ("Cluster", "Namespaced", "*"))
-    found: list[Concern] = []
-    resources = _names(given.get("resources"), f"{path}.resources")
-    _distinct(resources, f"{path}.resources")
+    scope = _parse_choice(given.get("scope", "*"), f"{path}.scope", ("Cluster", "Namespaced", "*"))
+    parsed: list[Concern] = []
+    resources = _parse_names(given.get("resources"), f"{path}.resources")
+    _require_distinct(resources, f"{path}.resources")
     for at, each in enumerate(resources):
         plural, _, subresource = each.partition("/")
         if (plural != "*" and plural not in (known.plural for known in ALL)) or subresource not in _subresources(plural):
             where = f"{path}.resources[{at}]"
             raise ConfigurationError(f"{where}: unknown resource {each}; examples are pods, pods/status, pods/*, */* and *")
-        found += [
+        parsed += [
             (operation, resource)
             for resource in ALL
             if plural in ("*", resource.plural)
             and _matches(resource.group, groups)
             and _matches(resource.api_version.rpartition("/")[2], versions)
             and scope in ("*", "Namespaced" if resource.namespaced else "Cluster")
-            for operation in _concerned(operations, subresource)
+            for operation in _operations_of_rule(operations, subresource)
         ]
-    return found
+    return parsed
 
 
-def _concerned(operations: Sequence[str], subresource: str) -> Sequence[Operation]:
+def _operations_of_rule(operations: Sequence[str], subresource: str) -> Sequence[Operation]:
     """Return the operations of a rule. `pods` means only the objects, `pods/status` only the subresource, and `pods/*` the
     objects and all subresources."""
-    found: list[Operation] = []
+    parsed: list[Operation] = []
     if subresource in ("", "*"):
-        found += [operation for name, operation in _WHOLE if _matches(name, operations)]
+        parsed += [operation for name, operation in _WHOLE if _matches(name, operations)]
     if _matches("UPDATE", operations):
-        found += [operation for operation, name in _SUBRESOURCES.items() if subresource in ("*", name)]
-    return found
+        parsed += [operation for operation, name in _SUBRESOURCES.items() if subresource in ("*", name)]
+    return parsed
 
 
 def _subresources(plural: str) -> Sequence[str]:
@@ -524,25 +525,25 @@ def _matches(name: str, wanted: Sequence[str]) -> bool:
     return "*" in wanted or name in wanted
 
 
-def _names(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:
+def _parse_names(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:
     """Return a list of at least one string. Raises ConfigurationError."""
-    found: list[str] = items(raw, path)
-    for index, each in enumerate(found):
+    parsed: list[str] = items(raw, path)
+    for index, each in enumerate(parsed):
         if not isinstance(each, str) or (allowed and each not in allowed):
             raise ConfigurationError(f"{path}[{index}]: expected {' or '.join(allowed) or 'text'}")
-    if not found:
+    if not parsed:
         raise ConfigurationError(f"{path}: expected at least one")
-    return found
+    return parsed
 
 
-def _all_or_some(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:
-    found = _names(raw, path, allowed)
-    if "*" in found and len(found) > 1:
+def _parse_names_or_wildcard(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:
+    parsed = _parse_names(raw, path, allowed)
+    if "*" in parsed and len(parsed) > 1:
         raise ConfigurationError(f"{path}: if '*' is present, must not specify others")
-    return found
+    return parsed
 
 
-def _distinct(resources: Sequence[str], path: str) -> None:
+def _require_distinct(resources: Sequence[str], path: str) -> None:
     """Raises ConfigurationError if a resource is already included in a wildcard. As in Kubernetes, a subresource can be listed
     before a wildcard that includes it."""
     if "*/*" in resources and len(resources) > 1:
@@ -555,19 +556,19 @@ def _distinct(resources: Sequence[str], path: str) -> None:
                 raise ConfigurationError(f"{path}[{at}]: if '{wild}' is present, must not specify {each}")
 
 
-def _choice(raw: Any, path: str, allowed: Sequence[str]) -> str:
+def _parse_choice(raw: Any, path: str, allowed: Sequence[str]) -> str:
     if raw not in allowed:
         raise ConfigurationError(f"{path}: expected {', '.join(allowed[:-1])} or {allowed[-1]}")
     return str(raw)
 
 
-def _timeout(raw: Any, path: str) -> int:
+def _parse_timeout(raw: Any, path: str) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int) or not 1 <= raw <= MAX_TIMEOUT:
         raise ConfigurationError(f"{path}: the timeout value must be between 1 and {MAX_TIMEOUT} seconds")
     return raw
 
 
-def _selector(raw: Any, path: str) -> LabelSelector:
+def _parse_selector(raw: Any, path: str) -> LabelSelector:
     try:
         message = from_dict(SelectorMessage, raw)
     except CodecError as error:

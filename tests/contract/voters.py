@@ -6,7 +6,7 @@ from itertools import count
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election
 from pinnace.apiserver.auth.authentication import UNSECURED
-from pinnace.apiserver.registry.fencing import hashed
+from pinnace.apiserver.registry.fencing import hash_secret
 from pinnace.client.channel import Duplex
 from pinnace.client.election import CAMPAIGN_METHOD, LeaderElector
 from tests.contract.servers import PATIENCE, Server
@@ -20,7 +20,7 @@ INTERVAL = 0.05
 
 def stored_election(holder: str, session: int) -> bytes:
     """Return the value of the election's key as a server writes it for a candidate of these tests."""
-    election = Election(name=ELECTION, holder=holder, session=session, user=UNSECURED.name, secret_hash=hashed(SECRET))
+    election = Election(name=ELECTION, holder=holder, session=session, user=UNSECURED.name, secret_hash=hash_secret(SECRET))
     return election.SerializeToString()
 
 

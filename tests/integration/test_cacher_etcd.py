@@ -98,12 +98,12 @@ async def test_cacher_survives_etcd_restarts_without_loss(start_etcd: EtcdFactor
         assert [each.metadata.name for each in as_it_is.items] == ["a", "b"]
         async with asyncio.timeout(3):
             with pytest.raises(StorageError):
-                await cacher.fresh(1.0)
+                await cacher.wait_until_fresh(1.0)
         server.start()
         await server.wait_ready()
         await eventually(lambda: cacher.ready)
         last = await world.put(pod("c"))
         await reader.until(last)
         assert reader.events == world.events(lambda pod: True, start, last)
-        assert await cacher.fresh(5) >= last
+        assert await cacher.wait_until_fresh(5) >= last
     await storage.close()

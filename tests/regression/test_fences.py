@@ -13,7 +13,7 @@ from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import PODS, election_key
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.apiserver.auth.authentication import UNSECURED
-from pinnace.apiserver.registry.fencing import MAX_FENCES, hashed
+from pinnace.apiserver.registry.fencing import MAX_FENCES, hash_secret
 from pinnace.apiserver.storage.interface import Committed, Write
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
@@ -45,7 +45,7 @@ async def client(storage: MemoryStorage) -> AsyncIterator[Client]:
 
 async def elected(storage: MemoryStorage) -> Fence:
     """Elect a leader and return its fence."""
-    election = Election(name=ELECTION, user=UNSECURED.name, secret_hash=hashed(SECRET))
+    election = Election(name=ELECTION, user=UNSECURED.name, secret_hash=hash_secret(SECRET))
     answer = await storage.transact([Write(KEY, election.SerializeToString(), expected=0)])
     assert isinstance(answer, Committed)
     return Fence(election=ELECTION, token=answer.revision, secret=SECRET)

@@ -177,7 +177,7 @@ async def test_patroni_4_0_7_cache_switches_to_another_member_when_its_watch_sta
     monkeypatch.setattr(etcd_storage_module, "watch", storage.watch_member)
     async with running(Cacher(storage)) as cacher:
         last = await world.put(pod("a"))
-        assert await cacher.fresh(DEADLINE) >= last
+        assert await cacher.wait_until_fresh(DEADLINE) >= last
     await storage.close()
 
 

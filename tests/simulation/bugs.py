@@ -107,8 +107,8 @@ def named(name: str, files: Sequence[Path]) -> Bug:
 def _without_fence(surgery: Surgery) -> None:
     """Whoever binds is taken for the leader, and the bind's transaction does not compare the election's key with the token."""
 
-    async def believed(self: Fences, fence: Fence, user: Any) -> fencing.HeldTerm:
-        return fencing.HeldTerm(fences.term(fence), Guard(PODS.prefix, 0), (NOBODY, wellknown.DEFAULT_SCHEDULER))
+    async def believed(self: Fences, fence: Fence, user: Any) -> fencing.FencedTerm:
+        return fencing.FencedTerm(fences.term(fence), Guard(PODS.prefix, 0), (NOBODY, wellknown.DEFAULT_SCHEDULER))
 
     surgery.replace(Fences, "term", believed)
     original = surgery.replace(binding, "bind", lambda *args: [_unguarded(each) for each in original(*args)])
@@ -134,7 +134,7 @@ def _bind_by_the_cache(surgery: Surgery) -> None:
 def _bind_for_any_scheduler(surgery: Surgery) -> None:
     """A leader binds the pods of schedulers that it did not campaign for, as does the leader of any other election."""
 
-    async def of_any(self: Fences, fence: Fence, user: Any) -> fencing.HeldTerm | None:
+    async def of_any(self: Fences, fence: Fence, user: Any) -> fencing.FencedTerm | None:
         term = await original(self, fence, user)
         return term and term._replace(scheduler_names=(*term.scheduler_names, FOREIGN))
 
@@ -316,7 +316,7 @@ def _stale_update(surgery: Surgery) -> None:
             obj = blind
         return original(self, obj, by, operation)
 
-    original = surgery.replace(Store, "_update", update)
+    original = surgery.replace(Store, "_update_mutation", update)
 
 
 @bug("update-not-done", "I5")
@@ -327,7 +327,7 @@ def _update_not_done(surgery: Surgery) -> None:
         final = original(self, new, present, by, operation, owners)
         return Effect.NO_OP if operation is Operation.UPDATE and present.revision % 3 == 0 else final
 
-    original = surgery.replace(Store, "_judged", judged)
+    original = surgery.replace(Store, "_validate_and_admit", judged)
 
 
 @bug("delete-not-done", "I5")
@@ -344,7 +344,7 @@ def _delete_not_done(surgery: Surgery) -> None:
 
         return mutation._replace(step=step) if isinstance(mutation, Mutation) else mutation
 
-    original = surgery.replace(Store, "_deletion", deletion)
+    original = surgery.replace(Store, "_delete_mutation", deletion)
 
 
 @bug("status-goes-backward", "I10")
@@ -364,7 +364,7 @@ def _feed_skips_an_event(surgery: Surgery) -> None:
         changes = [change for change in told.changes if change.mod_revision % 50]
         await original(self, Changes(told.revision, changes), stall)
 
-    original = surgery.replace(Reflector, "_take", take)
+    original = surgery.replace(Reflector, "_apply_changes", take)
 
 
 @bug("dispatch-twice", "I8")
@@ -414,7 +414,7 @@ def _resume_before_the_ring(surgery: Surgery) -> None:
 @bug("list-of-two-snapshots", "I12")
 def _list_of_two_snapshots(surgery: Surgery) -> None:
     """A later page of a list is cut from the state of now."""
-    surgery.replace(Lister, "_at", lambda self, revision, query, after: self._cached(revision, query, after))
+    surgery.replace(Lister, "_page_at", lambda self, revision, query, after: self._page_from_cache(revision, query, after))
 
 
 @bug("stale-reads", "I7", "I6")
@@ -425,7 +425,7 @@ def _stale_reads(surgery: Surgery) -> None:
         await self.wait_for(1, timeout)
         return self.revision
 
-    surgery.replace(Cacher, "fresh", fresh)
+    surgery.replace(Cacher, "wait_until_fresh", fresh)
 
 
 # --- clients

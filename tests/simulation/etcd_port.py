@@ -251,7 +251,7 @@ class Port:
     # --- the way there and back
 
     async def _read(self, operation: Operation) -> Any:
-        """As EtcdStorage._read with one member: tried twice."""
+        """As EtcdStorage._call_with_retry with one member: tried twice."""
         for _ in range(2):
             try:
                 return await self._exchange(operation, TIMEOUT / 2)

@@ -215,7 +215,7 @@ async def test_bootstrap_does_not_bind_users_to_a_changed_role(
         await call(server, "ClusterRoleBindings/Create", object=other)
     async with servers(storage, "new", "new") as upgraded:
         for server in upgraded:
-            await server.cacher.fresh(PATIENCE)
+            await server.cacher.wait_until_fresh(PATIENCE)
             binding = found(server, CLUSTER_ROLE_BINDINGS, name)
             given = binding.roleRef.name, [subject.name for subject in binding.subjects]
             assert given == (("cluster-view", ["auditor"]) if stays else (name, [AUTHENTICATED, UNAUTHENTICATED]))

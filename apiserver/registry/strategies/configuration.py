@@ -29,7 +29,7 @@ class ConfigMapStrategy(Strategy[ConfigMap]):
         both = (key for key in obj.data if key in obj.binaryData)
         out.extend(invalid(f"data[{key}]", key, "duplicate of key present in binaryData") for key in both)
         _check_keys(obj.binaryData, "binaryData", out)
-        if sum(len(value.encode()) for value in obj.data.values()) + _size(obj.binaryData.values()) > MAX_DATA:
+        if sum(len(value.encode()) for value in obj.data.values()) + _total_size(obj.binaryData.values()) > MAX_DATA:
             out.append(too_long("[]", MAX_DATA))  # Kubernetes names no field
 
     def check_change(self, new: ConfigMap, old: ConfigMap, out: list[Violation]) -> None:
@@ -58,7 +58,7 @@ class SecretStrategy(Strategy[Secret]):
 
     def check(self, obj: Secret, out: list[Violation]) -> None:
         _check_keys(obj.data, "data", out)
-        if _size(obj.data.values()) > MAX_DATA:
+        if _total_size(obj.data.values()) > MAX_DATA:
             out.append(too_long("data", MAX_DATA))
         if check_type := _TYPES.get(obj.type):
             check_type(obj, out)
@@ -83,7 +83,7 @@ def _check_keys(data: Iterable[str], path: str, out: list[Violation]) -> None:
         out.extend(invalid(f"{path}[{key}]", key, problem) for problem in names.config_key(key))
 
 
-def _size(values: Iterable[bytes]) -> int:
+def _total_size(values: Iterable[bytes]) -> int:
     return sum(map(len, values))
 
 

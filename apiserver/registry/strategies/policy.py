@@ -109,16 +109,16 @@ def _validate_item(item: LimitRangeItem, path: str, out: list[Violation]) -> Non
         detail = "either minimum or maximum storage value is required, but neither was provided"
         out.append(required(f"{path}.limits", detail))
     check = container_resource_problems if item.type in ("Pod", "Container") else resource_name_problems
-    found: dict[str, dict[str, Decimal]] = {}
+    amounts_by_field: dict[str, dict[str, Decimal]] = {}
     for field, amounts in fields.items():
         for name, amount in sorted(amounts.items()):
-            where = _at(path, field, name)
+            where = _item_path(path, field, name)
             out.extend(invalid(where, name, problem) for problem in check(name))
             try:
-                found.setdefault(name, {})[field] = quantity.parse(amount.string)
+                amounts_by_field.setdefault(name, {})[field] = quantity.parse(amount.string)
             except quantity.QuantityError as error:
                 out.append(invalid(where, amount.string, str(error)))
-    for name, values in sorted(found.items()):
+    for name, values in sorted(amounts_by_field.items()):
         _validate_amounts(item, name, values, path, out)
 
 
@@ -129,7 +129,7 @@ def _validate_amounts(item: LimitRangeItem, name: str, values: Amounts, path: st
         return str(getattr(item, field)[name].string)
 
     def wrong(field: str, detail: str) -> None:
-        out.append(invalid(_at(path, field, name), text(field), detail))
+        out.append(invalid(_item_path(path, field, name), text(field), detail))
 
     for low, high, blamed, low_name, high_name in _ORDERED:
         if low in values and high in values and values[low] > values[high]:
@@ -147,7 +147,7 @@ def _validate_amounts(item: LimitRangeItem, name: str, values: Amounts, path: st
         wrong("defaultRequest", f"{both} in {name[: names.MAX_KEY]}")
 
 
-def _at(path: str, field: str, name: str) -> str:
+def _item_path(path: str, field: str, name: str) -> str:
     return f"{path}.{field}[{name[: names.MAX_KEY]}]"
 
 
@@ -186,13 +186,13 @@ class ResourceQuotaStrategy(StatusStrategy[ResourceQuota]):
                 out.append(invalid("spec.scopes", spec.scopes, "unsupported scope"))
             elif _counts_others(scope, spec.hard):
                 out.append(invalid("spec.scopes", spec.scopes, "unsupported scope applied to resource"))
-        if _conflict(spec.scopes):
+        if _scopes_conflict(spec.scopes):
             out.append(invalid("spec.scopes", spec.scopes, "conflicting scopes"))
         path = "spec.scopeSelector.matchExpressions"
         requirements = spec.scopeSelector.matchExpressions
         for index, requirement in enumerate(requirements):
             _validate_requirement(requirement, spec.hard, f"{path}[{index}]", out)
-        if _conflict(scopes := [requirement.scopeName for requirement in requirements]):
+        if _scopes_conflict(scopes := [requirement.scopeName for requirement in requirements]):
             out.append(invalid(path, scopes, "conflicting scopes"))
 
     def check_change(self, new: ResourceQuota, old: ResourceQuota, out: list[Violation]) -> None:
@@ -240,7 +240,7 @@ def _counts_others(scope: str, hard: Iterable[str]) -> bool:
     return any(is_quota_resource(name) and name not in _SCOPES[scope] for name in hard)
 
 
-def _conflict(scopes: Iterable[str]) -> bool:
+def _scopes_conflict(scopes: Iterable[str]) -> bool:
     """Return whether two of the scopes exclude each other."""
     return any(pair <= set(scopes) for pair in _CONFLICTING)
 

@@ -93,7 +93,7 @@ class ServiceStrategy(StatusStrategy[Service]):
 
     def prepare_update(self, obj: Service, old: Service) -> None:
         super().prepare_update(obj, old)
-        _drop_what_was_of_the_type(obj.spec, old.spec)
+        _clear_fields_of_old_type(obj.spec, old.spec)
         _keep_address(obj.spec, old.spec)
         _complete_addresses(obj.spec)
         _keep_node_ports(obj.spec, old.spec)
@@ -147,7 +147,7 @@ class ServiceStrategy(StatusStrategy[Service]):
                 out.extend(invalid(f"{path}[{index}].hostname", name, problem) for problem in problems)
 
 
-def _drop_what_was_of_the_type(spec: ServiceSpec, old: ServiceSpec) -> None:
+def _clear_fields_of_old_type(spec: ServiceSpec, old: ServiceSpec) -> None:
     """Clear unchanged fields that the new type does not support, so that a client can change the type alone. As in Kubernetes
     (pkg/registry/core/service, dropTypeDependentFields)."""
     dropped = [field for kind, fields in _OF_TYPES if old.type in kind and spec.type not in kind for field in fields]
@@ -405,10 +405,10 @@ def _validate_address(address: str, kind: str, path: str, out: list[Violation]) 
     if kind == "FQDN":
         out.extend(invalid(path, address, problem) for problem in names.domain(address))
         return
-    found: list[Violation] = []
-    validate_ip(address, path, found)
-    out.extend(found)
-    if not found and kind in _ADDRESS_TYPES and (":" in address) != (kind == "IPv6"):
+    endpoint_violations: list[Violation] = []
+    validate_ip(address, path, endpoint_violations)
+    out.extend(endpoint_violations)
+    if not endpoint_violations and kind in _ADDRESS_TYPES and (":" in address) != (kind == "IPv6"):
         out.append(invalid(path, address, f"must be an {kind} address"))
 
 

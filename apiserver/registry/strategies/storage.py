@@ -155,10 +155,10 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
             out.append(invalid(f"metadata.annotations.{CLASS_ANNOTATION}", said, IMMUTABLE))
         if new.spec == old.spec:
             return
-        if _as_before(new, old) != old.spec:
+        if _with_old_mutable_fields(new, old) != old.spec:
             out.append(forbidden("spec", _FIXED))
-        asked = size_of(new.spec.resources.requests)
-        if asked < size_of(old.spec.resources.requests) and asked <= size_of(old.status.capacity):
+        requested_size = size_of(new.spec.resources.requests)
+        if requested_size < size_of(old.spec.resources.requests) and requested_size <= size_of(old.status.capacity):
             out.append(forbidden(f"spec.resources.requests.{STORAGE}", "field can not be less than status.capacity"))
 
     def check_status(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
@@ -169,7 +169,7 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
         validate_capacity(obj.status.allocatedResources, "status.allocatedResources", out)
 
 
-def _as_before(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> PersistentVolumeClaimSpec:
+def _with_old_mutable_fields(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> PersistentVolumeClaimSpec:
     """Return the new spec with its mutable fields reset to the old values. It must equal the old spec."""
     fixed = PersistentVolumeClaimSpec()
     fixed.CopyFrom(new.spec)
@@ -252,14 +252,14 @@ def _validate_topologies(terms: Sequence[TopologySelectorTerm], out: list[Violat
     seen: set[frozenset[tuple[str, frozenset[str]]]] = set()
     for index, term in enumerate(terms):
         path = f"allowedTopologies[{index}].matchLabelExpressions"
-        found: dict[str, frozenset[str]] = {}
+        values_by_key: dict[str, frozenset[str]] = {}
         for number, requirement in enumerate(term.matchLabelExpressions):
             _validate_values(requirement.values, f"{path}[{number}].values", out)
             validate_key(requirement.key, f"{path}[{number}].key", out)
-            if requirement.key in found:
+            if requirement.key in values_by_key:
                 out.append(duplicate(f"{path}[{number}].key", requirement.key))
-            found[requirement.key] = frozenset(requirement.values)
-        meaning = frozenset(found.items())
+            values_by_key[requirement.key] = frozenset(requirement.values)
+        meaning = frozenset(values_by_key.items())
         if meaning in seen:
             out.append(duplicate(path, ""))
         seen.add(meaning)
@@ -288,11 +288,11 @@ class CSINodeStrategy(Strategy[CSINode]):
         before = {driver.name: driver for driver in old.spec.drivers}
         for index, driver in enumerate(new.spec.drivers):
             known = before.get(driver.name)
-            if known is not None and _fixed(driver) != _fixed(known):
+            if known is not None and _immutable_driver_fields(driver) != _immutable_driver_fields(known):
                 out.append(invalid(f"spec.drivers[{index}]", driver.name, IMMUTABLE))
 
 
-def _fixed(driver: CSINodeDriver) -> tuple[str, list[str]]:
+def _immutable_driver_fields(driver: CSINodeDriver) -> tuple[str, list[str]]:
     return driver.nodeID, list(driver.topologyKeys)
 
 

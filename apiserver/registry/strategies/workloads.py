@@ -270,8 +270,8 @@ def _validate_generated(job: Job, out: list[Violation]) -> None:
     """Check that the generated labels have the generated values, and that the selector requires no other labels."""
     labels, generated = job.spec.template.metadata.labels, dict(_generated(job.metadata))
     for label, expected in generated.items():
-        if (found := labels.get(label, "")) != expected:
-            out.append(invalid(f"spec.template.metadata.labels[{label}]", found, f"must be '{expected}'"))
+        if (value := labels.get(label, "")) != expected:
+            out.append(invalid(f"spec.template.metadata.labels[{label}]", value, f"must be '{expected}'"))
     selector = from_message(job.spec.selector)
     if not selector.matches(generated):
         out.append(invalid("spec.selector", str(selector), "`selector` not auto-generated"))
@@ -303,27 +303,27 @@ _INDEXES, _UNCOUNTED = "status.completedIndexes", "status.uncountedTerminatedPod
 
 def validate_job_status(job: Job, out: list[Violation]) -> None:
     """Validate the status by itself."""
-    status, said = job.status, _said(job.status)
+    status, true_conditions = job.status, _true_conditions(job.status)
     not_negative(status, "status", _PODS, out)
     if status.HasField("ready") and status.ready > status.active:
         out.append(invalid("status.ready", status.ready, "cannot set more ready pods than active"))
     for one, other in _EXCLUSIVE:
-        if said >= {one, other}:
+        if true_conditions >= {one, other}:
             out.append(forbidden(_CONDITIONS, f"cannot set {one}=True and {other}=true conditions"))
-    if status.HasField("completionTime") and _COMPLETE not in said:
+    if status.HasField("completionTime") and _COMPLETE not in true_conditions:
         out.append(forbidden(_COMPLETION, "cannot set completionTime when there is no Complete=True condition"))
-    elif _COMPLETE in said and not status.HasField("completionTime"):
+    elif _COMPLETE in true_conditions and not status.HasField("completionTime"):
         out.append(required(_COMPLETION, "completionTime is required for Complete jobs"))
     waiting = status.uncountedTerminatedPods
     _validate_uncounted((("succeeded", waiting.succeeded), ("failed", waiting.failed)), out)
-    if said & {_COMPLETE, _FAILED}:
+    if true_conditions & {_COMPLETE, _FAILED}:
         _validate_ended(job, out)
 
 
 def validate_job_status_update(new: Job, old: Job, out: list[Violation]) -> None:
     """Validate the change of the status."""
     status, before = new.status, old.status
-    gone = _said(before) - _said(status)
+    gone = _true_conditions(before) - _true_conditions(status)
     out.extend(
         forbidden(_CONDITIONS, f"cannot disable the terminal {each}=True condition") for each in _TERMINAL if each in gone
     )
@@ -336,7 +336,7 @@ def validate_job_status_update(new: Job, old: Job, out: list[Violation]) -> None
         _validate_indexes(new, out)
 
 
-def _said(status: JobStatus) -> set[str]:
+def _true_conditions(status: JobStatus) -> set[str]:
     return {condition.type for condition in status.conditions if condition.status == "True"}
 
 
@@ -371,7 +371,9 @@ def _validate_times(new: Job, before: JobStatus, out: list[Violation]) -> None:
         and status.completionTime != before.completionTime
     ):
         out.append(invalid(_COMPLETION, format_rfc3339(status.completionTime), "completionTime cannot be mutated"))
-    if (status.startTime, status.completionTime) != (before.startTime, before.completionTime) and _ends_early(status):
+    if (status.startTime, status.completionTime) != (before.startTime, before.completionTime) and _completes_before_start(
+        status
+    ):
         out.append(invalid(_COMPLETION, format_rfc3339(status.completionTime), "completionTime cannot be set before startTime"))
     if new.spec.suspend or not before.HasField("startTime"):
         return
@@ -381,7 +383,7 @@ def _validate_times(new: Job, before: JobStatus, out: list[Violation]) -> None:
         out.append(invalid(_START, format_rfc3339(status.startTime), "startTime cannot be changed for unsuspended job"))
 
 
-def _ends_early(status: JobStatus) -> bool:
+def _completes_before_start(status: JobStatus) -> bool:
     if not (status.HasField("startTime") and status.HasField("completionTime")):
         return False
     return to_seconds(status.completionTime) < to_seconds(status.startTime)
@@ -428,9 +430,9 @@ def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
     validate_labels(template.metadata.labels, f"{_PATH}.metadata.labels", out)
     validate_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
     validate_pod_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
-    found: list[Violation] = []
-    validate_spec(template.spec, found)
-    out.extend(Violation(f"{_PATH}.{each.field}", each.message) for each in found)
+    template_violations: list[Violation] = []
+    validate_spec(template.spec, template_violations)
+    out.extend(Violation(f"{_PATH}.{each.field}", each.message) for each in template_violations)
     if template.spec.ephemeralContainers:
         out.append(forbidden(f"{_PATH}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
 
@@ -446,11 +448,11 @@ def validate_selection(spec: Replicated | JobSpec, out: list[Violation]) -> None
     if not spec.HasField("selector"):
         out.append(required(_SELECTOR))
         return
-    found: list[Violation] = []
-    validate_selector(spec.selector, _SELECTOR, found)
-    out.extend(found)
+    selector_violations: list[Violation] = []
+    validate_selector(spec.selector, _SELECTOR, selector_violations)
+    out.extend(selector_violations)
     labels = spec.template.metadata.labels
-    if not found and not from_message(spec.selector).matches(labels):
+    if not selector_violations and not from_message(spec.selector).matches(labels):
         out.append(invalid(f"{_PATH}.metadata.labels", labels, "`selector` does not match template `labels`"))
 
 

@@ -46,19 +46,23 @@ def required(field: str, detail: str = "") -> Violation:
 
 
 def invalid(field: str, value: Value, detail: str) -> Violation:
-    return Violation(field, f"Invalid value: {_shown(value)}: {detail}")
+    return Violation(field, f"Invalid value: {_format_value(value)}: {detail}")
 
 
 def unsupported(field: str, value: str, supported: Iterable[str]) -> Violation:
-    return Violation(field, f"Unsupported value: {_shown(value)}: supported values: {', '.join(map(_shown, supported))}")
+    return Violation(
+        field, f"Unsupported value: {_format_value(value)}: supported values: {', '.join(map(_format_value, supported))}"
+    )
 
 
 def duplicate(field: str, value: Value, detail: str = "") -> Violation:
-    return Violation(field, f"Duplicate value: {_shown(value)}: {detail}" if detail else f"Duplicate value: {_shown(value)}")
+    return Violation(
+        field, f"Duplicate value: {_format_value(value)}: {detail}" if detail else f"Duplicate value: {_format_value(value)}"
+    )
 
 
 def not_found(field: str, value: str) -> Violation:
-    return Violation(field, f"Not found: {_shown(value)}")
+    return Violation(field, f"Not found: {_format_value(value)}")
 
 
 def forbidden(field: str, detail: str) -> Violation:
@@ -77,11 +81,11 @@ def between(low: int, high: int) -> str:
     return f"must be between {low} and {high}, inclusive"
 
 
-def _shown(value: Value) -> str:
+def _format_value(value: Value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return json.dumps(_cut(value), ensure_ascii=False)
+        return json.dumps(_truncate(value), ensure_ascii=False)
     if isinstance(value, int):
         return str(value)
     plain: object
@@ -90,10 +94,10 @@ def _shown(value: Value) -> str:
         plain = {key[:MAX_SHOWN]: text[:MAX_SHOWN] if isinstance(text, str) else text for key, text in shortened}
     else:
         plain = [text[:MAX_SHOWN] for text in islice(value, MAX_SHOWN)]  # a long list may have as many violations
-    return _cut(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
+    return _truncate(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 
@@ -420,17 +424,17 @@ MAX_REMEMBERED = 512
 def validate_requirements(resources: ResourceRequirements, path: str, out: list[Violation]) -> None:
     """Validate the resource requirements of a container or pod."""
     encoded = resources.SerializeToString()
-    judged = _remembered(encoded) if len(encoded) <= MAX_REMEMBERED else _judge(encoded)
+    judged = _cached_requirement_violations(encoded) if len(encoded) <= MAX_REMEMBERED else _requirement_violations(encoded)
     if judged:
         out.extend(Violation(path + violation.field, violation.message) for violation in judged)
 
 
 @lru_cache(maxsize=4096)
-def _remembered(encoded: bytes) -> tuple[Violation, ...]:
-    return _judge(encoded)
+def _cached_requirement_violations(encoded: bytes) -> tuple[Violation, ...]:
+    return _requirement_violations(encoded)
 
 
-def _judge(encoded: bytes) -> tuple[Violation, ...]:
+def _requirement_violations(encoded: bytes) -> tuple[Violation, ...]:
     """Return the violations of encoded ResourceRequirements. Their fields are relative to the message."""
     out: list[Violation] = []
     resources = ResourceRequirements.FromString(encoded)

@@ -59,7 +59,7 @@ def validate_spec_update(new: PodSpec, old: PodSpec, out: list[Violation]) -> No
     _validate_deadline(new, old, out)
     _validate_tolerations(new.tolerations, old.tolerations, out)
     _validate_gates(new.schedulingGates, old.schedulingGates, out)
-    fixed = _as_before(new, old, out)
+    fixed = _with_old_mutable_fields(new, old, out)
     if fixed != old:
         changed = _changed(fixed, old)
         detail = f"pod updates may not change fields other than {_UPDATABLE}; changed: {', '.join(changed)}"
@@ -68,7 +68,7 @@ def validate_spec_update(new: PodSpec, old: PodSpec, out: list[Violation]) -> No
         out.append(forbidden("spec", detail))
 
 
-def _as_before(new: PodSpec, old: PodSpec, out: list[Violation]) -> PodSpec:
+def _with_old_mutable_fields(new: PodSpec, old: PodSpec, out: list[Violation]) -> PodSpec:
     """Return the new spec with its mutable fields reset to the old values. It must equal the old spec."""
     fixed = PodSpec()
     fixed.CopyFrom(new)
@@ -194,13 +194,13 @@ def carry_over_resources(new: PodSpec, old: PodSpec) -> PodSpec:
             continue
         for container, source in zip(kept, wanted, strict=True):
             container.name = source.name
-            _take(container, source)
+            _copy_resources(container, source)
     if new.resources != old.resources:
         resized.resources.CopyFrom(new.resources)
     return resized
 
 
-def _take(container: Container, source: Container) -> None:
+def _copy_resources(container: Container, source: Container) -> None:
     container.ClearField("resources")
     if source.HasField("resources"):
         container.resources.CopyFrom(source.resources)
@@ -238,11 +238,11 @@ def _validate_step(new: ResourceRequirements, old: ResourceRequirements, path: s
         if any(name in then and name not in now for name in _RESIZABLE):
             out.append(forbidden(f"{path}.{field}", f"{said} cannot be removed"))
             removed = True
-    if not removed and _others(new) != _others(old):
+    if not removed and _immutable_resources(new) != _immutable_resources(old):
         out.append(forbidden("spec", f"only cpu and memory resources are mutable; changed: {path}"))
 
 
-def _others(resources: ResourceRequirements) -> ResourceRequirements:
+def _immutable_resources(resources: ResourceRequirements) -> ResourceRequirements:
     """Return the resources without those that a resize may change."""
     rest = ResourceRequirements()
     rest.CopyFrom(resources)

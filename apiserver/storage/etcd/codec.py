@@ -35,8 +35,8 @@ ALL_KEYS = b"\0"
 
 def prefix_end(prefix: bytes) -> bytes:
     """Return the first key after all keys that start with `prefix`."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else ALL_KEYS
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else ALL_KEYS
 
 
 def compared_keys(writes: Iterable[Write]) -> list[str]:
@@ -86,8 +86,8 @@ def encode_transaction(writes: Sequence[Write]) -> Any:
 def decode_transaction(response: Any, writes: Sequence[Write]) -> Committed | CompareFailed:
     if response.succeeded:
         return Committed(response.header.revision)
-    found = (decode_first(answer.response_range) for answer in response.responses)
-    return CompareFailed(response.header.revision, dict(zip(compared_keys(writes), found, strict=True)))
+    current = (decode_first(answer.response_range) for answer in response.responses)
+    return CompareFailed(response.header.revision, dict(zip(compared_keys(writes), current, strict=True)))
 
 
 def decode_first(response: Any) -> KeyValue | None:
@@ -95,22 +95,22 @@ def decode_first(response: Any) -> KeyValue | None:
 
 
 def decode_key_value(kv: Any) -> KeyValue:
-    return KeyValue(_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
+    return KeyValue(_decode_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
 
 
 def decode_event(event: Any) -> Change:
     kv = event.kv
     if event.type:  # DELETE
-        return Change(_text(kv.key), None, 0, kv.mod_revision)
-    return Change(_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
+        return Change(_decode_text(kv.key), None, 0, kv.mod_revision)
+    return Change(_decode_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
 
 
-def _text(key: bytes) -> str:
+def _decode_text(key: bytes) -> str:
     """Decode a key. The watch covers all keys, and other programs may have written keys that are not UTF-8."""
     return key.decode(errors="replace")
 
 
-class Trouble(Enum):
+class MemberFailure(Enum):
     """Failures of a member that do not depend on the request."""
 
     NOT_DONE = "the member did not accept the request: try another member"
@@ -138,11 +138,11 @@ TOO_LARGE = (
 )
 
 
-def classify(error: grpc.aio.AioRpcError) -> Trouble | StorageError | RevisionCompacted:
+def classify(error: grpc.aio.AioRpcError) -> MemberFailure | StorageError | RevisionCompacted:
     """Return a Trouble, or the exception to raise."""
     text = error.details() or ""
     if text.startswith(NEVER_LEFT) or text in NOT_PROPOSED:
-        return Trouble.NOT_DONE
+        return MemberFailure.NOT_DONE
     match text:
         case "etcdserver: mvcc: database space exceeded":
             return OutOfSpace("etcd is out of space; compact and defragment it, or raise --quota-backend-bytes")
@@ -153,7 +153,7 @@ def classify(error: grpc.aio.AioRpcError) -> Trouble | StorageError | RevisionCo
     if text.startswith(TOO_LARGE):
         return TooLarge(f"{text}; check --max-request-bytes and --max-txn-ops of etcd: the defaults or more are required")
     if error.code() in TRANSIENT:
-        return Trouble.LOST
+        return MemberFailure.LOST
     return StorageError(describe(error))
 
 

@@ -53,7 +53,7 @@ class Overtaken(OSError):
     """Missing revisions were compacted. `process.run` expects this error: one line, exit code 1."""
 
 
-class Broken(Exception):
+class StreamBroken(Exception):
     """A stream has ended. The recorder resumes it on another member."""
 
 
@@ -70,7 +70,7 @@ class Recorder:
     async def run(self) -> None:
         """Record until cancelled. Raises Overtaken."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_for_compactions())
+            group.create_task(self._watch_compactions())
             group.create_task(self._follow())
 
     async def _follow(self) -> None:
@@ -79,22 +79,22 @@ class Recorder:
             try:
                 async with aclosing(_responses(member, max(1, self.revision))) as responses:
                     async for response in responses:
-                        self._take(response.events)
-            except Broken as error:
+                        self._write_events(response.events)
+            except StreamBroken as error:
                 log.warning("%s: %s; resuming after revision %d on another member", member.endpoint, error, self.revision)
                 self._members.leave(member)
                 await asyncio.sleep(RETRY)
 
-    def _take(self, events: Sequence[Any]) -> None:
+    def _write_events(self, events: Sequence[Any]) -> None:
         """Write the events of a response. It contains whole revisions, because fragments are not enabled."""
         now = self._clock()
         for event in events:
             if event.kv.mod_revision > self.revision:
-                self._write(_stored(now, event))
+                self._write(_stored_event(now, event))
         if events:
             self.revision = max(self.revision, events[-1].kv.mod_revision)
 
-    async def _look_for_compactions(self) -> None:
+    async def _watch_compactions(self) -> None:
         """Read at the oldest remaining revision, until etcd refuses it, which shows a compaction."""
         while True:
             await asyncio.sleep(PROBE_INTERVAL)
@@ -105,9 +105,9 @@ class Recorder:
                     await member.kv.Range(request, timeout=SILENCE_LIMIT, metadata=REQUIRE_LEADER)
             except grpc.aio.AioRpcError as error:
                 if isinstance(classify(error), RevisionCompacted):
-                    self._note(await oldest_revision(member, SILENCE_LIMIT))
+                    self._write_note(await oldest_revision(member, SILENCE_LIMIT))
 
-    def _note(self, revision: int | None) -> None:
+    def _write_note(self, revision: int | None) -> None:
         if revision is not None and revision > self._compacted:
             self._compacted = revision
             self._write(Compaction(self._clock(), revision))
@@ -120,27 +120,27 @@ async def _responses(member: Member, start_revision: int) -> AsyncGenerator[Any]
     try:
         async with asyncio.timeout(SILENCE_LIMIT):
             await call.write(WatchRequest(create_request=request))
-        while (response := await _read(call)) is not grpc.aio.EOF:
+        while (response := await _next_response(call)) is not grpc.aio.EOF:
             if response.canceled and response.compact_revision:
                 raise Overtaken(
                     f"etcd was compacted at revision {response.compact_revision}, and the history ends before revision "
                     f"{start_revision}: the history has a gap"
                 )
             if response.canceled:
-                raise Broken(f"etcd canceled the watch: {response.cancel_reason or 'no reason given'}")
+                raise StreamBroken(f"etcd canceled the watch: {response.cancel_reason or 'no reason given'}")
             yield response
-        raise Broken("etcd ended the watch")
+        raise StreamBroken("etcd ended the watch")
     except grpc.aio.AioRpcError as error:
-        raise Broken(describe(error)) from None
+        raise StreamBroken(describe(error)) from None
     except TimeoutError:
-        raise Broken(f"no response for {SILENCE_LIMIT:g} s") from None
+        raise StreamBroken(f"no response for {SILENCE_LIMIT:g} s") from None
     except asyncio.InvalidStateError:
-        raise Broken("the connection is closed") from None
+        raise StreamBroken("the connection is closed") from None
     finally:
         call.cancel()
 
 
-async def _read(call: Any) -> Any:
+async def _next_response(call: Any) -> Any:
     """Return the next response. Raises TimeoutError if none arrives although progress was requested."""
     reading = asyncio.ensure_future(call.read())
     try:
@@ -155,7 +155,7 @@ async def _read(call: Any) -> Any:
         reading.cancel()
 
 
-def _stored(at: float, event: Any) -> Stored:
+def _stored_event(at: float, event: Any) -> Stored:
     kv = event.kv
     key = kv.key.decode()
     if event.type:  # DELETE
@@ -211,12 +211,12 @@ async def record(stop: asyncio.Event, endpoints: Sequence[str], tls: TlsFiles | 
                 await asyncio.wait((recording,))
                 output.flush(recorder.revision)
             if not recording.cancelled() and (error := recording.exception()):
-                raise _cause(error)
+                raise _first_cause(error)
     finally:
         await members.close()
 
 
-def _cause(error: BaseException) -> BaseException:
+def _first_cause(error: BaseException) -> BaseException:
     """Return the first error of a task group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

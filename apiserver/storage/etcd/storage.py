@@ -49,7 +49,7 @@ from aetcd.rpc import (
 )
 
 from pinnace.apiserver.storage.etcd import codec
-from pinnace.apiserver.storage.etcd.codec import ALL_KEYS, RevisionCompacted, Trouble, classify, decode_event, describe
+from pinnace.apiserver.storage.etcd.codec import ALL_KEYS, MemberFailure, RevisionCompacted, classify, decode_event, describe
 from pinnace.apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members
 from pinnace.apiserver.storage.interface import (
     Change,
@@ -97,19 +97,21 @@ class EtcdStorage:
         self._members = Members(endpoints, tls)
         self._watched = self._members.current
         self._timeout = timeout
-        self._closed = False
+        self._closed_error = False
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
-        return codec.decode_first(await self._range(RangeRequest(key=key.encode(), revision=revision), self._ask_around))
+        return codec.decode_first(await self._range(RangeRequest(key=key.encode(), revision=revision), self._call_members))
 
     async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
         first = max(prefix.encode(), after.encode() + b"\0") if after else prefix.encode()
         end = codec.prefix_end(prefix.encode())
-        response = await self._range(RangeRequest(key=first, range_end=end, limit=limit, revision=revision), self._read)
+        response = await self._range(
+            RangeRequest(key=first, range_end=end, limit=limit, revision=revision), self._call_with_retry
+        )
         return Page(revision or response.header.revision, [codec.decode_key_value(kv) for kv in response.kvs], response.more)
 
     async def current_revision(self) -> int:
-        response = await self._range(RangeRequest(key=codec.ALL_KEYS, count_only=True), self._ask_around)
+        response = await self._range(RangeRequest(key=codec.ALL_KEYS, count_only=True), self._call_members)
         return int(response.header.revision)
 
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
@@ -130,8 +132,8 @@ class EtcdStorage:
             self._members.leave(member)
             raise
         except asyncio.CancelledError:
-            if self._was_closed():
-                raise _closed() from None
+            if self._is_closed_by_us():
+                raise _closed_error() from None
             raise
 
     def watch_stalled(self) -> None:
@@ -139,7 +141,7 @@ class EtcdStorage:
 
     async def compact(self, revision: int) -> None:
         """Compact the history. If etcd is out of space, also free the space and clear the alarm."""
-        alarms = await self._read(find_alarms)
+        alarms = await self._call_with_retry(find_alarms)
         request = CompactionRequest(revision=revision, physical=bool(alarms))
         try:
             await self._write(lambda member, timeout: member.kv.Compact(request, timeout=timeout, metadata=REQUIRE_LEADER))
@@ -147,7 +149,7 @@ class EtcdStorage:
             raise await self._compacted(revision) from None
         finally:
             if alarms:
-                await self._write(lambda member, timeout: reclaim(self._members, alarms, timeout))
+                await self._write(lambda member, timeout: defragment_members(self._members, alarms, timeout))
 
     async def grant_lease(self, ttl: int) -> int:
         """Grant a lease with a random id, because etcd's own ids are predictable."""
@@ -160,14 +162,14 @@ class EtcdStorage:
     async def renew_lease(self, lease: int) -> float:
         loop = asyncio.get_running_loop()
         sent = loop.time()
-        ttl = await self._ask_around(lambda member, timeout: _keep_alive(member, lease, timeout))
+        ttl = await self._call_members(lambda member, timeout: _keep_alive(member, lease, timeout))
         if ttl <= 0:
             raise LeaseNotFound("the lease has expired or was revoked")
         return float(ttl - (loop.time() - sent))
 
     async def lease_age(self, lease: int) -> float:
         request = LeaseTimeToLiveRequest(ID=lease)
-        response = await self._read(
+        response = await self._call_with_retry(
             lambda member, timeout: member.lease.LeaseTimeToLive(request, timeout=timeout, metadata=REQUIRE_LEADER)
         )
         if response.TTL < 0:
@@ -183,7 +185,7 @@ class EtcdStorage:
 
     async def close(self) -> None:
         """Close the connections. Calls in progress end with Unavailable."""
-        self._closed = True
+        self._closed_error = True
         await self._members.close()
 
     async def _range(self, request: RangeRequest, read: Callable[[Attempt], Awaitable[Any]]) -> Any:
@@ -192,20 +194,20 @@ class EtcdStorage:
         except RevisionCompacted:
             raise await self._compacted(request.revision) from None
 
-    async def _read(self, attempt: Attempt) -> Any:
+    async def _call_with_retry(self, attempt: Attempt) -> Any:
         """Run a read, or a write that may be repeated, on each member once, or twice if there is only one (the connection may
         have failed). Each attempt gets its share of the remaining time."""
         deadline = asyncio.get_running_loop().time() + self._timeout
         for left in range(max(2, len(self._members.all)), 0, -1):
             member = self._members.current
             try:
-                return await self._ask(attempt, member, (deadline - asyncio.get_running_loop().time()) / left)
+                return await self._call_member(attempt, member, (deadline - asyncio.get_running_loop().time()) / left)
             except grpc.aio.AioRpcError as error:
-                self._blame(member, error)
+                self._classify_failure(member, error)
                 failure = f"{member.endpoint}: {describe(error)}"
         raise Unavailable(failure)
 
-    async def _ask_around(self, attempt: Attempt) -> Any:
+    async def _call_members(self, attempt: Attempt) -> Any:
         """Run a call that etcd completes immediately or never, and that may be repeated.
 
         If a member has not answered for QUICK seconds, the call is also sent to the next member, and so on with increasing
@@ -218,7 +220,7 @@ class EtcdStorage:
         try:
             while refusals < ROUNDS * len(self._members.all) and (left := began + self._timeout - loop.time()) > 0:
                 member = self._members.current
-                asked[asyncio.ensure_future(self._ask(attempt, member, left))] = member
+                asked[asyncio.ensure_future(self._call_member(attempt, member, left))] = member
                 patience = min(left, max(QUICK, (loop.time() - began) / 2))
                 answered, _ = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 if not answered:
@@ -229,7 +231,7 @@ class EtcdStorage:
                     try:
                         return answer.result()
                     except grpc.aio.AioRpcError as error:
-                        self._blame(blamed, error)
+                        self._classify_failure(blamed, error)
                         failure = f"{blamed.endpoint}: {describe(error)}"
                     except (CallCancelled, grpc.aio.UsageError):
                         self._members.leave(blamed)
@@ -250,10 +252,10 @@ class EtcdStorage:
         for _ in self._members.all:
             member = self._members.current
             try:
-                return await self._ask(attempt, member, deadline - asyncio.get_running_loop().time())
+                return await self._call_member(attempt, member, deadline - asyncio.get_running_loop().time())
             except grpc.aio.AioRpcError as error:
                 failure = f"{member.endpoint}: {describe(error)}"
-                if self._blame(member, error) is Trouble.LOST:
+                if self._classify_failure(member, error) is MemberFailure.LOST:
                     raise OutcomeUnknown(failure) from None
             except CallCancelled:
                 self._members.leave(member)
@@ -263,24 +265,24 @@ class EtcdStorage:
                 failure = f"{member.endpoint}: {_RETIRED}"
         raise Unavailable(failure)
 
-    async def _ask(self, attempt: Attempt, member: Member, timeout: float) -> Any:
+    async def _call_member(self, attempt: Attempt, member: Member, timeout: float) -> Any:
         try:
             with HeedsCancellation():
                 return await attempt(member, timeout)
         except (CallCancelled, grpc.aio.UsageError):
-            if self._closed:
-                raise _closed() from None
+            if self._closed_error:
+                raise _closed_error() from None
             raise
 
-    def _was_closed(self) -> bool:
+    def _is_closed_by_us(self) -> bool:
         """Return whether `close` caused the cancellation: a closed channel cancels its calls, but not their tasks."""
         task = asyncio.current_task()
-        return self._closed and task is not None and not task.cancelling()
+        return self._closed_error and task is not None and not task.cancelling()
 
-    def _blame(self, member: Member, error: grpc.aio.AioRpcError) -> Trouble:
+    def _classify_failure(self, member: Member, error: grpc.aio.AioRpcError) -> MemberFailure:
         """Switch to another member if the member failed. Raises the error if the request caused it."""
         verdict = classify(error)
-        if not isinstance(verdict, Trouble):
+        if not isinstance(verdict, MemberFailure):
             raise verdict from None
         self._members.leave(member)
         return verdict
@@ -293,7 +295,7 @@ class EtcdStorage:
 _RETIRED = "the connection was closed, because its certificate was replaced"
 
 
-def _closed() -> Unavailable:
+def _closed_error() -> Unavailable:
     return Unavailable("the storage is closed")
 
 
@@ -346,40 +348,42 @@ class Assembler:
         return changes
 
 
-class Stall:
+class StallDetector:
     """Detects a watch that is alive but delivers no events. Pure. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
-    def look(self, response: Any, told: int, now: float) -> None:
-        """Check a response. `told`: the revision that the watch has reached. Raises Unavailable if the watch has been behind
-        the store for too long without an event."""
-        if response.events or response.header.revision <= told:
+    def check_response(self, response: Any, revision_reached: int, now: float) -> None:
+        """Check a response. `revision_reached`: the revision that the watch has reached. Raises Unavailable if the watch has
+        been behind the store for too long without an event."""
+        if response.events or response.header.revision <= revision_reached:
             self._since = None
         elif self._since is None:
             self._since = now
         elif now - self._since >= SILENCE_LIMIT:
             store = response.header.revision
-            raise Unavailable(f"the watch delivers nothing after revision {told}, although the store is at revision {store}")
+            raise Unavailable(
+                f"the watch delivers nothing after revision {revision_reached}, although the store is at revision {store}"
+            )
 
 
 async def watch(member: Member, start_revision: int) -> AsyncGenerator[Changes]:
     """Watch all keys from `start_revision` on. Raises Compacted, Unavailable. The call is cancelled when the watch is
     closed."""
-    assembler, stall = Assembler(start_revision), Stall()
+    assembler, stall = Assembler(start_revision), StallDetector()
     loop = asyncio.get_running_loop()
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
     reader = WatchReader(call)
     probing = asyncio.create_task(reader.probe())
     try:
-        await _write(call, WatchRequest(create_request=_everything_from(max(1, start_revision - 1))))
+        await _write(call, WatchRequest(create_request=_watch_all_request(max(1, start_revision - 1))))
         while True:
             response = await reader.read()
             if response.canceled:
                 raise _why_canceled(response)
             changes = assembler.add(response)
-            stall.look(response, assembler.revision, loop.time())
+            stall.check_response(response, assembler.revision, loop.time())
             if changes or not response.events:
                 yield Changes(assembler.revision, changes)
     except grpc.aio.AioRpcError as error:
@@ -394,7 +398,7 @@ async def oldest_revision(member: Member, timeout: float) -> int | None:
     time."""
     call = member.watch.Watch(metadata=REQUIRE_LEADER, timeout=timeout)
     try:
-        await send(call, WatchRequest(create_request=_everything_from(1)))
+        await send(call, WatchRequest(create_request=_watch_all_request(1)))
         with HeedsCancellation():
             async for response in call:
                 if response.canceled:
@@ -466,14 +470,14 @@ async def _write(call: Any, request: WatchRequest) -> None:
         pass  # the call has ended; the next read raises the error
 
 
-def _refuse_gap(told: int, changes: list[Change]) -> None:
+def _refuse_gap(revision_reached: int, changes: list[Change]) -> None:
     for change in changes:
-        if change.mod_revision > told + 1:
-            raise Unavailable(f"etcd omitted the events of revisions {told + 1} to {change.mod_revision - 1}")
-        told = change.mod_revision
+        if change.mod_revision > revision_reached + 1:
+            raise Unavailable(f"etcd omitted the events of revisions {revision_reached + 1} to {change.mod_revision - 1}")
+        revision_reached = change.mod_revision
 
 
-def _everything_from(revision: int) -> WatchCreateRequest:
+def _watch_all_request(revision: int) -> WatchCreateRequest:
     return WatchCreateRequest(key=ALL_KEYS, range_end=ALL_KEYS, start_revision=revision, progress_notify=True, fragment=True)
 
 
@@ -514,7 +518,7 @@ async def find_alarms(member: Member, timeout: float) -> list[int]:
     return [alarm.memberID for alarm in response.alarms if alarm.alarm == NOSPACE]
 
 
-async def reclaim(members: Members, alarms: list[int], timeout: float) -> None:
+async def defragment_members(members: Members, alarms: list[int], timeout: float) -> None:
     """Defragment the members one after another, and clear the alarms. If the space is not sufficient, the next put raises an
     alarm again. Raises AioRpcError if an alarm cannot be cleared."""
     for member in members.all:

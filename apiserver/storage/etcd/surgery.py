@@ -40,7 +40,7 @@ _ACTIVATE: int = AlarmRequest.AlarmAction.Value("ACTIVATE")
 _DEACTIVATE: int = AlarmRequest.AlarmAction.Value("DEACTIVATE")
 
 
-class Surgeon:
+class EtcdAdmin:
     def __init__(self, endpoints: list[str], tls: TlsFiles | None) -> None:
         shown = tls.read() if tls else None
         self._members = [Member(endpoint, shown) for endpoint in endpoints]
@@ -59,28 +59,35 @@ class Surgeon:
         await _call(leader.maintenance.MoveLeader(MoveLeaderRequest(targetID=target), timeout=CALL_TIMEOUT))
 
     async def compact(self, revision: int) -> None:
-        member, _ = await self._any()
+        member, _ = await self._healthy_member()
         await _call(member.kv.Compact(CompactionRequest(revision=revision), timeout=CALL_TIMEOUT))
 
     async def alarm(self, on: bool) -> None:
         """Raise the alarm for one member, which is sufficient, or clear the alarms of all members."""
-        member, said = await self._any()
+        member, status = await self._healthy_member()
         if on:
-            await self._alarm(member, _ACTIVATE, said.header.member_id)
+            await self._alarm(member, _ACTIVATE, status.header.member_id)
             return
         response = await _call(member.maintenance.Alarm(AlarmRequest(alarm=NOSPACE), timeout=CALL_TIMEOUT))
         for alarm in response.alarms:
             await self._alarm(member, _DEACTIVATE, alarm.memberID)
 
     async def remove(self, member: str) -> None:
-        asked, listed = await self._listed()
-        found = next((each.ID for each in listed if any(url.endswith(f"//{member}") for url in each.clientURLs)), None)
+        asked, listed = await self._list_members()
+        found = next(
+            (
+                listed_member.ID
+                for listed_member in listed
+                if any(url.endswith(f"//{member}") for url in listed_member.clientURLs)
+            ),
+            None,
+        )
         if found is not None:
             await _call(asked.cluster.MemberRemove(MemberRemoveRequest(ID=found), timeout=CALL_TIMEOUT))
 
     async def add(self, peer: str) -> bool:
-        asked, listed = await self._listed()
-        if any(peer in each.peerURLs for each in listed):
+        asked, listed = await self._list_members()
+        if any(peer in listed_member.peerURLs for listed_member in listed):
             return False
         await _call(asked.cluster.MemberAdd(MemberAddRequest(peerURLs=[peer]), timeout=CALL_TIMEOUT))
         return True
@@ -93,17 +100,17 @@ class Surgeon:
         request = AlarmRequest(action=action, memberID=member_id, alarm=NOSPACE)
         await _call(member.maintenance.Alarm(request, timeout=CALL_TIMEOUT))
 
-    async def _any(self) -> tuple[Member, StatusResponse]:
+    async def _healthy_member(self) -> tuple[Member, StatusResponse]:
         """Return a member that has a leader, preferably the leader itself."""
         statuses = await self._statuses()
-        able = sorted(statuses.items(), key=lambda each: each[1].leader != each[1].header.member_id)
+        able = sorted(statuses.items(), key=lambda item: item[1].leader != item[1].header.member_id)
         if not able or not able[0][1].leader:
             raise process.RequestRefused("etcd has no leader")
         return able[0]
 
-    async def _listed(self) -> tuple[Member, Sequence[Any]]:
+    async def _list_members(self) -> tuple[Member, Sequence[Any]]:
         """Return a member that has a leader, and the members of the cluster."""
-        member, _ = await self._any()
+        member, _ = await self._healthy_member()
         listed = await _call(member.cluster.MemberList(MemberListRequest(), timeout=CALL_TIMEOUT))
         return member, listed.members
 
@@ -137,12 +144,12 @@ def main(etcd: str, etcd_tls: TlsFiles | None) -> None:
 
 
 async def _serve(endpoints: list[str], tls: TlsFiles | None) -> None:
-    surgeon = Surgeon(endpoints, tls)
-    commands = (surgeon.leader, surgeon.transfer, surgeon.compact, surgeon.alarm, surgeon.remove, surgeon.add)
+    admin = EtcdAdmin(endpoints, tls)
+    commands = (admin.leader, admin.transfer, admin.compact, admin.alarm, admin.remove, admin.add)
     try:
         await process.serve({command.__name__: command for command in commands})
     finally:
-        await surgeon.close()
+        await admin.close()
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ async def test_bound_claim_of_a_class_that_does_not_grow_stays_as_it_is() -> Non
             bound.metadata.resourceVersion, bound.status.phase = "", "Bound"
             request = asked(assembly, "PersistentVolumeClaims/UpdateStatus", bound)
             await call(assembly, "PersistentVolumeClaims/UpdateStatus", request)
-            await assembly.cacher.fresh(5)
+            await assembly.cacher.wait_until_fresh(5)
             bound.spec.resources.requests["storage"].string = "1Ti"
             request = asked(assembly, "PersistentVolumeClaims/Update", bound)
             if allowed:

@@ -171,14 +171,14 @@ async def test_new_default_class_is_accepted_after_the_old_one_was_deleted(monke
     async with serving() as assembly:
         stored = await call(assembly, "PriorityClasses/Create", asked(assembly, "PriorityClasses/Create", PLAIN))
         gone: list[PriorityClass | None] = [named("gone", default=True)]
-        monkeypatch.setattr(Priority, "_default", lambda self: gone[0])
-        catch_up = assembly.cacher.fresh
+        monkeypatch.setattr(Priority, "_default_class", lambda self: gone[0])
+        catch_up = assembly.cacher.wait_until_fresh
 
         async def fresh(timeout: float) -> int:
             gone[0] = None
             return await catch_up(timeout)
 
-        monkeypatch.setattr(assembly.cacher, "fresh", fresh)
+        monkeypatch.setattr(assembly.cacher, "wait_until_fresh", fresh)
         wanted = PriorityClass.FromString(stored)
         wanted.globalDefault = True
         updated = await call(assembly, "PriorityClasses/Update", asked(assembly, "PriorityClasses/Update", wanted))
@@ -190,7 +190,7 @@ async def test_second_default_class_is_refused() -> None:
         for name in ("first", "plain"):
             obj = named(name, default=name == "first")
             stored = await call(assembly, "PriorityClasses/Create", asked(assembly, "PriorityClasses/Create", obj))
-        await assembly.cacher.fresh(5)
+        await assembly.cacher.wait_until_fresh(5)
         plain = PriorityClass.FromString(stored)
         plain.globalDefault = True
         for method, obj in (("Create", named("second", default=True)), ("Update", plain)):

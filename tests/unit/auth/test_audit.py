@@ -53,7 +53,7 @@ async def write(path: Path, *calls: Iterable[AuditEvent]) -> Counts:
     running = asyncio.ensure_future(audit.run())
     for number, deeds in enumerate(calls, start=1):
         logs.request_id.set(f"one-{number}")
-        audit.note(EVE, deeds)
+        audit.record(EVE, deeds)
     await clock.advance(INTERVAL)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -94,7 +94,7 @@ async def test_buffered_audit_events_are_written_at_the_end(tmp_path: Path) -> N
     audit = AuditLog(tmp_path / "log", Counts(), FakeClock())
     running = asyncio.ensure_future(audit.run())
     await asyncio.sleep(0)
-    audit.note(EVE, [AuditEvent(CREATE, "default", "late")])
+    audit.record(EVE, [AuditEvent(CREATE, "default", "late")])
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert "late" in (tmp_path / "log").read_text()
@@ -151,7 +151,7 @@ async def test_lines_are_whole_and_counted_on_a_full_disk(tmp_path: Path, monkey
     running = asyncio.ensure_future(audit.run())
     await asyncio.sleep(0)
     for number in range(3):
-        audit.note(EVE, [AuditEvent(CREATE, "default", f"{number}-{index}") for index in range(10)])
+        audit.record(EVE, [AuditEvent(CREATE, "default", f"{number}-{index}") for index in range(10)])
         if number == 2:
             disk.room = 1 << 20
         await clock.advance(INTERVAL)
@@ -169,12 +169,12 @@ async def test_lines_are_whole_and_counted_on_a_full_disk(tmp_path: Path, monkey
 
 
 class Notes:
-    wanted = True
+    enabled = True
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, AuditEvent]] = []
 
-    def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
+    def record(self, user: User, deeds: Iterable[AuditEvent]) -> None:
         self.taken.extend((user.name, deed) for deed in deeds)
 
 

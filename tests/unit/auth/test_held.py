@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.apiserver.auth.permissions import Action, Target
-from pinnace.apiserver.auth.rbac import Held
+from pinnace.apiserver.auth.rbac import RuleCover
 from tests.unit.auth.test_rbac import EVE, World, rule
 
 
@@ -37,7 +37,7 @@ from tests.unit.auth.test_rbac import EVE, World, rule
     ],
 )
 def test_rules_cover_what_they_allow_together(held: list[PolicyRule], wanted: PolicyRule, covered: bool) -> None:
-    assert Held(held).cover(wanted) is covered
+    assert RuleCover(held).covers(wanted) is covered
 
 
 def words(*some: str) -> st.SearchStrategy[list[str]]:
@@ -60,11 +60,11 @@ def test_cached_permissions_equal_single_checks(held: list[PolicyRule], wanted: 
     world.bind("ClusterRole", "held")
     actions = [Action(verb, what, group) for verb, what, group in product(wanted.verbs, wanted.resources, wanted.apiGroups)]
     targets = [Target("", name) for name in wanted.resourceNames or [""]]
-    assert Held(held).cover(wanted) is all(world.may(action, target, EVE) for action in actions for target in targets)
+    assert RuleCover(held).covers(wanted) is all(world.may(action, target, EVE) for action in actions for target in targets)
 
 
 def test_many_combinations_are_not_gone_through_one_by_one() -> None:
     """There are a thousand million."""
     wanted = PolicyRule(verbs=["get"] * 1000, apiGroups=[""] * 1000, resources=[f"r{number}" for number in range(1000)])
-    assert Held([rule("*", "*", ["*"])]).cover(wanted)
-    assert not Held([rule("*", "pods")]).cover(wanted)
+    assert RuleCover([rule("*", "*", ["*"])]).covers(wanted)
+    assert not RuleCover([rule("*", "pods")]).covers(wanted)

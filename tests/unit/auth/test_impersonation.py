@@ -6,7 +6,7 @@ import pytest
 
 from pinnace.api.users import Impersonation
 from pinnace.apiserver.auth.authentication import User
-from pinnace.apiserver.auth.authorizer import Impersonator, requested
+from pinnace.apiserver.auth.authorizer import Impersonator, requested_impersonation
 from pinnace.apiserver.auth.permissions import Action, Target
 from pinnace.apiserver.errors import Rejected
 from tests.credentials import Shown
@@ -70,4 +70,4 @@ async def test_impersonation_is_checked_again_after_change_of_roles() -> None:
 )
 def test_ambiguous_metadata_are_refused(metadata: list[tuple[str, str | bytes]]) -> None:
     with pytest.raises(Rejected):
-        requested(metadata)
+        requested_impersonation(metadata)

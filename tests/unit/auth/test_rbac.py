@@ -52,7 +52,7 @@ class World:
         return binding
 
     def may(self, action: Action, target: Target, user: User = EVE) -> bool:
-        return self.rbac.reach(user, action).verdict(target).allowed
+        return self.rbac.decisions(user, action).decide(target).allowed
 
 
 @pytest.fixture
@@ -354,5 +354,5 @@ def plainly(world: World, action: Action, target: Target) -> bool:
 def test_reason_names_binding_role_and_subject(world: World) -> None:
     world.cluster_role("reader", rule())
     world.bind("ClusterRole", "reader", "dev", ("Group", "developers"))
-    reason = world.rbac.reach(EVE, GET_PODS).verdict(A_POD).reason
+    reason = world.rbac.decisions(EVE, GET_PODS).decide(A_POD).reason
     assert reason == 'RBAC: allowed by RoleBinding "dev/reader-binding" of ClusterRole "reader" to Group "developers"'

@@ -111,20 +111,20 @@ async def test_ring_that_is_full_forgets_only_its_own_resource(world: World) -> 
 async def test_fresh_reads_wait_for_the_store_and_no_longer_than_they_may(storage: FlakyStorage, world: World) -> None:
     async with running(Cacher(storage)) as cacher:
         last = await world.put(pod("a"))
-        assert await cacher.fresh(5) >= last
+        assert await cacher.wait_until_fresh(5) >= last
         assert cacher.revision >= last
         storage.silent = True
         await world.put(pod("b"))
         with pytest.raises(CacheBehind):
-            await cacher.fresh(0.02)
+            await cacher.wait_until_fresh(0.02)
         storage.leave()
         with pytest.raises(Unavailable):
-            await cacher.fresh(5)
+            await cacher.wait_until_fresh(5)
 
 
 async def test_store_that_does_not_answer_is_unavailable(storage: FlakyStorage) -> None:
     with pytest.raises(Unavailable, match="in time"):
-        await Cacher(storage).fresh(0.01)
+        await Cacher(storage).wait_until_fresh(0.01)
 
 
 async def test_fresh_reads_revive_a_watch_that_lives_but_tells_nothing(
@@ -134,7 +134,7 @@ async def test_fresh_reads_revive_a_watch_that_lives_but_tells_nothing(
     async with running(Cacher(storage)) as cacher:
         storage.silent = True
         await world.put(pod("a"))
-        fresh = asyncio.ensure_future(cacher.fresh(60))
+        fresh = asyncio.ensure_future(cacher.wait_until_fresh(60))
         await machine.skip(0)
         await machine.skip(feed.STALL_LIMIT - 0.5)
         assert not fresh.done()
@@ -205,7 +205,7 @@ async def test_election_keys_are_served_unchanged(storage: FlakyStorage) -> None
 async def test_election_change_sends_an_immediate_bookmark_on_request(storage: FlakyStorage, world: World) -> None:
     async with running(Cacher(storage, clock=FakeClock())) as cacher:
         await world.put(pod("a"))
-        start = await cacher.fresh(5)
+        start = await cacher.wait_until_fresh(5)
         watches = [
             cacher.of(PODS).watch(ALL_PODS, start, announced=True),
             cacher.of(NODES).watch(ALL_NODES, start, announced=True),

@@ -172,7 +172,7 @@ async def test_many_watches_with_long_selectors_do_not_keep_the_event_loop() -> 
     labels = ",".join(f"!k{number}" for number in range(99))
     for number in range(50):
         selection = Slow.of(world.clock, f"{labels},!own{number}")
-        past = replay(selection, history.ring, 0, history.progress, history.marks, world.turns.is_over)
+        past = replay(selection, history.ring, 0, history.progress, history.marks, world.turns.is_slice_over)
         watcher = Watcher(Hub(), selection, 0, past, world.turns, budget=eve)
         world.tasks.append(asyncio.ensure_future(first(watcher)))
     gaps = await world.gaps(100_000)

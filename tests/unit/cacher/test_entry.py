@@ -9,7 +9,7 @@ def entry() -> CacheEntry[Pod]:
 
 def test_object_has_its_resource_version() -> None:
     assert entry().obj.metadata.resourceVersion == "812"
-    assert Pod.FromString(entry().stamped) == entry().obj
+    assert Pod.FromString(entry().encoded_with_revision) == entry().obj
 
 
 def test_it_is_parsed_once() -> None:
@@ -21,7 +21,7 @@ def test_it_is_parsed_once() -> None:
 def test_peek_is_not_kept() -> None:
     one = entry()
     assert one.peek() is not one.peek()
-    one.keep()
+    one.cache_object()
     assert one.peek() is one.peek()
 
 

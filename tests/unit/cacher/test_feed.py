@@ -36,7 +36,7 @@ class Target:
         self.loads.append(revision)
         self.state = {item.key: item.value for item in items}
 
-    async def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
+    async def install_late_prefix(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
         assert prefix in self.late and self.loads[-1] <= revision <= self.revision
         self.supplied = {item.key: item.value for item in items}
 
@@ -367,10 +367,10 @@ async def test_silent_watch_is_restarted(target: Target, monkeypatch: pytest.Mon
         await eventually(lambda: feed.alive)
         storage.silent = True
         last = await put(storage, "a")
-        feed.expect(last)
+        feed.expect_revision(last)
         await machine.skip(module.STALL_LIMIT - 0.5)
         assert storage.watches == 1, "it may still come"
-        feed.expect(last)
+        feed.expect_revision(last)
         storage.silent = False
         await machine.skip(0.6)
         await target.reach(last)
@@ -382,12 +382,12 @@ async def test_watch_that_makes_progress_is_left_alone(target: Target, monkeypat
     storage, machine = FlakyStorage(), TimeMachine(monkeypatch)
     async with fed(storage, target) as feed:
         await eventually(lambda: feed.alive)
-        feed.expect(await storage.current_revision() + 4)
+        feed.expect_revision(await storage.current_revision() + 4)
         for name in "abcd":
             await machine.skip(module.STALL_LIMIT * 0.7)
             await target.reach(await put(storage, name))
         await machine.skip(module.STALL_LIMIT * 2)
-        feed.expect(target.revision)
+        feed.expect_revision(target.revision)
         await machine.skip(module.STALL_LIMIT * 2)
         assert feed.alive
     assert storage.watches == 1

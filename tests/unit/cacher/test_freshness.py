@@ -43,10 +43,10 @@ async def freshness(store: Store) -> AsyncIterator[Freshness]:
 
 
 async def test_request_during_a_read_shares_the_next_read(store: Store, freshness: Freshness) -> None:
-    early = asyncio.ensure_future(freshness.ask())
+    early = asyncio.ensure_future(freshness.read_current_revision())
     first = await store.next_read()
     store.revision = 11
-    late = [asyncio.ensure_future(freshness.ask()) for _ in range(3)]
+    late = [asyncio.ensure_future(freshness.read_current_revision()) for _ in range(3)]
     await asyncio.sleep(0)
     assert store.begun.empty(), "one read at a time"
     first.set_result(None)
@@ -57,16 +57,16 @@ async def test_request_during_a_read_shares_the_next_read(store: Store, freshnes
 
 
 async def test_error_is_returned_to_all_waiting_reads_and_no_other(store: Store, freshness: Freshness) -> None:
-    unlucky = [asyncio.ensure_future(freshness.ask()) for _ in range(2)]
+    unlucky = [asyncio.ensure_future(freshness.read_current_revision()) for _ in range(2)]
     (await store.next_read()).set_exception(Unavailable("gone"))
     assert [type(each) for each in await asyncio.gather(*unlucky, return_exceptions=True)] == [Unavailable] * 2
-    lucky = asyncio.ensure_future(freshness.ask())
+    lucky = asyncio.ensure_future(freshness.read_current_revision())
     (await store.next_read()).set_result(None)
     assert await lucky == 10
 
 
 async def test_cancelled_reader_does_not_cancel_the_read(store: Store, freshness: Freshness) -> None:
-    asks = [asyncio.ensure_future(freshness.ask()) for _ in range(2)]
+    asks = [asyncio.ensure_future(freshness.read_current_revision()) for _ in range(2)]
     read = await store.next_read()
     asks[0].cancel()
     read.set_result(None)
@@ -76,9 +76,9 @@ async def test_cancelled_reader_does_not_cancel_the_read(store: Store, freshness
 
 
 async def test_reader_whose_deadline_passes_fails_alone(store: Store, freshness: Freshness) -> None:
-    patient = asyncio.ensure_future(freshness.ask())
+    patient = asyncio.ensure_future(freshness.read_current_revision())
     read = await store.next_read()
     with pytest.raises(TimeoutError):
-        await freshness.ask(asyncio.get_running_loop().time() + 0.01)
+        await freshness.read_current_revision(asyncio.get_running_loop().time() + 0.01)
     read.set_result(None)
     assert await patient == 10

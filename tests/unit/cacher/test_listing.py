@@ -127,7 +127,7 @@ async def test_snapshot_that_is_compacted_has_expired() -> None:
         first = await Client(cacher).page(limit=1)
         last = await world.put(pod("new"))
         await world.storage.compact(last)
-        await cacher.fresh(5)
+        await cacher.wait_until_fresh(5)
         with pytest.raises(Expired) as caught:
             await Client(cacher).page(limit=1, continue_token=getattr(first.metadata, "continue"))
         assert caught.value.oldest == last
@@ -216,7 +216,7 @@ async def test_past_that_is_compacted_has_expired() -> None:
     async with running(Cacher(world.storage)) as cacher:
         before, last = str(cacher.revision), await world.put(pod("new"))
         await world.storage.compact(last)
-        await cacher.fresh(5)
+        await cacher.wait_until_fresh(5)
         for selection in (ALL_PODS, SelectionPredicate.parse(PODS, "default", "", "metadata.name=p00")):
             with pytest.raises(Expired) as caught:
                 await Client(cacher, selection).page(resource_version=before, match="Exact")
@@ -229,7 +229,7 @@ async def test_list_at_a_past_revision_is_paged_without_a_limit(monkeypatch: pyt
     async with running(Cacher(world.storage)) as cacher:
         past = cacher.revision
         await world.put(pod("new"))
-        await cacher.fresh(5)
+        await cacher.wait_until_fresh(5)
         pages = await Client(cacher).all(resource_version=str(past), match="Exact", limit=0)
         assert [len(page.items) for page in pages] == [5, 5, 2]
         assert state(*pages) == world.state(past, lambda pod: True)

@@ -16,17 +16,17 @@ PATIENCE = 5.0
 
 def test_mark_holds_until_the_next_commit() -> None:
     marks = HistoryFingerprints()
-    marks.moved(5, "a", b"1")
-    marks.moved(8, "b", b"1")
+    marks.record_marker_change(5, "a", b"1")
+    marks.record_marker_change(8, "b", b"1")
     five, eight = marks.at(5), marks.at(8)
     assert five and eight and five != eight
     assert [marks.at(revision) for revision in (4, 5, 7, 8, 99)] == [b"", five, five, eight, eight]
 
 
 def test_oldest_marks_are_forgotten() -> None:
-    marks = HistoryFingerprints(kept=8)
+    marks = HistoryFingerprints(capacity=8)
     for revision in range(1, 11):
-        marks.moved(revision, "a", bytes((revision,)))
+        marks.record_marker_change(revision, "a", bytes((revision,)))
     assert marks.at(10) and marks.at(1) is None
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.apiserver.cacher.reflector import RawKeys, difference
+from pinnace.apiserver.cacher.reflector import RawKeys, state_difference
 from pinnace.apiserver.storage.interface import Change, KeyValue
 
 KEY = "/registry/elections/scheduler"
@@ -38,13 +38,13 @@ def test_subscribers_are_notified_after_apply_until_they_unsubscribe() -> None:
     raw.apply(put(KEY, 5))
     raw.apply(put("/registry/other/x", 5))
     assert told == []
-    raw.tell()
-    raw.tell()
+    raw.flush()
+    raw.flush()
     assert told == [(5, raw.get(KEY))]
     leave()
     leave()
     raw.apply(delete(KEY, 6))
-    raw.tell()
+    raw.flush()
     assert len(told) == 1
 
 
@@ -58,7 +58,7 @@ def test_subscriber_may_unsubscribe_during_notification() -> None:
     leave = raw.subscribe(KEY, once)
     raw.apply(put(KEY, 5))
     raw.apply(put(KEY, 6, created=5))
-    raw.tell()
+    raw.flush()
     assert told == [5]
 
 
@@ -67,7 +67,7 @@ def test_reload_notifies_subscribers_of_differences() -> None:
     raw.subscribe("/registry/", told.append)
     for revision, name in enumerate("abcd", 1):
         raw.apply(put(f"/registry/x/{name}", revision))
-    raw.tell()
+    raw.flush()
     told.clear()
     state = [
         KeyValue("/registry/x/b", b"v2", 2, 2, 1, 7),
@@ -76,7 +76,7 @@ def test_reload_notifies_subscribers_of_differences() -> None:
         KeyValue("/registry/x/e", b"born", 10, 10, 1),
     ]
     raw.reset(20, state)
-    raw.tell()
+    raw.flush()
     assert [(change.key[-1], change.value, change.mod_revision) for change in told] == [
         ("a", None, 20),
         ("d", None, 20),
@@ -98,6 +98,6 @@ STATES = st.dictionaries(st.sampled_from("abcd"), st.tuples(st.integers(1, 5), s
 def test_difference_leads_from_one_state_to_the_other(old: dict[str, KeyValue], new: dict[str, KeyValue]) -> None:
     raw = RawKeys()
     raw.reset(10, old.values())
-    for change in difference(old, new, 20):
+    for change in state_difference(old, new, 20):
         raw.apply(change)
     assert [(item.key, item.value) for item in raw.items("")] == [(key, new[key].value) for key in sorted(new)]

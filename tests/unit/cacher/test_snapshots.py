@@ -109,7 +109,7 @@ def test_oldest_goes_first_though_it_is_shared_again() -> None:
     kept: Snapshots[Pod] = Snapshots(FakeClock())
     one, two = kept.take("a", 5, list), kept.take("b", 6, list)
     assert kept.take("a", 7, list) is one
-    kept.let_go(7)
+    kept.discard_entries(7)
     one.check()
     with pytest.raises(Expired):
         two.check()

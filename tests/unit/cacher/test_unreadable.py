@@ -50,7 +50,7 @@ async def test_object_that_becomes_unreadable_is_hidden_until_repaired(value: by
     world = World()
     first = await world.put(pod("a"))
     async with running(Cacher(world.storage)) as cacher:
-        await cacher.fresh(5)
+        await cacher.wait_until_fresh(5)
         readers = [
             Reader(cacher.of(PODS).watch(SelectionPredicate.parse(PODS, "", *each), first), first) for each in SELECTIONS
         ]
@@ -72,7 +72,7 @@ async def test_unreadable_past_version_is_left_out() -> None:
     broken = await put(world, b"\xff")
     async with running(Cacher(world.storage)) as cacher:
         await world.storage.transact([Write(KEY, None, broken)])
-        await cacher.fresh(5)
+        await cacher.wait_until_fresh(5)
         for fields in ("", "metadata.name=b"):
             selection = SelectionPredicate.parse(PODS, "default", "", fields)
             answer = await cacher.of(PODS).list(ListQuery(selection, resource_version=str(broken), match="Exact"))

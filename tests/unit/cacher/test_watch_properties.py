@@ -32,7 +32,7 @@ def check(plan: Plan) -> None:
         patches.enter_context(mock.patch.object(past, "CHUNK_EVENTS", plan.chunk))
         if plan.hurried:
             patches.enter_context(mock.patch.object(past, "BURST", 1))
-            patches.enter_context(mock.patch.object(ReplayScheduler, "is_over", lambda _: True))
+            patches.enter_context(mock.patch.object(ReplayScheduler, "is_slice_over", lambda _: True))
         virtualtime.run(run(plan, MemoryStorage()))
 
 
@@ -45,7 +45,7 @@ def test_events_of_a_reader_equal_the_history(plan: Plan) -> None:
 # Ways to break it
 
 real_kind, real_encode = CacheEvent.kind, CacheEvent.encode
-real_concerned, real_flush, real_bookmark = vars(Dispatcher)["_concerned"], Dispatcher.flush, Dispatcher.bookmark
+real_concerned, real_flush, real_bookmark = vars(Dispatcher)["_matching_groups"], Dispatcher.flush, Dispatcher.bookmark
 real_after, real_shrink = EventLog.after, vars(EventLog)["_shrink"]
 real_apply, real_initial_state = ResourceCache.apply, past.initial_state
 
@@ -120,8 +120,8 @@ MUTATIONS: list[tuple[Any, str, Callable[..., Any]]] = [
     (CacheEvent, "kind", no_deleted_on_leaving),
     (CacheEvent, "kind", modified_on_entering),
     (CacheEvent, "encode", deletes_with_the_revision_of_before),
-    (Dispatcher, "_concerned", found_by_the_new_node_only),
-    (Dispatcher, "_concerned", found_by_both_nodes_twice),
+    (Dispatcher, "_matching_groups", found_by_the_new_node_only),
+    (Dispatcher, "_matching_groups", found_by_both_nodes_twice),
     (Dispatcher, "flush", responses_that_promise_too_much),
     (Dispatcher, "bookmark", bookmarks_that_promise_too_much),
     (EventLog, "after", a_ring_that_skips_a_revision),

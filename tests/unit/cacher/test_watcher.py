@@ -6,7 +6,7 @@ import pytest
 from pinnace.api.resources import PODS
 from pinnace.apiserver.cacher.history import EncodedResponse
 from pinnace.apiserver.cacher.store import Expired, SelectionPredicate, ShuttingDown, SlowWatcher
-from pinnace.apiserver.cacher.watcher import SendBuffer, SharedResponse, Watcher, uncharged
+from pinnace.apiserver.cacher.watcher import SendBuffer, SharedResponse, Watcher, uncharged_response
 from pinnace.apiserver.flow import send_budget as flow
 from pinnace.apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 
@@ -46,7 +46,7 @@ async def test_first_the_past_then_what_happens() -> None:
     await asyncio.wait((reading,), timeout=0.01)
     assert hub.live == [watcher]
     assert not reading.done()
-    watcher.offer(uncharged(EncodedResponse(b"three", 6)))
+    watcher.enqueue_response(uncharged_response(EncodedResponse(b"three", 6)))
     assert await reading == b"three"
     assert watcher.delivered == 6
 
@@ -69,7 +69,7 @@ async def test_read_that_is_cancelled_loses_nothing() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await reading
         if expected == b"two":
-            watcher.offer(uncharged(EncodedResponse(b"two", 5)))
+            watcher.enqueue_response(uncharged_response(EncodedResponse(b"two", 5)))
         assert await anext(watcher) == expected
 
 
@@ -78,7 +78,7 @@ async def test_on_overflow_it_says_where_to_resume() -> None:
     watcher = watcher_of(EncodedResponse(b"one", 4), hub=hub, buffer=SendBuffer(max_bytes=5))
     await anext(watcher)
     for revision in range(5, 10):
-        watcher.offer(uncharged(EncodedResponse(b"xxx", revision)))
+        watcher.enqueue_response(uncharged_response(EncodedResponse(b"xxx", revision)))
     assert hub.left
     with pytest.raises(SlowWatcher) as caught:
         await anext(watcher)
@@ -90,7 +90,7 @@ async def test_on_overflow_it_says_where_to_resume() -> None:
 async def test_at_the_end_the_reader_still_gets_what_waits() -> None:
     watcher = watcher_of()
     await asyncio.wait((reading := asyncio.ensure_future(anext(watcher)),), timeout=0.01)
-    watcher.offer(uncharged(EncodedResponse(b"last", 9)))
+    watcher.enqueue_response(uncharged_response(EncodedResponse(b"last", 9)))
     watcher.end(ShuttingDown())
     assert await reading == b"last"
     with pytest.raises(ShuttingDown):
@@ -169,7 +169,7 @@ class TestRoom:
         reading = await pending(watcher)
         budget.charge(flow.MAX_UNTAKEN)
         for revision, size in enumerate((100, 200, LARGE), 4):
-            watcher.offer(uncharged(EncodedResponse(b"x" * size, revision)))
+            watcher.enqueue_response(uncharged_response(EncodedResponse(b"x" * size, revision)))
         assert len(await reading) == 300
         reading = await pending(watcher)
         assert not reading.done()
@@ -206,8 +206,8 @@ class TestRoom:
         for watcher in watchers:
             (await pending(watcher)).cancel()
             for revision in range(20):
-                watcher.offer(SharedResponse(EncodedResponse(b"x" * (1 << 20), revision + 4), budget, 1))
-        budget.hold(flow.MAX_WAITING)
+                watcher.enqueue_response(SharedResponse(EncodedResponse(b"x" * (1 << 20), revision + 4), budget, 1))
+        budget.add_buffered(flow.MAX_WAITING)
         async with asyncio.timeout(5):
             for revision in range(20):
                 for watcher in watchers:
@@ -222,7 +222,7 @@ class TestRoom:
         watcher = watcher_of(budget=budget) if live else watcher_of(EncodedResponse(b"one", 4), budget=budget)
         reading = await pending(watcher) if live else None
         budget.charge(flow.MAX_UNTAKEN)
-        watcher.offer(SharedResponse(EncodedResponse(b"x" * LARGE, 4), budget, 1))
+        watcher.enqueue_response(SharedResponse(EncodedResponse(b"x" * LARGE, 4), budget, 1))
         with pytest.raises(SlowWatcher) as caught:
             await (reading or anext(watcher))
         assert caught.value.resume == 3
@@ -234,15 +234,15 @@ class TestRoom:
         watcher = watcher_of(budget=budget)
         (await pending(watcher)).cancel()
         for revision in (4, 5):
-            watcher.offer(SharedResponse(EncodedResponse(b"x" * 100, revision), budget, 1))
+            watcher.enqueue_response(SharedResponse(EncodedResponse(b"x" * 100, revision), budget, 1))
         watcher.end(ShuttingDown())
         assert len(await anext(watcher)) == 200
         watcher = watcher_of(budget=budget)
         (await pending(watcher)).cancel()
-        watcher.offer(SharedResponse(EncodedResponse(b"x" * 100, 4), budget, 1))
+        watcher.enqueue_response(SharedResponse(EncodedResponse(b"x" * 100, 4), budget, 1))
         watcher.end(Expired(7))
-        budget.hold(flow.MAX_WAITING)
-        budget.relieve()
+        budget.add_buffered(flow.MAX_WAITING)
+        budget.enforce_limit()
         assert budget.waiting == flow.MAX_WAITING
         with pytest.raises(Expired):
             await anext(watcher)

@@ -182,7 +182,7 @@ async def running(cacher: Cacher) -> AsyncIterator[Cacher]:
     """The cacher, running and loaded."""
     task = asyncio.create_task(cacher.run())
     try:
-        await cacher.fresh(DEADLINE)
+        await cacher.wait_until_fresh(DEADLINE)
         yield cacher
     finally:
         task.cancel()

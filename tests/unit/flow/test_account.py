@@ -26,7 +26,7 @@ class Watch:
     ended: bool = False
 
     def overflow(self) -> None:
-        self.budget.hold(-self.waiting)
+        self.budget.add_buffered(-self.waiting)
         self.budget.close(self)
         self.waiting, self.ended = 0, True
 
@@ -36,7 +36,7 @@ def watching(budget: SendBudget, *mib: int) -> list[Watch]:
     watches = [Watch(budget, size * MIB) for size in mib]
     for watch in watches:
         budget.open(watch)
-        budget.hold(watch.waiting)
+        budget.add_buffered(watch.waiting)
     return watches
 
 
@@ -80,7 +80,7 @@ class TestWithGrpc:
     def test_buffered_events_do_not_block_the_handover(self) -> None:
         room = SendPool()
         budget = SendBudget(room)
-        budget.hold(1000 * MIB)
+        budget.add_buffered(1000 * MIB)
         assert not budget.full
         budget.charge(63 * MIB)
         assert not budget.full
@@ -90,19 +90,19 @@ class TestWaiting:
     def test_watch_ends_for_which_most_waits(self) -> None:
         budget = SendBudget(SendPool())
         watches = watching(budget, 20, 30, 14)
-        budget.relieve()
+        budget.enforce_limit()
         assert ended(watches) == []
         watches += watching(budget, 1)
-        budget.relieve()
+        budget.enforce_limit()
         assert ended(watches) == [1]
 
     def test_as_many_end_as_must(self) -> None:
         budget = SendBudget(SendPool())
         watches = watching(budget, 20, 30, 40, 0, 10)
-        budget.relieve()
+        budget.enforce_limit()
         assert ended(watches) == [2]
         watches += watching(budget, 64)
-        budget.relieve()
+        budget.enforce_limit()
         assert ended(watches) == [2, 5]
         assert budget.waiting == 60 * MIB
 
@@ -112,26 +112,26 @@ class TestWaiting:
         budget = SendBudget(room)
         budget.charge(1000 * MIB)
         watches = watching(budget, 60)
-        budget.relieve()
+        budget.enforce_limit()
         assert ended(watches) == []
 
     def test_watch_of_the_largest_flow_is_ended(self) -> None:
         room = SendPool()
         large, small = SendBudget(room), SendBudget(room)
         watches = watching(large, 20, 22) + watching(small, 21)
-        small.relieve()
+        small.enforce_limit()
         assert ended(watches) == []
-        small.hold(2 * MIB)
-        small.relieve()
+        small.add_buffered(2 * MIB)
+        small.enforce_limit()
         assert ended(watches) == [1]
 
     def test_minimum_stays_reserved_for_every_flow(self) -> None:
         room = SendPool()
         watches = [watch for _ in range(20) for watch in watching(SendBudget(room), 4, 4)]
-        watches[0].budget.relieve()
+        watches[0].budget.enforce_limit()
         assert ended(watches) == []
         watches += watching(watches[0].budget, 1)
-        watches[-1].budget.relieve()
+        watches[-1].budget.enforce_limit()
         assert ended(watches) == [0]
 
     def test_streams_that_share_a_buffer_end_together(self) -> None:
@@ -139,9 +139,9 @@ class TestWaiting:
         shared = [Shared(budget, 65 * MIB) for _ in range(3)]
         for watch in shared:
             budget.open(watch)
-        budget.hold(65 * MIB)
+        budget.add_buffered(65 * MIB)
         other = watching(budget, 1)
-        budget.relieve()
+        budget.enforce_limit()
         assert [watch.ended for watch in (*shared, *other)] == [True, True, True, False]
 
 
@@ -151,7 +151,7 @@ class Shared(Watch):
         self.budget.close(self)
         self.ended = True
         if all(other.waiting < self.waiting for other in self.budget.watches):
-            self.budget.hold(-self.waiting)
+            self.budget.add_buffered(-self.waiting)
         self.waiting = 0
 
 

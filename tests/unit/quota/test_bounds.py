@@ -105,14 +105,14 @@ def test_many_count_together() -> None:
     ],
 )
 def test_what_containers_must_say(hard: dict[str, str], pod: Pod, expected: str) -> None:
-    said = bounds(hard).unstated(pod, use(pod))
+    said = bounds(hard).missing_requirements(pod, use(pod))
     assert said == (f"failed quota: q: {expected}" if expected else "")
 
 
 def test_only_containers_of_pods_in_its_scopes_must_say_it() -> None:
     scoped = bounds({"cpu": "1"}, **selecting("PriorityClass", "In", "high"))
-    assert not scoped.unstated(PLAIN, use(PLAIN))
-    assert scoped.unstated(HIGH, use(HIGH))
+    assert not scoped.missing_requirements(PLAIN, use(PLAIN))
+    assert scoped.missing_requirements(HIGH, use(HIGH))
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,13 @@ def test_bound_returns_the_set_usage() -> None:
     hard = {"requests.cpu": "2", "requests.storage": "10Gi", "pods": "5", "requests.example.com/gpu": "3"}
     used = {"requests.cpu": 1500, "requests.storage": 3 << 30, "pods": 2, "requests.example.com/gpu": 1}
     untold = quota(hard)
-    assert QuotaLimits(untold).used is None and not QuotaLimits(untold).says(used)
+    assert QuotaLimits(untold).used is None and not QuotaLimits(untold).matches_status(used)
     told = QuotaLimits(untold).with_used(used)
-    assert QuotaLimits(told).used == used and QuotaLimits(told).says(used) and not QuotaLimits(told).says(used | {"pods": 3})
+    assert (
+        QuotaLimits(told).used == used
+        and QuotaLimits(told).matches_status(used)
+        and not QuotaLimits(told).matches_status(used | {"pods": 3})
+    )
     assert {name: amount.string for name, amount in told.status.used.items()} == {
         "requests.cpu": "1500m", "requests.storage": "3Gi", "pods": "2", "requests.example.com/gpu": "1"
     }  # fmt: skip
@@ -156,7 +160,11 @@ def test_bound_returns_the_set_usage() -> None:
 def test_more_than_a_quantity_can_say_is_said_once_and_leaves_no_room(name: str, most: int) -> None:
     """Else the quota would be written for ever: what it says would never be what is used."""
     told = QuotaLimits(bounds({name: str(2**63 - 1)}).with_used({name: most + 5}))
-    assert told.says({name: most + 5}) and told.says({name: most}) and not told.says({name: most - 1})
+    assert (
+        told.matches_status({name: most + 5})
+        and told.matches_status({name: most})
+        and not told.matches_status({name: most - 1})
+    )
     assert told.used is not None and told.excess(told.used, {name: 1})
 
 
@@ -165,4 +173,4 @@ def test_uncounted_bound_is_unknown() -> None:
     told.spec.hard["services"].string = "1"
     assert QuotaLimits(told).used is None
     del told.spec.hard["services"], told.spec.hard["pods"]
-    assert not QuotaLimits(told).says({})
+    assert not QuotaLimits(told).matches_status({})

@@ -85,12 +85,12 @@ async def test_usage_is_forgotten_with_the_quota() -> None:
             made.metadata.namespace = f"n{number}"
             key = RESOURCE_QUOTAS.key_of(made)
             await put(storage.inner, key, made.SerializeToString())
-            await server.cacher.fresh(DEADLINE)
+            await server.cacher.wait_until_fresh(DEADLINE)
             await server.quotas.commits(PODS).commit_many([Write(PODS.key(f"n{number}", "a"), pod("a"), 0)])
             found = await storage.inner.get(key)
             assert found is not None
             await storage.inner.transact([Write(key, None, found.mod_revision)])
-            await server.cacher.fresh(DEADLINE)
+            await server.cacher.wait_until_fresh(DEADLINE)
         states = server.quotas.states
         assert not states.keys
         assert not states._learned

@@ -59,7 +59,7 @@ def test_quota_is_kept_at_every_revision(rng: Random, faults: list[Fault]) -> No
 
 async def charge_afterwards(self: Ledger, lane: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
     """Wrong: the objects first, and then what they use."""
-    bill = self._bill(writes, counted=False) or self._bill(writes, counted=True)
+    bill = self._prepare_transaction(writes, counted=False) or self._prepare_transaction(writes, counted=True)
     assert bill is not None
     if not bill.writes:
         return PartialOutcome(bill.denied)
@@ -77,7 +77,7 @@ def count_late(self: Recount, namespace: str, state: QuotaState) -> Write | None
     """Wrong: over whatever version is known, rather than over the one that was counted with."""
     totals: Mapping[str, int] = state.bounds.total(self._tally.of(namespace))
     (newest,) = self._states.newest(namespace)
-    if newest.bounds.says(totals):
+    if newest.bounds.matches_status(totals):
         return None
     return Write(newest.key, newest.bounds.with_used(totals).SerializeToString(), newest.revision)
 

@@ -151,8 +151,8 @@ def test_any_object(resource: Resource[Any], expected: dict[str, int]) -> None:
 
 def test_only_what_is_more_is_charged_for_an_update() -> None:
     old, new = use_of(service(type="LoadBalancer"), NOW), use_of(service(type="NodePort"), NOW)
-    assert old.beyond(new).amounts == (("services.loadbalancers", 1),)
-    assert new.beyond(old).amounts == ()
+    assert old.increase_over(new).amounts == (("services.loadbalancers", 1),)
+    assert new.increase_over(old).amounts == ()
 
 
 def test_large_specs_are_not_remembered() -> None:

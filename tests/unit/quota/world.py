@@ -41,7 +41,7 @@ class Charger:
         return await self._commits.commit_many([Write(each.key, None, each.mod_revision) for each in found])
 
     async def _refresh(self) -> None:
-        await self.cacher.fresh(PATIENCE)
+        await self.cacher.wait_until_fresh(PATIENCE)
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def chargers(storage: Storage, count: int, clock: Clock, rng: Random) -> A
         for each in made:
             stack.push_async_callback(_stop, asyncio.create_task(each.run()))
         for each in made:
-            await each.cacher.fresh(PATIENCE)
+            await each.cacher.wait_until_fresh(PATIENCE)
         yield made
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.apiserver.quota.usage import stated, use_of
+from pinnace.apiserver.quota.usage import stated_names, use_of
 from pinnace.apiserver.registry.strategies.pods import PodStrategy
 from pinnace.fit.requests import spec_limits
 from pinnace.verification.chaos.hostile_pods import HOSTILE
@@ -51,7 +51,7 @@ def resize(pod: Pod) -> None:
 
 def count(pod: Pod) -> None:
     use_of(pod, 0.0)
-    stated(pod)
+    stated_names(pod)
     spec_limits(pod.spec)
 
 

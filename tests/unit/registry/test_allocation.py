@@ -301,7 +301,7 @@ async def test_change_that_keeps_the_addresses_reads_nothing(servers: Servers, m
     stored = await get(address)
     assert stored is not None
     await servers.storage.transact([Write(address, None, stored.mod_revision)])
-    await servers.assemblies[0].cacher.fresh(5)
+    await servers.assemblies[0].cacher.wait_until_fresh(5)
     made.metadata.labels["changed"] = "again"
     made.metadata.resourceVersion = ""
     await servers.update(made)
@@ -312,7 +312,7 @@ async def test_node_port_of_a_service_without_keys_is_not_allocated(servers: Ser
     old = service("a", type="NodePort", ports=[{"port": 80, "nodePort": 30001}])
     old.metadata.uid = "u"
     await servers.storage.transact([Write(SERVICES.key_of(old), old.SerializeToString(), 0)])
-    await asyncio.gather(*(assembly.cacher.fresh(5) for assembly in servers.assemblies))
+    await asyncio.gather(*(assembly.cacher.wait_until_fresh(5) for assembly in servers.assemblies))
     made = [await servers.create(service(f"s{i}", type="NodePort"), i % 2) for i in range(3)]
     assert {each.spec.ports[0].nodePort for each in made} == {30000, 30002, 30003}
     assert "range is full" in await refusal(servers.create(service("full", type="NodePort")))

@@ -6,13 +6,13 @@ from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.binding import bind
-from pinnace.apiserver.registry.fencing import HeldTerm
+from pinnace.apiserver.registry.fencing import FencedTerm
 from pinnace.apiserver.registry.mutation import Mutation, Put, Version
 from pinnace.apiserver.storage.interface import Guard
 from tests.builders import make_pod
 
 NOW = 1_700_000_000.0
-TERM = HeldTerm("scheduler/42", Guard("/registry/elections/scheduler", 42), ("default-scheduler",))
+TERM = FencedTerm("scheduler/42", Guard("/registry/elections/scheduler", 42), ("default-scheduler",))
 
 
 def binding(name: str = "a", node: str = "n1", uid: str = "", version: str = "", kind: str = "Node") -> Binding:
@@ -20,13 +20,13 @@ def binding(name: str = "a", node: str = "n1", uid: str = "", version: str = "",
     return Binding(metadata=metadata, target=ObjectReference(kind=kind, name=node))
 
 
-def mutation(item: Binding, term: HeldTerm | None = TERM) -> Mutation[Pod]:
+def mutation(item: Binding, term: FencedTerm | None = TERM) -> Mutation[Pod]:
     (made,) = bind([item], term, NOW)
     assert isinstance(made, Mutation)
     return made
 
 
-def bound(pod: Pod, item: Binding, term: HeldTerm | None = TERM) -> Pod:
+def bound(pod: Pod, item: Binding, term: FencedTerm | None = TERM) -> Pod:
     result = mutation(item, term).step(Version(pod, 5, b""))
     assert isinstance(result, Put)
     return result.obj

@@ -20,7 +20,7 @@ from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest, Patc
 from pinnace.apiserver.assembly import Assembly
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.strategies import STRATEGIES
-from pinnace.apiserver.registry.strategy import gathering
+from pinnace.apiserver.registry.strategy import collect_warnings
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, OWN_NODE, PEOPLE, Caller, serving
 
@@ -181,12 +181,12 @@ async def test_owner_that_is_named_twice_is_one() -> None:
     pod.metadata.ownerReferences.extend([owner, other, owner, unsaid, other])
     said = "metadata.ownerReferences: duplicate entries were dropped; duplicate UID(s): "
     async with serving() as assembly:
-        with gathering() as warnings:
+        with collect_warnings() as warnings:
             made = Pod.FromString(await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", pod)))
         assert list(made.metadata.ownerReferences) == [owner, other, unsaid]
         assert list(warnings) == [f"{said}1, 2"]
         made.metadata.ownerReferences.append(other)
-        with gathering() as warnings:
+        with collect_warnings() as warnings:
             same = Pod.FromString(await call(assembly, "Pods/Update", asked(assembly, "Pods/Update", made)))
         assert list(same.metadata.ownerReferences) == [owner, other, unsaid] and list(warnings) == [f"{said}2"]
         assert same.metadata.resourceVersion == made.metadata.resourceVersion

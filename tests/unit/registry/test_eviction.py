@@ -5,7 +5,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.eviction import deleting
+from pinnace.apiserver.registry.eviction import delete_pod_mutation
 from pinnace.apiserver.registry.mutation import Put, Version
 from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.builders import PodBuilder, make_pod
@@ -18,7 +18,7 @@ def ready() -> PodBuilder:
 
 
 def deleted(judged: PodBuilder, found: PodBuilder, *, spared: bool) -> Pod:
-    mutation = deleting(STRATEGIES["pods"], judged.build(), DeleteOptions(), spared=spared, now=NOW)
+    mutation = delete_pod_mutation(STRATEGIES["pods"], judged.build(), DeleteOptions(), spared=spared, now=NOW)
     result = mutation.step(Version(found.build(), 7, b""))
     assert isinstance(result, Put)
     return result.obj

@@ -66,8 +66,8 @@ def test_size_check_stops_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         looked_at += 1
         return original(message, room)
 
-    original = strategy._left
-    monkeypatch.setattr(strategy, "_left", left)
+    original = strategy._remaining_parts
+    monkeypatch.setattr(strategy, "_remaining_parts", left)
     new = padded()
     for _ in range(10):
         new.spec.containers.add().args.extend(["a"] * MAX_PARTS)

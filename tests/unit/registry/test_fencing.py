@@ -12,13 +12,13 @@ from pinnace.api.status import Code
 from pinnace.apiserver.auth.authentication import User
 from pinnace.apiserver.auth.permissions import Action, Target
 from pinnace.apiserver.errors import Rejected, forbidden
-from pinnace.apiserver.registry.fencing import Fences, HeldTerm, hashed
+from pinnace.apiserver.registry.fencing import FencedTerm, Fences, hash_secret
 from pinnace.apiserver.storage.interface import Guard, KeyValue, Unavailable
 
 KEY = election_key("scheduler")
 SECRET, OTHER_SECRET = b"sixteen bytes ..", b"sixteen others.."
 USER = User("system:kube-scheduler", ())
-HELD = HeldTerm("scheduler/7", Guard(KEY, 7), ("default-scheduler",))
+HELD = FencedTerm("scheduler/7", Guard(KEY, 7), ("default-scheduler",))
 
 
 class FakeCacher:
@@ -43,7 +43,7 @@ class FakeCacher:
     def raw(self, key: str) -> KeyValue | None:
         return self.record if key == KEY else None
 
-    async def fresh(self, timeout: float) -> int:
+    async def wait_until_fresh(self, timeout: float) -> int:
         self.revision, self.record = self._answer()
         return self.revision
 
@@ -58,13 +58,13 @@ class OnlyScheduler:
 
 
 def record(token: int = 7, secret: bytes = SECRET, user: str = USER.name, value: bytes | None = None) -> KeyValue:
-    election = Election(name="scheduler", user=user, secret_hash=hashed(secret), scheduler_names=["default-scheduler"])
+    election = Election(name="scheduler", user=user, secret_hash=hash_secret(secret), scheduler_names=["default-scheduler"])
     return KeyValue(KEY, election.SerializeToString() if value is None else value, token, token + 1, 1)
 
 
 def term(
     cacher: FakeCacher, token: int = 7, secret: bytes = SECRET, user: User = USER, election: str = "scheduler"
-) -> HeldTerm | None:
+) -> FencedTerm | None:
     fences = Fences(cacher, cacher, OnlyScheduler())  # type: ignore[arg-type]
     return asyncio.run(fences.term(Fence(election=election, token=token, secret=secret), user))
 
@@ -101,7 +101,7 @@ def test_empty_secret_is_not_the_absence_of_a_hash() -> None:
 
 
 @pytest.mark.parametrize(("etcd", "expected"), [(record(), HELD), (None, None), (record(secret=OTHER_SECRET), None)])
-def test_token_newer_than_the_cache_is_checked_in_etcd(etcd: KeyValue | None, expected: HeldTerm | None) -> None:
+def test_token_newer_than_the_cache_is_checked_in_etcd(etcd: KeyValue | None, expected: FencedTerm | None) -> None:
     for before in (None, record(token=3)):
         cacher = FakeCacher(6, before)
         cacher.etcd = [(7, etcd)]

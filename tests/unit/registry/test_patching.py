@@ -10,8 +10,8 @@ from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.apiserver.errors import Rejected
-from pinnace.apiserver.registry.mutation import patching
-from pinnace.apiserver.registry.strategy import gathering
+from pinnace.apiserver.registry.mutation import patch_function
+from pinnace.apiserver.registry.strategy import collect_warnings
 from tests.builders import make_pod
 
 
@@ -26,13 +26,13 @@ def old() -> Pod:
 
 def refused(asked: PatchRequest) -> Refusal:
     with pytest.raises(Rejected) as caught:
-        patching(PODS, asked)(old())
+        patch_function(PODS, asked)(old())
     return caught.value.refusal
 
 
 def test_patch_changes_its_fields_and_not_the_old_object() -> None:
     before = old()
-    after = patching(PODS, request({"metadata": {"labels": {"tier": "front"}}}))(before)
+    after = patch_function(PODS, request({"metadata": {"labels": {"tier": "front"}}}))(before)
     assert dict(after.metadata.labels) == {"app": "web", "tier": "front"} and before == old()
     del after.metadata.labels["tier"]
     assert after == before
@@ -43,8 +43,8 @@ def test_unknown_fields_are_dropped_with_a_warning_or_without_one(validation: st
     """`kubectl apply --validate=warn` of an object that exists was refused."""
     asked = request({"metadata": {"labels": {"tier": "front"}}, "spec": {"bogus": 3}})
     asked.options.fieldValidation = validation
-    with gathering() as found:
-        after = patching(PODS, asked)(old())
+    with collect_warnings() as found:
+        after = patch_function(PODS, asked)(old())
     assert after.metadata.labels["tier"] == "front"
     assert list(found) == warnings
 
@@ -69,7 +69,7 @@ def test_operations_on_its_json_form() -> None:
         {"op": "move", "from": "/metadata/labels/app", "path": "/metadata/labels/example.com~1app"},
         {"op": "add", "path": "/spec/tolerations", "value": [{"key": "gpu", "operator": "Exists"}]},
     ]
-    after = patching(PODS, request(patch, PatchRequest.JSON))(old())
+    after = patch_function(PODS, request(patch, PatchRequest.JSON))(old())
     assert dict(after.metadata.labels) == {"example.com/app": "web"}
     assert [each.key for each in after.spec.tolerations] == ["gpu"]
 

@@ -10,7 +10,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.apiserver.auth.permissions import permission_of
-from pinnace.apiserver.registry.mutation import patching
+from pinnace.apiserver.registry.mutation import patch_function
 from pinnace.apiserver.registry.strategies import STRATEGIES
 from tests.unit.registry.objects import copy, pod, ready, updated
 
@@ -136,7 +136,7 @@ def test_ordinary_update_names_the_subresource() -> None:
 
 def test_resize_needs_a_permission_of_its_own() -> None:
     asked = PatchRequest(name="a", type=PatchRequest.MERGE, patch=b"{}", subresource="resize")
-    patching(PODS, asked)
+    patch_function(PODS, asked)
     method = pods_pb2.DESCRIPTOR.services_by_name["Pods"].methods_by_name["Patch"]
     (action,) = permission_of(method).actions(asked)
     assert (action.verb, action.resource) == ("patch", "pods/resize")

@@ -43,14 +43,14 @@ def held(counts: dict[str, int], size: int = 0) -> EventUsage:
 
 
 def dropped(of: EventUsage, bounds: EventLimits) -> dict[str, int]:
-    return dict(Counter(namespace_of(each.key) for each in of.surplus(bounds, LARGE)))
+    return dict(Counter(namespace_of(each.key) for each in of.select_excess(bounds, LARGE)))
 
 
 def test_surplus_is_found_in_portions() -> None:
     """To list 206,250 events took 0.37 s of the event loop."""
     of = held({"a": 1000, "b": 1000})
-    assert len(of.surplus(EventLimits(160, LARGE), 30)) == 30
-    assert len(of.surplus(EventLimits(160, LARGE), LARGE)) == 2000 - 150
+    assert len(of.select_excess(EventLimits(160, LARGE), 30)) == 30
+    assert len(of.select_excess(EventLimits(160, LARGE), LARGE)) == 2000 - 150
 
 
 def test_within_the_bounds_nothing_goes() -> None:
@@ -69,7 +69,7 @@ def test_namespaces_that_flood_are_left_with_equal_shares() -> None:
 def test_oldest_go_and_an_event_that_is_written_again_is_young() -> None:
     of = held({"a": 32})
     of.change(entry("a", "000000", 1), entry("a", "000000", 100))
-    doomed = of.surplus(EventLimits(31, LARGE), LARGE)
+    doomed = of.select_excess(EventLimits(31, LARGE), LARGE)
     assert [each.key.rpartition("/")[2] for each in doomed] == ["000001", "000002", "000003"]
     assert {each.reason for each in doomed} == {"count"}
 
@@ -80,7 +80,7 @@ def test_bytes_are_bounded_as_the_count_is() -> None:
         of.change(None, entry("small", number, 1000 + number, 10))
     for number in range(20):
         of.change(entry("large", f"{number:06}", 1), entry("large", f"{number:06}", 2000 + number, 10_000))
-    doomed = of.surplus(EventLimits(LARGE, 100_000), LARGE)
+    doomed = of.select_excess(EventLimits(LARGE, 100_000), LARGE)
     assert {(namespace_of(each.key), each.reason) for each in doomed} == {("large", "bytes")}
     for each in doomed:
         of.change(entry("large", each.key.rpartition("/")[2], 1, 10_000), None)
@@ -103,7 +103,9 @@ def test_new_state_replaces_what_was_known() -> None:
     of = held({"a": 10}, size=5)
     of.reset([entry("b", 2, 2, 7), entry("b", 1, 1, 7)])
     assert (of.count, of.size) == (2, 2 * (7 + len(EVENTS.key("b", "1"))))
-    assert [each.revision for each in of.surplus(EventLimits(1, LARGE), LARGE)] == [1, 2], "none is left below a bound of one"
+    assert [each.revision for each in of.select_excess(EventLimits(1, LARGE), LARGE)] == [1, 2], (
+        "none is left below a bound of one"
+    )
 
 
 class Counting(MemoryStorage):

@@ -14,7 +14,7 @@ from pinnace.api.verbs_pb2 import GetRequest, PatchRequest
 from pinnace.apiserver.assembly import Assembly
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry import managed_fields
-from pinnace.apiserver.registry.strategy import gathering
+from pinnace.apiserver.registry.strategy import collect_warnings
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 KUBECTL_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
@@ -26,7 +26,7 @@ class Cluster:
         self.created = False
 
     async def call(self, resource: Resource[Any], verb: str, request: Any, person: str = "admin") -> dict[str, Any]:
-        with gathering() as said:
+        with collect_warnings() as said:
             data = await self._assembly.methods[f"/{resource.service}/{verb}"].call(request, Caller(PEOPLE[person]))
         self.created = said.created
         return to_dict(resource.message.FromString(data))

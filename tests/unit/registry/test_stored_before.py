@@ -30,7 +30,7 @@ from pinnace.apiserver.assembly import Assembly
 from pinnace.apiserver.cacher.store import SelectionPredicate
 from pinnace.apiserver.errors import Rejected
 from pinnace.apiserver.registry.strategies import STRATEGIES
-from pinnace.apiserver.registry.strategy import MAX_PARTS, StatusStrategy, added
+from pinnace.apiserver.registry.strategy import MAX_PARTS, StatusStrategy, added_violations
 from pinnace.apiserver.storage.interface import Committed, Write
 from tests.builders import make_pod
 from tests.fuzz.sound import objects
@@ -394,7 +394,7 @@ def violations(*fields: str) -> list[Violation]:
     ],
 )
 def test_what_is_added(found: str, before: str, expected: str) -> None:
-    assert added(violations(*found.split()), violations(*before.split())) == violations(*expected.split())
+    assert added_violations(violations(*found.split()), violations(*before.split())) == violations(*expected.split())
 
 
 def test_many_violations_are_compared_in_few_steps() -> None:
@@ -408,7 +408,7 @@ def test_many_violations_are_compared_in_few_steps() -> None:
 
     number = 10_000
     found, before = ([Violation(Counted(f"env[{each}]"), "wrong") for each in range(number)] for _ in range(2))
-    assert added(found, before) == []
+    assert added_violations(found, before) == []
     assert Counted.comparisons < 10 * number
 
 

@@ -18,7 +18,7 @@ from pinnace.api.verbs_pb2 import DeleteCollectionRequest, ListRequest, PatchReq
 from pinnace.apiserver.auth.audit import NoAudit
 from pinnace.apiserver.auth.authentication import MASTERS, NODES_GROUP, UNSECURED, User
 from pinnace.apiserver.auth.permissions import permission_of
-from pinnace.apiserver.flow.levels import MAX_PATCH_COST, KnowsCounts, cost_of, level_of
+from pinnace.apiserver.flow.levels import MAX_PATCH_COST, HasStoredCounts, cost_of, level_of
 from pinnace.apiserver.services.resource import ResourceService, TablesService
 
 SERVICES = {
@@ -84,7 +84,7 @@ def test_table_is_wider_than_the_list_that_it_shows() -> None:
 
 def test_list_is_no_wider_than_what_there_is() -> None:
     """Else the few namespaces of a cluster are as dear as a thousand pods."""
-    assert issubclass(ResourceService, KnowsCounts) and issubclass(TablesService, KnowsCounts)
+    assert issubclass(ResourceService, HasStoredCounts) and issubclass(TablesService, HasStoredCounts)
     there = {"": 1234, "few": 7, "many": 250, "none": 0}
     lists, tables = (cost_of(SERVICES[each].methods_by_name["List"], Counts(there)) for each in ("Pods", "Tables"))
     assert [lists(ListRequest(namespace=namespace)) for namespace in there] == [10, 1, 3, 1]

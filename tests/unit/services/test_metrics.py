@@ -56,7 +56,7 @@ async def test_requests_objects_and_events_are_counted(assembly: Assembly) -> No
         await assembly.methods["/pinnace.v1.Pods/CreateBatch"].call(CreatePodBatchRequest(items=pods), ADMIN)
         with pytest.raises(Rejected):
             await assembly.methods["/pinnace.v1.Pods/Get"].call(GetRequest(name="no-such"), ADMIN)
-        await assembly.cacher.fresh(5.0)
+        await assembly.cacher.wait_until_fresh(5.0)
         await anext(told)
     after = {
         "created": value("apiserver_request_total", **created, code="OK"),

@@ -78,7 +78,7 @@ async def test_what_is_loaded_again_meanwhile_is_not_taken_to_be_gone(
     assert caught.value.refusal.code is Code.UNAVAILABLE, "the client asks again"
 
     events = [item for item in page.items if item.key.startswith(EVENTS.prefix)]
-    await assembly.cacher.supply(EVENTS.prefix, page.revision, events)
+    await assembly.cacher.install_late_prefix(EVENTS.prefix, page.revision, events)
     assert b"Tested" in await method.call(request, ADMIN)
 
 
@@ -89,7 +89,9 @@ async def test_other_tasks_run_while_many_events_are_loaded(server: tuple[Assemb
     (event,) = (item for item in page.items if item.key.startswith(EVENTS.prefix))
     assembly.cacher.install(page.revision, page.items)
     loading = asyncio.ensure_future(
-        assembly.cacher.supply(EVENTS.prefix, page.revision, [event._replace(key=f"{event.key}{n}") for n in range(20_000)])
+        assembly.cacher.install_late_prefix(
+            EVENTS.prefix, page.revision, [event._replace(key=f"{event.key}{n}") for n in range(20_000)]
+        )
     )
     turns = 0
     while not loading.done():

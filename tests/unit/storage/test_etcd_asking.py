@@ -29,7 +29,7 @@ class Asked(EtcdStorage):
         self.broken = asyncio.Event()
 
     async def ask(self) -> int:
-        return int(await self._ask_around(self.attempt))
+        return int(await self._call_members(self.attempt))
 
     async def attempt(self, member: Member, timeout: float) -> int:
         self.sent.append(member.endpoint)

@@ -4,7 +4,7 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from pinnace.apiserver.storage.etcd.codec import RevisionCompacted, Trouble, classify
+from pinnace.apiserver.storage.etcd.codec import MemberFailure, RevisionCompacted, classify
 from pinnace.apiserver.storage.interface import LeaseNotFound, OutOfSpace, StorageError, TooLarge
 
 
@@ -22,7 +22,7 @@ def error(code: StatusCode, text: str) -> grpc.aio.AioRpcError:
     ],
 )
 def test_what_certainly_was_not_done(code: StatusCode, text: str) -> None:
-    assert classify(error(code, text)) is Trouble.NOT_DONE
+    assert classify(error(code, text)) is MemberFailure.NOT_DONE
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_what_certainly_was_not_done(code: StatusCode, text: str) -> None:
     ],
 )
 def test_what_may_have_been_done(code: StatusCode, text: str) -> None:
-    assert classify(error(code, text)) is Trouble.LOST
+    assert classify(error(code, text)) is MemberFailure.LOST
 
 
 @pytest.mark.parametrize(

@@ -342,7 +342,7 @@ async def test_one_user_does_not_fill_the_queue_for_others(monkeypatch: pytest.M
 
     def asks(user: str, times: int) -> list[asyncio.Future[object]]:
         change = WriteAttributes(Request(User(user, ())), Operation.CREATE, PODS, pod().new(), None)
-        return [asyncio.ensure_future(hook.ask(change)) for _ in range(times)]
+        return [asyncio.ensure_future(hook.call(change)) for _ in range(times)]
 
     ada, bob = asks("ada", 12), asks("bob", 1)
     await eventually(lambda: len(transport.items) == 9)
@@ -361,7 +361,7 @@ async def test_queue_that_many_have_filled(monkeypatch: pytest.MonkeyPatch) -> N
     hook, transport = webhook(allow(), ignore_failures=True)
     transport.gate.clear()
     users = [WriteAttributes(Request(User(name, ())), Operation.CREATE, PODS, pod().new(), None) for name in "abcd"]
-    asked = [asyncio.ensure_future(hook.ask(each)) for each in users]
+    asked = [asyncio.ensure_future(hook.call(each)) for each in users]
     assert "3 requests are waiting for admission webhook" in str(await refused(asked[3]))
     transport.gate.set()
     await asyncio.gather(*asked[:3])

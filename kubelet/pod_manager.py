@@ -55,7 +55,7 @@ from pinnace.kubelet.stats import Running
 from pinnace.kubelet.status import adopted
 from pinnace.kubelet.status_manager import PodWriter, StatusManager
 from pinnace.kubelet.workqueue import FIRST_PAUSE, LONGEST_PAUSE, DelayQueue
-from pinnace.runtime.backoff import Backoffs
+from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import describe, unending
 from pinnace.runtime.tasks import race
@@ -71,7 +71,7 @@ class PanicIsolation:
         self._tell = tell
         self._queue = queue
         self._clock = clock
-        self._pauses = Backoffs(FIRST_PAUSE, LONGEST_PAUSE)
+        self._pauses = KeyedBackoff(FIRST_PAUSE, LONGEST_PAUSE)
 
     def failed(self, pod: Pod, error: Exception) -> None:
         """The sync of the pod, or the handling of its update, has raised an unexpected exception."""

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from itertools import count
 
 from pinnace.client.errors import ApiError
-from pinnace.runtime.backoff import Backoffs
+from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tasks import race
 
@@ -87,7 +87,7 @@ class RetryQueue:
     def __init__(self, clock: Clock, longest: float = LONGEST_PAUSE) -> None:
         self._clock = clock
         self._errors: dict[str, ApiError] = {}
-        self._pauses = Backoffs(FIRST_PAUSE, longest)
+        self._pauses = KeyedBackoff(FIRST_PAUSE, longest)
         self._later = DelayQueue(clock)
 
     @property

@@ -40,7 +40,7 @@ class Backoff:
         self.failures = 0
 
 
-class Backoffs:
+class KeyedBackoff:
     """The backoffs of failing keys."""
 
     def __init__(self, initial: float, maximum: float) -> None:

@@ -64,7 +64,7 @@ from pinnace.apiserver.storage.interface import (
     Unavailable,
     Write,
 )
-from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
+from pinnace.runtime.tasks import CallCancelled, CancellationGuard
 from pinnace.runtime.tls import TlsFiles
 
 QUICK = 0.4
@@ -265,7 +265,7 @@ class EtcdStorage:
 
     async def _ask(self, attempt: Attempt, member: Member, timeout: float) -> Any:
         try:
-            with HeedsCancellation():
+            with CancellationGuard():
                 return await attempt(member, timeout)
         except (CallCancelled, grpc.aio.UsageError):
             if self._closed:
@@ -395,7 +395,7 @@ async def oldest_revision(member: Member, timeout: float) -> int | None:
     call = member.watch.Watch(metadata=REQUIRE_LEADER, timeout=timeout)
     try:
         await send(call, WatchRequest(create_request=_everything_from(1)))
-        with HeedsCancellation():
+        with CancellationGuard():
             async for response in call:
                 if response.canceled:
                     return int(response.compact_revision) or None
@@ -423,7 +423,7 @@ class WatchReader:
         """Return the next response. Raises Unavailable if none arrives although progress was requested."""
         self._reading_since = asyncio.get_running_loop().time()
         try:
-            with HeedsCancellation():
+            with CancellationGuard():
                 response = await self._call.read()
         except CallCancelled:  # closing a channel cancels its calls
             raise Unavailable(self._silence or "the connection of the watch was closed") from None
@@ -458,7 +458,7 @@ async def _write(call: Any, request: WatchRequest) -> None:
     try:
         # asyncio.wait_for would swallow a cancellation at the end of the write, until Python 3.12.
         async with asyncio.timeout(SILENCE_LIMIT):
-            with HeedsCancellation():
+            with CancellationGuard():
                 await call.write(request)
     except TimeoutError:
         raise Unavailable(f"the watch could not send its request within {SILENCE_LIMIT:g} s") from None

@@ -1,10 +1,10 @@
 """The entry point of `pinnace-apiserver`. Until the event loop runs, SIGINT ends the process without a traceback."""
 
-from pinnace.runtime.interrupts import end_at_once
+from pinnace.runtime.interrupts import exit_silently_on_interrupt
 
 
 def main() -> None:
-    end_at_once()
+    exit_silently_on_interrupt()
     from pinnace.apiserver.main import main as program
 
     program()

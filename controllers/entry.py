@@ -1,10 +1,10 @@
 """Entry point of the installed `pinnace-controllers`. An interrupt ends the process silently until the event loop runs."""
 
-from pinnace.runtime.interrupts import end_at_once
+from pinnace.runtime.interrupts import exit_silently_on_interrupt
 
 
 def main() -> None:
-    end_at_once()
+    exit_silently_on_interrupt()
     from pinnace.controllers.main import main as program
 
     program()

@@ -41,6 +41,7 @@ from pinnace.controllers.podcontrol import BURST, PodControl, pod_from, those_th
 from pinnace.controllers.pods import active, facts_of, namespace_of, ready, terminating
 from pinnace.controllers.runtime import Shared, Unfinished, Watch, controller_of, its_controller, itself
 from pinnace.controllers.writes import Expectations
+from pinnace.runtime.backoff import exponential_delay
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation and label with the index of a pod."""
@@ -443,7 +444,7 @@ def backoff(pods: Sequence[Pod], now: float) -> float:
     ends = [end for pod in pods if _has_failed(pod) and (end := _pod_end_time(pod)) > succeeded]
     if not ends:
         return 0.0
-    delay = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(len(ends) - 1, 10))
+    delay = exponential_delay(FIRST_BACKOFF, LONGEST_BACKOFF, len(ends) - 1)
     return max(0.0, max(ends) + delay - now)
 
 

@@ -23,6 +23,7 @@ from pinnace.controllers.podcontrol import BURST, PodControl, pod_from, those_th
 from pinnace.controllers.pods import PodFacts, active, namespace_of
 from pinnace.controllers.runtime import Shared, Unfinished, Watch, controller_of, its_controller, itself
 from pinnace.controllers.writes import Expectations
+from pinnace.runtime.backoff import exponential_delay
 
 AT_ONCE = 2
 """Number of immediate replacements per replica if its pods fail."""
@@ -66,7 +67,7 @@ def backoff(replicas: int, pods: Iterable[PodFacts], now: float) -> float:
     rounds = len(recent) // replicas - AT_ONCE
     if rounds < 0:
         return 0.0
-    return max(0.0, max(recent) + min(BACKOFF * 2.0 ** min(rounds, 32), BACKOFF_MAX) - now)
+    return max(0.0, max(recent) + exponential_delay(BACKOFF, BACKOFF_MAX, rounds) - now)
 
 
 FAILURE = "ReplicaFailure"

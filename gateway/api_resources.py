@@ -5,7 +5,7 @@ Kinds that pinnace does not implement but clients such as kube-scheduler watch a
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -109,6 +109,17 @@ def _review(group: str, kind: str, *, namespaced: bool = False) -> ApiResource:
     return ApiResource(group, "v1", f"{kind.lower()}s", kind, namespaced, ("create",))
 
 
+def index_by_path(served: Iterable[ApiResource]) -> Mapping[tuple[str, str, str], ApiResource]:
+    """Return the resources by group, version and plural. Raises ValueError if two of them have the same path."""
+    resources_by_path: dict[tuple[str, str, str], ApiResource] = {}
+    for resource in served:
+        path = (resource.group, resource.version, resource.plural)
+        if path in resources_by_path:
+            raise ValueError(f"two resources have the path {'/'.join(filter(None, path))}")
+        resources_by_path[path] = resource
+    return resources_by_path
+
+
 REVIEWS = (
     _review("authentication.k8s.io", "SelfSubjectReview"),
     _review("authentication.k8s.io", "TokenReview"),
@@ -145,7 +156,7 @@ WHY = ApiResource(
 """A resource that only has a subresource."""
 SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY)
 _VERSIONS = {(each.group, each.version) for each in SERVED}
-_BY_PATH = {(each.group, each.version, each.plural): each for each in SERVED}
+_BY_PATH = index_by_path(SERVED)
 _KINDS = {(each.group, each.version, each.kind) for each in SERVED} | {
     (each.group, each.version, each.kind) for resource in SERVED for each in resource.subresources.values()
 }

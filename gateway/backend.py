@@ -39,7 +39,7 @@ def add_warning(text: str) -> None:
         request.warnings.append(text)
 
 
-def note_created() -> None:
+def record_created() -> None:
     """Record that the current request created an object."""
     request = _request.get()
     if request is not None:
@@ -75,7 +75,7 @@ def _retrieve(first: "asyncio.Future[Any]") -> None:
 
 class Backend:
     def __init__(self, connection: Connection) -> None:
-        """`connection`: authenticated with the gateway's certificate, with `add_warning` and `note_created` as its
+        """`connection`: authenticated with the gateway's certificate, with `add_warning` and `record_created` as its
         callbacks."""
         self._connection = connection
 

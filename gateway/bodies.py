@@ -76,7 +76,7 @@ def read_message(request: Request, message: type[M], expected: BodyType, validat
     unknown = [each for each in problems if each.unknown and not (each.in_status and resets_status)]
     complaints += [f'unknown field "{each.field}"' for each in unknown]
     if wrong := [each for each in problems if not each.unknown]:
-        raise _undecodable(expected, wrong)
+        raise _decoding_status(expected, wrong)
     _complain(request, validation, complaints)
     return obj
 
@@ -133,13 +133,13 @@ def field_manager(request: Request) -> str:
         if len(manager.encode()) > MAX_MANAGER:
             raise invalid_options(kind, "fieldManager", f"Too long: may not be more than {MAX_MANAGER} bytes")
         if not manager.isprintable():
-            raise invalid_options(kind, "fieldManager", _unprintable(manager))
+            raise invalid_options(kind, "fieldManager", _find_unprintable(manager))
         return manager
     agent = request.headers.get("user-agent", "").partition("/")[0]
     return "".join(each for each in agent if each.isprintable())[:MAX_MANAGER]
 
 
-def _unprintable(manager: str) -> str:
+def _find_unprintable(manager: str) -> str:
     """Return the error about the first character that cannot be printed, with its position in bytes."""
     index = next(index for index, character in enumerate(manager) if not character.isprintable())
     position = len(manager[:index].encode())
@@ -222,7 +222,7 @@ def _complain(request: Request, validation: str, complaints: list[str]) -> None:
     request.warnings += complaints[:MAX_WARNINGS]
 
 
-def _undecodable(expected: BodyType, problems: list[Problem]) -> ApiStatus:
+def _decoding_status(expected: BodyType, problems: list[Problem]) -> ApiStatus:
     texts = "; ".join(map(_decoding_error, problems[:MAX_WARNINGS]))
     kind, version = expected.kind, expected.api_versions[0].rpartition("/")[2]
     return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {texts}')

@@ -62,7 +62,7 @@ class Discovery:
                 self._documents[path] = _resource_list(group, version)
         self._bodies = {path: dump(found) for path, found in self._documents.items()}
         self._aggregated = {
-            (path, version): _Tagged(dump(_aggregated(path == "/api", version)))
+            (path, version): _TaggedDocument(dump(_aggregated(path == "/api", version)))
             for path in ("/api", "/apis")
             for version in _AGGREGATED_VERSIONS
         }
@@ -74,7 +74,7 @@ class Discovery:
     def respond(self, request: Request) -> Response:
         """Return the document of a path. Raises ApiStatus (404) if the path has no document."""
         path = request.path.rstrip("/")
-        if path in ("/api", "/apis") and (version := _wants_aggregated(request.headers.get("accept", ""))):
+        if path in ("/api", "/apis") and (version := _aggregated_version(request.headers.get("accept", ""))):
             tagged = self._aggregated[path, version]
             headers = {"ETag": tagged.etag, "Vary": "Accept"}
             content_type = f"{JSON};g={_AGGREGATED};v={version};as=APIGroupDiscoveryList"
@@ -87,13 +87,13 @@ class Discovery:
         return Response(200, body)
 
 
-class _Tagged:
+class _TaggedDocument:
     def __init__(self, body: bytes) -> None:
         self.body = body
         self.etag = f'"{hashlib.sha256(body).hexdigest().upper()}"'
 
 
-def _wants_aggregated(accept: str) -> str:
+def _aggregated_version(accept: str) -> str:
     """Return the version of the aggregated form, or "" for the plain form."""
     for clause in clauses(accept):
         if clause.media_type != JSON:

@@ -132,7 +132,7 @@ class Dispatcher:
         if (other := request.impersonation) is not None:
             await self._reviews.check_impersonation(request, other)
             request.user = User(other.user, other.all_groups())
-        route = resolve(request) if _is_of_objects(path) else None
+        route = resolve(request) if _is_object_path(path) else None
         user, seats = request.user.name, _seats(request, route)
         await self._flow.enter(user, seats)
         held = True
@@ -248,7 +248,7 @@ def check_content_type(request: Request, accepted: Collection[str]) -> None:
         raise ApiStatus(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
-def _is_of_objects(path: str) -> bool:
+def _is_object_path(path: str) -> bool:
     """Return whether a path is of objects, and not of discovery: /api/VERSION/RESOURCE, /apis/GROUP/VERSION/RESOURCE."""
     segments = path.strip("/").split("/")
     return len(segments) > _DISCOVERY_SEGMENTS.get(segments[0], len(segments))

@@ -18,7 +18,7 @@ from pinnace.client.errors import ApiError
 from pinnace.client.flags import Servers, servers
 from pinnace.gateway import metrics
 from pinnace.gateway.authentication import Authenticator
-from pinnace.gateway.backend import Backend, add_warning, note_created
+from pinnace.gateway.backend import Backend, add_warning, record_created
 from pinnace.gateway.dispatch import Dispatcher
 from pinnace.gateway.server import Server, tls_context
 from pinnace.gateway.timeline import Timeline
@@ -105,7 +105,7 @@ class Readiness:
 async def serve(stop: asyncio.Event, options: Options) -> None:
     """Serve until `stop` is set."""
     connection = Connection(
-        options.servers.endpoints, tls=options.servers.tls, on_warning=add_warning, on_created=note_created, exchanges=True
+        options.servers.endpoints, tls=options.servers.tls, on_warning=add_warning, on_created=record_created, exchanges=True
     )
     readiness = Readiness(connection)
     backend = Backend(connection)

@@ -59,7 +59,7 @@ class PortForward:
             return _Connection(self._backend, request, route, port)
 
         if protocol == SPDY:
-            return Upgrade((SPDY,), _SpdySession(connect).run)
+            return Upgrade((SPDY,), _SpdyForwarder(connect).run)
         return Upgrade((CHANNELS,), lambda socket: _forward_channels(socket, [(port, connect(port)) for port in ports]))
 
 
@@ -153,7 +153,7 @@ async def _forward_channels(socket: Socket, connections: list[tuple[int, _Connec
         await asyncio.gather(reading, forwarding, return_exceptions=True)
 
 
-class _SpdySession:
+class _SpdyForwarder:
     """The SPDY streams of one WebSocket."""
 
     def __init__(self, connect: Callable[[int], _Connection]) -> None:

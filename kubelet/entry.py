@@ -1,10 +1,10 @@
 """The entry point of the installed `pinnace-kubelet`. Until the event loop runs, an interrupt exits without a traceback."""
 
-from pinnace.runtime.interrupts import end_at_once
+from pinnace.runtime.interrupts import exit_silently_on_interrupt
 
 
 def main() -> None:
-    end_at_once()
+    exit_silently_on_interrupt()
     from pinnace.kubelet.main import main as program
 
     program()

@@ -55,7 +55,7 @@ from pinnace.kubelet.runtime.simulated_machine import PodSnapshot
 from pinnace.kubelet.stats import Running
 from pinnace.kubelet.status import adopted
 from pinnace.kubelet.status_manager import PodWriter, StatusManager
-from pinnace.runtime.backoff import Backoffs
+from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import describe, unending
 from pinnace.runtime.tasks import race
@@ -71,7 +71,7 @@ class PanicIsolation:
         self._record_event = record_event
         self._queue = queue
         self._clock = clock
-        self._backoffs = Backoffs(REJECTED_BASE_BACKOFF, REJECTED_MAX_BACKOFF)
+        self._backoffs = KeyedBackoff(REJECTED_BASE_BACKOFF, REJECTED_MAX_BACKOFF)
 
     def retry_pod(self, pod: Pod, error: Exception) -> None:
         """Sync the pod again after a backoff, because its sync or the handling of its update raised an exception."""

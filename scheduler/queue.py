@@ -10,6 +10,7 @@ from itertools import count
 from typing import Protocol
 
 from pinnace.api.records import Place
+from pinnace.runtime.backoff import exponential_delay
 from pinnace.scheduler.cache.cache import ANY, Change, ClusterEvent
 from pinnace.scheduler.cache.pod_info import PodInfo
 from pinnace.scheduler.cache.table import NodeTable
@@ -329,7 +330,7 @@ class SchedulingQueue:
         failed = queued.errors or queued.refusals
         if not failed:
             return queued.not_before
-        backoff: float = min(self._initial_backoff * 2 ** min(failed - 1, _MANY), self._max_backoff)
+        backoff = exponential_delay(self._initial_backoff, self._max_backoff, failed - 1)
         return max(queued.since + backoff, queued.not_before)
 
     def _after_backoff(self, queued: QueuedPod, now: float) -> None:

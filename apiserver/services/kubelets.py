@@ -25,7 +25,7 @@ from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.apiserver.errors import Rejected, bad_request
 from pinnace.pki.authority import SERVER_NAME
 from pinnace.runtime import grpc_stream
-from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
+from pinnace.runtime.tasks import CallCancelled, CancellationGuard
 from pinnace.runtime.tls import Renewed, TlsFiles
 
 _PREFERRED = ("ExternalIP", "ExternalDNS", "InternalIP")
@@ -226,7 +226,7 @@ class GrpcKubelets:
     async def stats(self, at: KubeletEndpoint, request: StatsRequest, timeout: float) -> StatsResponse:
         async with self._connected(at) as channel:
             ask = channel.unary_unary("/pinnace.v1.Kubelet/Stats", StatsRequest.SerializeToString, StatsResponse.FromString)
-            with _map_errors(at), HeedsCancellation():
+            with _map_errors(at), CancellationGuard():
                 response: StatsResponse = await ask(request, timeout=timeout)
             return response
 
@@ -253,7 +253,7 @@ class GrpcKubelets:
 async def _responses(call: Any, at: KubeletEndpoint) -> AsyncIterator[bytes]:
     try:
         while True:
-            with _map_errors(at), HeedsCancellation():
+            with _map_errors(at), CancellationGuard():
                 response = await call.read()
             if response is grpc.aio.EOF:
                 return

@@ -42,6 +42,7 @@ from pinnace.kubelet.lifecycle.plan import (
     Stop,
 )
 from pinnace.kubelet.runtime.interface import Call, CallKind, CallView, ContainerState, ContainerView, Exit, Instant
+from pinnace.runtime.backoff import exponential_delay
 
 BACKOFF = 10.0
 """Seconds before the second restart; each later one waits twice as long."""
@@ -74,7 +75,7 @@ def delay(view: ContainerView, record: ContainerRecord | None) -> float:
     crashes = view.attempt - (record.first_crash if record is not None else 0)
     if crashes <= 0 or ran_long(view.exit):
         return 0.0
-    return min(BACKOFF * 2.0 ** min(crashes - 1, 32), BACKOFF_MAX)
+    return exponential_delay(BACKOFF, BACKOFF_MAX, crashes - 1)
 
 
 def format_duration(seconds: float) -> str:

@@ -5,17 +5,17 @@ import sys
 
 from pinnace.cli import kubectl
 from pinnace.cli.table import KUBECTL, KUBECTL_VERBS, LOGS, OUR_VERBS, position
-from pinnace.runtime.interrupts import end_at_once, end_if_lost, raise_once
+from pinnace.runtime.interrupts import exit_on_lost_interrupt, exit_silently_on_interrupt, raise_first_interrupt
 
 
 def main() -> None:
-    heeded = end_at_once()
-    end_if_lost()
+    heeded = exit_silently_on_interrupt()
+    exit_on_lost_interrupt()
     words = dispatch(sys.argv[1:])
     from pinnace.cli import main as program
 
     if heeded:
-        raise_once()
+        raise_first_interrupt()
     program.main(words)
 
 

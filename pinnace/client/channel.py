@@ -18,7 +18,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import ApiError, from_rpc, unavailable, unimplemented, unknown_method, unreadable
 from pinnace.client.exchange import Exchange
 from pinnace.runtime import grpc_stream
-from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
+from pinnace.runtime.tasks import CallCancelled, CancellationGuard
 from pinnace.runtime.tls import Credentials, Renewed
 
 CONNECT_TIMEOUT = 1.0
@@ -214,7 +214,7 @@ class Stream(Generic[R]):
         If no response arrives within `silence` seconds, the connection switches to the next server and Unavailable is raised.
         """
         try:
-            with HeedsCancellation():
+            with CancellationGuard():
                 async with asyncio.timeout(silence):
                     response = await self._read_next()
         except TimeoutError:
@@ -280,7 +280,7 @@ class Duplex(Stream[R], Generic[Q, R]):
     async def _write(self, request: Q, patience: float | None) -> None:
         try:
             async with asyncio.timeout(patience):
-                with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled), HeedsCancellation():
+                with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled), CancellationGuard():
                     await grpc_stream.write(self._call, request)
         except TimeoutError:
             self.abandon()

@@ -53,7 +53,7 @@ from pinnace.client.errors import (
     unreadable,
 )
 from pinnace.runtime.backoff import Backoff, new_rng
-from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
+from pinnace.runtime.tasks import CallCancelled, CancellationGuard
 from pinnace.runtime.tls import Renewed, TlsFiles
 
 log = logging.getLogger(__name__)
@@ -355,7 +355,7 @@ class Connection:
         call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, Decoder(response))
         sent = call(request, timeout=timeout, metadata=metadata or None)
         try:
-            with HeedsCancellation():
+            with CancellationGuard():
                 answer: R | None = await sent
         except CallCancelled:
             if self._closed:

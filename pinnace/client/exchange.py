@@ -25,7 +25,7 @@ from pinnace.api.calls_pb2 import Call, CallBatch, Result, ResultBatch
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import ApiError, from_refusal, from_rpc, from_status, unavailable, unreadable
 from pinnace.runtime import grpc_stream
-from pinnace.runtime.tasks import CallCancelled, DeadlineTimer, HeedsCancellation
+from pinnace.runtime.tasks import CallCancelled, CancellationGuard, DeadlineTimer
 
 EXCHANGE_METHOD = "/pinnace.v1.Calls/Exchange"
 PART_SIZE = 64 << 10
@@ -128,7 +128,7 @@ class Exchange:
         """Send the calls that wait, until the stream ends."""
         now, sent = asyncio.get_running_loop().time, 0.0
         try:
-            with HeedsCancellation():
+            with CancellationGuard():
                 while not self.is_closed:
                     await self._wake.wait()
                     self._wake.clear()
@@ -164,7 +164,7 @@ class Exchange:
     async def _read_results(self) -> None:
         error: ApiError = unavailable(f"API server {self._endpoint} ended the stream of calls")
         try:
-            with HeedsCancellation():
+            with CancellationGuard():
                 while (batch := await self._call.read()) is not grpc.aio.EOF:
                     if batch is None:
                         error = unreadable(EXCHANGE_METHOD, self._endpoint)

@@ -27,6 +27,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.client.channel import Caller
 from pinnace.client.election import LeaderElector
 from pinnace.client.informer import RestartRequired
+from pinnace.runtime.backoff import exponential_delay
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.logs import LeadershipAbandoned
@@ -59,7 +60,7 @@ class ProgressTimeout:
 
     @property
     def seconds(self) -> float:
-        return min(self.longest, self.first * 2.0 ** min(self.failures, 32))
+        return exponential_delay(self.first, self.longest, self.failures)
 
 
 class Informed(Protocol):

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from itertools import count
 
 from pinnace.client.errors import ApiError
-from pinnace.runtime.backoff import Backoffs
+from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tasks import race
 
@@ -162,7 +162,7 @@ class RejectedQueue:
 
     def __init__(self, clock: Clock, maximum: float = REJECTED_MAX_BACKOFF) -> None:
         self._errors: dict[str, ApiError] = {}
-        self._backoffs = Backoffs(REJECTED_BASE_BACKOFF, maximum)
+        self._backoffs = KeyedBackoff(REJECTED_BASE_BACKOFF, maximum)
         self._delayed = DelayingQueue(clock)
 
     @property

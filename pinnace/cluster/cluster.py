@@ -480,7 +480,7 @@ class Cluster:
         if (found := self.folder.read()) is not None:
             raise _there(self.folder.path, found)
         processes.refuse(self.folder.path)
-        made = self.folder.forget_failed_start() or made
+        made = self.folder.remove_failed_start() or made
         cwd = Path.cwd()
         given = inputs.with_environment(self.spec, os.environ)
         gathered = inputs.gather(given, os.environ, cwd)

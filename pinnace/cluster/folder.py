@@ -189,7 +189,7 @@ class Folder:
         path. Raises FolderError without leaving files, also if the directory contains data without a state, which pinnace must
         not remove. If the process is killed before the state is written, the next call removes what it has created.
         """
-        self.forget_failed_start()
+        self.remove_failed_start()
         for folder in self._folders:
             self._remove_unfinished(folder)
             if folder.exists():
@@ -251,7 +251,7 @@ class Folder:
         self._state.unlink(missing_ok=True)
         return kept
 
-    def forget_failed_start(self) -> list[Path] | None:
+    def remove_failed_start(self) -> list[Path] | None:
         """Removes the logs of a failed start. Returns the directories that were created for it. None: there are none."""
         try:
             said = json.loads((self.logs / MARK).read_text())
@@ -307,11 +307,11 @@ class Folder:
     def log_tail(self, name: str, lines: int = 15) -> list[str]:
         try:
             with self.log(name).open(errors="replace") as log:
-                return [line.rstrip("\n") for line in deque(_without_stacks(log), lines)]
+                return [line.rstrip("\n") for line in deque(_omit_stack_traces(log), lines)]
         except OSError:
             return []
 
-    def lack_of_room(self, tail: Sequence[str]) -> str:
+    def full_disk_hint(self, tail: Sequence[str]) -> str:
         """A hint for a process that exited because the disk is full, according to the end of its log, or because the log is
         empty; otherwise "".
         """
@@ -359,7 +359,7 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _without_stacks(log: Iterable[str]) -> Iterator[str]:
+def _omit_stack_traces(log: Iterable[str]) -> Iterator[str]:
     """Omits the stack traces that Go writes after an error. They would hide the error in the last lines of the log."""
     stack = False
     for line in log:

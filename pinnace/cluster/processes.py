@@ -170,7 +170,7 @@ class Ports:
         """The ports of a block. Raises ClusterError."""
         for _ in range(ATTEMPTS):
             first, *others = range(start := self._rng.randrange(LOWEST, HIGHEST, BLOCK), start + BLOCK)
-            seat = _sit_on(first)
+            seat = _reserve_port(first)
             if seat is not None:
                 if all(is_free(f"127.0.0.1:{port}") for port in others):
                     weakref.finalize(self, seat.close)
@@ -182,7 +182,7 @@ class Ports:
         )
 
 
-def _sit_on(port: int) -> socket.socket | None:
+def _reserve_port(port: int) -> socket.socket | None:
     """Reserves the port until closed. None: it is in use."""
     seat = socket.socket()
     try:

@@ -98,7 +98,7 @@ def ended(name: str, code: int | None, folder: Folder) -> StartFailed:
     """A process exited during its start. `code`: None if unknown (see Cluster.exit_code)."""
     tail = folder.log_tail(name)
     how = "ended" if code is None else f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-    hint = lost_member(name, tail) or folder.lack_of_room(tail)
+    hint = lost_member(name, tail) or folder.full_disk_hint(tail)
     return StartFailed(f"{name} {how} while it was starting", logs={name: tail}, paths={name: folder.log(name)}, hint=hint)
 
 

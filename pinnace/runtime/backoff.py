@@ -6,10 +6,19 @@ Source: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
 import random
 from dataclasses import dataclass, field
 
+MAX_DOUBLINGS = 64
+"""More failures do not increase a delay, so that the power does not overflow."""
+
 
 def new_rng() -> random.Random:
     """Return a random generator that is seeded by the `random` module. `random.seed` makes a run reproducible."""
     return random.Random(random.getrandbits(64))
+
+
+def exponential_delay(initial: float, maximum: float, failures: int, factor: float = 2.0) -> float:
+    """Return the seconds to wait after `failures` earlier failures, without jitter: `initial` for 0, and at most `maximum`."""
+    delay: float = initial * factor ** min(failures, MAX_DOUBLINGS)
+    return min(maximum, delay)
 
 
 @dataclass(slots=True)
@@ -23,15 +32,15 @@ class Backoff:
     failures: int = 0
 
     def next(self) -> float:
-        ceiling = min(self.maximum, self.initial * self.factor**self.failures)
-        self.failures = min(self.failures + 1, 64)
+        ceiling = exponential_delay(self.initial, self.maximum, self.failures, self.factor)
+        self.failures = min(self.failures + 1, MAX_DOUBLINGS)
         return self.rng.uniform(ceiling / 2, ceiling)
 
     def reset(self) -> None:
         self.failures = 0
 
 
-class Backoffs:
+class KeyedBackoff:
     """The backoffs of failing keys."""
 
     def __init__(self, initial: float, maximum: float) -> None:

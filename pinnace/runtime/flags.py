@@ -37,10 +37,10 @@ class Component(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         logs.configure(ctx.params["name"], ctx.params.pop("verbose"), ctx.params.pop("logging_format"))
         log.info("%s %s", self.name, build.version())
-        self._warn_of_strangers()
+        self._warn_of_unknown_variables()
         return super().invoke(ctx)
 
-    def _warn_of_strangers(self) -> None:
+    def _warn_of_unknown_variables(self) -> None:
         known = [str(param.envvar).removeprefix(self._prefix) for param in self.params]
         for variable in sorted(os.environ):
             name = variable.removeprefix(self._prefix)

@@ -12,7 +12,7 @@ INTERRUPTED = 130
 """The exit code of a process that SIGINT terminates, as reported by a shell."""
 
 
-def end_if_lost() -> None:
+def exit_on_lost_interrupt() -> None:
     """Make interrupts that cannot be caught, such as in a finalizer, end the process silently. By default, Python prints a
     traceback ("Exception ignored in") and continues."""
     before = sys.unraisablehook
@@ -25,7 +25,7 @@ def end_if_lost() -> None:
     sys.unraisablehook = hook
 
 
-def raise_once() -> None:
+def raise_first_interrupt() -> None:
     """Make the first SIGINT raise KeyboardInterrupt, and the second end the process silently."""
 
     def handle(number: int, frame: object) -> None:
@@ -43,7 +43,7 @@ def end_as(code: int) -> None:
             signal.signal(number, lambda number, frame: os._exit(code))
 
 
-def end_at_once() -> bool:
+def exit_silently_on_interrupt() -> bool:
     """Make SIGINT end the process silently until another handler is set. Return False if SIGINT is ignored, as for a background
     job of a shell; it remains ignored."""
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from pinnace.runtime import interrupts
 from pinnace.runtime.http import stopping
 from pinnace.runtime.logs import ProcessFailed
-from pinnace.runtime.stalls import Blame, LoopWatch
+from pinnace.runtime.stalls import Blame, LoopWatchdog
 from pinnace.runtime.steps import PROFILE, StepWatch
 
 log = logging.getLogger(__name__)
@@ -57,13 +57,13 @@ def run(
 
     async def watched() -> int:
         loop, profile = asyncio.get_running_loop(), os.environ.get(PROFILE)
-        watch = LoopWatch(loop, blame) if blame is not None else LoopWatch(loop)
+        watch = LoopWatchdog(loop, blame) if blame is not None else LoopWatchdog(loop)
         steps = StepWatch(loop, Path(profile) if profile else None)
         watch.start()
         steps.start()
         try:
             code = await supervised()
-            await _end_the_rest(code)
+            await _cancel_remaining(code)
             return code
         finally:
             steps.stop()
@@ -103,8 +103,8 @@ def run(
         return 0
 
     gc.set_threshold(*GC_THRESHOLDS)
-    _open_all_that_may_be()
-    interrupts.end_if_lost()
+    _raise_open_files_limit()
+    interrupts.exit_on_lost_interrupt()
     code = interrupts.INTERRUPTED
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -162,7 +162,7 @@ def run_command(main: Coroutine[Any, Any, R]) -> R:
             signal.signal(signal.SIGINT, before)
 
 
-async def _end_the_rest(code: int) -> None:
+async def _cancel_remaining(code: int) -> None:
     """Cancel the remaining tasks. If some do not end within a second, end the process with this exit code."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
@@ -176,7 +176,7 @@ async def _end_the_rest(code: int) -> None:
         os._exit(code)
 
 
-def _open_all_that_may_be() -> None:
+def _raise_open_files_limit() -> None:
     """Raise the soft limit of open files to the hard limit, as Go programs such as etcd and Kubernetes do. The soft limit,
     often 1,024, exists for programs that use select(2).
 

@@ -70,7 +70,7 @@ def _nobody(frame: FrameType | None) -> Culprit | None:
     return None
 
 
-class LoopWatch:
+class LoopWatchdog:
     """Watches an event loop on the main thread. Call `start` and `stop` on the main thread."""
 
     def __init__(
@@ -163,7 +163,7 @@ class LoopWatch:
             raise Stalled(f"the code blocked the event loop for {self._silent:.1f} s")
 
 
-_watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatch]" = WeakKeyDictionary()
+_watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatchdog]" = WeakKeyDictionary()
 
 
 def stalled(loop: asyncio.AbstractEventLoop) -> str | None:

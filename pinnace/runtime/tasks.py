@@ -13,10 +13,10 @@ class CallCancelled(Exception):
     """The call was cancelled, but not the task that awaits it."""
 
 
-class HeedsCancellation:
+class CancellationGuard:
     """Separates the cancellation of a task from the cancellation of its gRPC call.
 
-    `with HeedsCancellation(): await ...` raises CancelledError if and only if this task was cancelled, and CallCancelled if
+    `with CancellationGuard(): await ...` raises CancelledError if and only if this task was cancelled, and CallCancelled if
     only the call was cancelled.
 
     grpc.aio does not distinguish the two. A task that awaits a response or the start of a stream awaits an internal task of

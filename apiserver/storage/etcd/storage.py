@@ -64,7 +64,7 @@ from pinnace.apiserver.storage.interface import (
     Unavailable,
     Write,
 )
-from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
+from pinnace.runtime.tasks import CallCancelled, CancellationGuard
 from pinnace.runtime.tls import TlsFiles
 
 QUICK = 0.4
@@ -97,7 +97,7 @@ class EtcdStorage:
         self._members = Members(endpoints, tls)
         self._watched = self._members.current
         self._timeout = timeout
-        self._closed_error = False
+        self._closed = False
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
         return codec.decode_first(await self._range(RangeRequest(key=key.encode(), revision=revision), self._call_members))
@@ -185,7 +185,7 @@ class EtcdStorage:
 
     async def close(self) -> None:
         """Close the connections. Calls in progress end with Unavailable."""
-        self._closed_error = True
+        self._closed = True
         await self._members.close()
 
     async def _range(self, request: RangeRequest, read: Callable[[Attempt], Awaitable[Any]]) -> Any:
@@ -267,17 +267,17 @@ class EtcdStorage:
 
     async def _call_member(self, attempt: Attempt, member: Member, timeout: float) -> Any:
         try:
-            with HeedsCancellation():
+            with CancellationGuard():
                 return await attempt(member, timeout)
         except (CallCancelled, grpc.aio.UsageError):
-            if self._closed_error:
+            if self._closed:
                 raise _closed_error() from None
             raise
 
     def _is_closed_by_us(self) -> bool:
         """Return whether `close` caused the cancellation: a closed channel cancels its calls, but not their tasks."""
         task = asyncio.current_task()
-        return self._closed_error and task is not None and not task.cancelling()
+        return self._closed and task is not None and not task.cancelling()
 
     def _classify_failure(self, member: Member, error: grpc.aio.AioRpcError) -> MemberFailure:
         """Switch to another member if the member failed. Raises the error if the request caused it."""
@@ -399,7 +399,7 @@ async def oldest_revision(member: Member, timeout: float) -> int | None:
     call = member.watch.Watch(metadata=REQUIRE_LEADER, timeout=timeout)
     try:
         await send(call, WatchRequest(create_request=_watch_all_request(1)))
-        with HeedsCancellation():
+        with CancellationGuard():
             async for response in call:
                 if response.canceled:
                     return int(response.compact_revision) or None
@@ -427,7 +427,7 @@ class WatchReader:
         """Return the next response. Raises Unavailable if none arrives although progress was requested."""
         self._reading_since = asyncio.get_running_loop().time()
         try:
-            with HeedsCancellation():
+            with CancellationGuard():
                 response = await self._call.read()
         except CallCancelled:  # closing a channel cancels its calls
             raise Unavailable(self._silence or "the connection of the watch was closed") from None
@@ -462,7 +462,7 @@ async def _write(call: Any, request: WatchRequest) -> None:
     try:
         # asyncio.wait_for would swallow a cancellation at the end of the write, until Python 3.12.
         async with asyncio.timeout(SILENCE_LIMIT):
-            with HeedsCancellation():
+            with CancellationGuard():
                 await call.write(request)
     except TimeoutError:
         raise Unavailable(f"the watch could not send its request within {SILENCE_LIMIT:g} s") from None

@@ -33,7 +33,7 @@ from pinnace.kubelet.runtime.process.atomic_writer import write_atomically
 from pinnace.kubelet.runtime.process.objects import NO_OBJECTS, MissingObject, Objects, config_error, has_files, volume_files
 from pinnace.kubelet.runtime.process.plan import make_volumes, places, unsupported_volume
 from pinnace.kubelet.runtime.process.root import Root
-from pinnace.runtime.backoff import Backoffs
+from pinnace.runtime.backoff import KeyedBackoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class PodVolumes:
         self._clock = clock
         self._pods: dict[str, _Mounts] = {}
         self._queue = DelayingQueue(clock)
-        self._pauses = Backoffs(FIRST_RETRY, SYNC_PERIOD)
+        self._pauses = KeyedBackoff(FIRST_RETRY, SYNC_PERIOD)
         self._calls = asyncio.Semaphore(CALLS)
         self._report: Callable[[str, Progress], None] = lambda uid, progress: None
         self._event: Callable[[Pod, str, str, str], None] = lambda pod, type_, reason, message: None

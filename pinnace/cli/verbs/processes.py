@@ -303,7 +303,7 @@ def down(settings: Settings, data_dir: Path | None) -> None:
         except NoCluster as nothing:
             if ran_on := running.run(processes.end(folder)):
                 steps.done(f"the state of a cluster in {folder} is gone; its processes ran on, and were killed: {ran_on}")
-            elif (made := Folder(folder).forget_failed_start()) is not None:
+            elif (made := Folder(folder).remove_failed_start()) is not None:
                 Folder(folder).prune(made)
                 steps.done(f"removed the logs of a start that failed from {folder}")
             elif not named and (others := clusters.hint(settings, folder, "down")):

@@ -251,8 +251,8 @@ def succeeded(counts: Mapping[str, int]) -> list[str]:
 
 
 async def bind_with_fence(client: Client, victim: Pod, node: str, fence: Fence | None) -> BatchItem:
-    """Send one bind, and return its result. `fence`: any fence, for example of another election (`LeaderElector.fence`), or None
-    for a manual bind. Raises ApiError if the call is rejected: Forbidden without permission to campaign in the election."""
+    """Send one bind, and return its result. `fence`: any fence, for example of another election, or None for a manual bind.
+    Raises ApiError if the call is rejected: Forbidden without permission to campaign in the election."""
     metadata = victim.metadata
     binding = Binding(
         metadata=ObjectMeta(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),

@@ -248,9 +248,9 @@ def test_logs_of_a_failed_start_are_kept_until_the_next_start(tmp_path: Path) ->
     assert [each.name for each in path.iterdir()] == ["logs"] and folder.log_tail("scheduler-0") == ["why"]
     folder.claim(state)
     assert folder.log_tail("scheduler-0") == []
-    assert folder.forget_failed_start() is None, "the folder has a cluster again"
+    assert folder.remove_failed_start() is None, "the folder has a cluster again"
     folder.remove(state, keep_logs=True)
-    assert folder.forget_failed_start() == [path] and not list(path.iterdir())
+    assert folder.remove_failed_start() == [path] and not list(path.iterdir())
 
 
 def test_inaccessible_folder_is_rejected_with_a_hint() -> None:

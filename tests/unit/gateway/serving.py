@@ -12,7 +12,7 @@ from pinnace.apiserver.server import ApiServer
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.gateway.backend import Backend, add_warning, note_created
+from pinnace.gateway.backend import Backend, add_warning, record_created
 from pinnace.gateway.dispatch import Dispatcher
 from pinnace.gateway.exec import Upgrade
 from pinnace.gateway.http import JSON, ApiStatus, Request, Response, User
@@ -88,7 +88,7 @@ async def gateway() -> AsyncIterator[Gateway]:
     server = ApiServer(MemoryStorage())
     at = await server.start("127.0.0.1:0")
     running = asyncio.ensure_future(server.run())
-    connection = Connection([at], on_warning=add_warning, on_created=note_created, exchanges=True)
+    connection = Connection([at], on_warning=add_warning, on_created=record_created, exchanges=True)
     client = Client(connection)
     workers = Workers()
     converting = asyncio.create_task(workers.run())

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from pinnace.gateway.api_resources import EMPTY, SERVED, ApiResource, index_by_path
 from pinnace.gateway.media_types import PROTOBUF
 from pinnace.gateway.watch_events import INITIAL_EVENTS_END
 from pinnace.gateway.watches import STREAM_PROTOBUF
@@ -69,3 +70,9 @@ async def test_protobuf_watch_starts_with_the_annotated_bookmark(served: Gateway
     assert watched.content_type == STREAM_PROTOBUF
     assert len(watched.body) == 4 + int.from_bytes(watched.body[:4], "big")
     assert all(part in watched.body for part in (b"BOOKMARK", kind.encode(), INITIAL_EVENTS_END.encode()))
+
+
+@pytest.mark.parametrize("resource", EMPTY, ids=lambda resource: resource.plural)
+def test_the_table_rejects_a_kind_that_is_both_served_and_empty(resource: ApiResource) -> None:
+    with pytest.raises(ValueError, match=f"two resources have the path .*{resource.plural}"):
+        index_by_path((*SERVED, resource))

@@ -1,4 +1,4 @@
-"""`HeedsCancellation` distinguishes a cancelled task from a cancelled call."""
+"""`CancellationGuard` distinguishes a cancelled task from a cancelled call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
+from pinnace.runtime.tasks import CallCancelled, CancellationGuard
 
 
 class Stubborn:
@@ -36,7 +36,7 @@ async def test_cancellation_is_raised_even_if_the_call_swallows_it(outcome: Call
     stubborn = Stubborn(outcome)
 
     async def ask() -> str:
-        with HeedsCancellation():
+        with CancellationGuard():
             return await stubborn.answer()
 
     asking = asyncio.ensure_future(ask())
@@ -49,20 +49,20 @@ async def test_cancellation_is_raised_even_if_the_call_swallows_it(outcome: Call
 async def test_cancelled_call_does_not_cancel_the_task() -> None:
     call: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     call.cancel()
-    with pytest.raises(CallCancelled), HeedsCancellation():
+    with pytest.raises(CallCancelled), CancellationGuard():
         await call
 
 
 async def test_outer_timeout_raises_timeout_error() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
-            with HeedsCancellation():
+            with CancellationGuard():
                 await Stubborn(lambda: "answer").answer()
 
 
 async def test_inner_timeout_raises_timeout_error() -> None:
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    with pytest.raises(TimeoutError), HeedsCancellation():
+    with pytest.raises(TimeoutError), CancellationGuard():
         async with asyncio.timeout(0.001):
             await never
 
@@ -75,7 +75,7 @@ async def test_cancelled_task_may_clean_up() -> None:
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            with HeedsCancellation():
+            with CancellationGuard():
                 await asyncio.sleep(0)
             said.append("cleaned up")
 

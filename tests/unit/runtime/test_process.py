@@ -125,8 +125,8 @@ import asyncio, signal, sys, time
 from pinnace.runtime import interrupts
 from pinnace.runtime.process import run_command
 
-interrupts.raise_once()
-interrupts.end_if_lost()
+interrupts.raise_first_interrupt()
+interrupts.exit_on_lost_interrupt()
 
 class Finalizer:
     def __del__(self):

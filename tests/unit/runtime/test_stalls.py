@@ -16,7 +16,7 @@ import pytest
 from pinnace.runtime import http, stalls
 from pinnace.runtime.http import StatusServer
 from pinnace.runtime.logs import EventLoopResumed, EventLoopStalled
-from pinnace.runtime.stalls import Culprit, LoopWatch, Stalled
+from pinnace.runtime.stalls import Culprit, LoopWatchdog, Stalled
 from tests.logged import logged
 
 pytestmark = pytest.mark.processes
@@ -34,8 +34,8 @@ def blame(frame: FrameType | None) -> Culprit | None:
 
 
 @contextmanager
-def watched(blame: stalls.Blame = blame) -> Iterator[LoopWatch]:
-    watch = LoopWatch(asyncio.get_running_loop(), blame, stall=STALL)
+def watched(blame: stalls.Blame = blame) -> Iterator[LoopWatchdog]:
+    watch = LoopWatchdog(asyncio.get_running_loop(), blame, stall=STALL)
     watch.start()
     yield watch
     watch.stop()
@@ -121,10 +121,10 @@ async def test_livez_reports_where_the_loop_is_blocked(monkeypatch: pytest.Monke
 def test_code_that_ignores_interruptions_ends_the_process() -> None:
     program = """
 import asyncio, time
-from pinnace.runtime.stalls import Culprit, LoopWatch
+from pinnace.runtime.stalls import Culprit, LoopWatchdog
 
 async def main():
-    watch = LoopWatch(asyncio.get_running_loop(), lambda frame: Culprit("the plugin", True), stall=0.1, limit=0.5)
+    watch = LoopWatchdog(asyncio.get_running_loop(), lambda frame: Culprit("the plugin", True), stall=0.1, limit=0.5)
     watch.start()
     while True:
         try:

@@ -19,7 +19,7 @@ import pytest
 
 from pinnace.client.standby import ProgressTimeout
 from pinnace.runtime.logs import LeadershipAbandoned, PluginFailed
-from pinnace.runtime.stalls import LoopWatch
+from pinnace.runtime.stalls import LoopWatchdog
 from pinnace.scheduler.config import parse
 from pinnace.scheduler.framework import SKIP, Change, FilterResult, NodeReasons, Nominated, Status, Wait
 from pinnace.scheduler.framework.plugin_errors import bounded_calls, call, on_stack
@@ -297,7 +297,7 @@ async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """The event loop is that of a component: it is watched, and handles SIGINT itself."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    watch = LoopWatch(loop, on_stack, stall=STALL)
+    watch = LoopWatchdog(loop, on_stack, stall=STALL)
     watch.start()
     yield
     watch.stop()
